@@ -23,4 +23,6 @@ class MissingExtraError(VqshieldError, ImportError):
     """An optional package is not installed."""
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"{package} is not installed; get it with: pip install 'vqshield[{extra}]'", name=package)
+        super().__init__(
+            f"{package} is not installed; get it with: pip install 'vqshield[{extra}]'", name=package
+        )

@@ -1,0 +1,76 @@
+"""Checks of settings and tensors; every message names the value found and what would be valid."""
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from vqshield.errors import InvalidInputError
+
+IMAGE_DTYPES = (torch.float32, torch.float64)
+
+
+def whole(name: str, value: object, *, least: int, below: int | None = None) -> int:
+    """An int (no bool, no float) in least … below−1."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidInputError(f"{name}={value!r} should be a whole number, not {type(value).__name__}")
+    if value < least or (below is not None and value >= below):
+        limit = f">= {least}" if below is None else f"from {least} to {below - 1}"
+        raise InvalidInputError(f"{name}={value} should be {limit}")
+    return value
+
+
+def real(name: str, value: object, *, least: float = 0.0, most: float = math.inf) -> float:
+    """A finite number in least … most."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidInputError(f"{name}={value!r} should be a number, not {type(value).__name__}")
+    if not (math.isfinite(value) and least <= value <= most):
+        limit = f">= {least:g} and finite" if math.isinf(most) else f"from {least:g} to {most:g}"
+        raise InvalidInputError(f"{name}={value} should be {limit}")
+    return float(value)
+
+
+def one_of(name: str, value: object, choices: Iterable[str]) -> str:
+    """One of the choices."""
+    known = sorted(choices)
+    if not isinstance(value, str) or value not in known:
+        raise InvalidInputError(f"{name}={value!r} is unknown; choose one of {', '.join(known)}")
+    return value
+
+
+def image_batch(images: object) -> Tensor:
+    """Images as (B, q, h, w), float32 or float64, all values in [0, 1]."""
+    if not isinstance(images, Tensor):
+        raise InvalidInputError(f"images should be a torch tensor, not {type(images).__name__}")
+    if images.dtype not in IMAGE_DTYPES:
+        advice = "; divide bytes by 255" if not images.is_floating_point() else ""
+        raise InvalidInputError(
+            f"images of dtype {images.dtype} should be torch.float32 or torch.float64{advice}"
+        )
+    if images.dim() != 4:
+        raise InvalidInputError(
+            f"images of shape {tuple(images.shape)} should have 4 dimensions: (B, q, h, w)"
+        )
+    if min(images.shape[1:]) == 0:
+        raise InvalidInputError(f"images of shape {tuple(images.shape)} have no pixels")
+    if len(images):
+        low, high = (float(value) for value in torch.aminmax(images.detach()))
+        if math.isnan(low) or math.isnan(high):
+            raise InvalidInputError("images contain nan; every value should lie in [0, 1]")
+        if low < 0 or high > 1:
+            wrong = low if low < 0 else high
+            raise InvalidInputError(f"images contain {wrong:g}; every value should lie in [0, 1]")
+    return images
+
+
+def per_image(name: str, values: object, images: Tensor) -> Tensor:
+    """Whole numbers (labels, streams) as an int64 tensor (B,), one per image, on the images' device."""
+    if not isinstance(values, Tensor) or values.dtype != torch.int64:
+        found = values.dtype if isinstance(values, Tensor) else type(values).__name__
+        raise InvalidInputError(f"{name} of type {found} should be an int64 tensor")
+    if values.shape != images.shape[:1]:
+        raise InvalidInputError(
+            f"{name} of shape {tuple(values.shape)} should be ({len(images)},): one per image"
+        )
+    return values.to(images.device)

@@ -1,0 +1,61 @@
+"""WRN-28-10 (Zagoruyko and Komodakis 2016): pre-activation blocks, 36.5 million parameters."""
+
+from typing import ClassVar
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from vqshield.classifiers.base import FoldableNorms, Network, conv1x1, conv3x3, initialise
+
+BLOCKS = 4  # (28 - 4) / 6 a stage
+WIDTHS = (16, 160, 320, 640)
+
+
+class PreActivationBlock(FoldableNorms, nn.Module):
+    """Norm and ReLU before each convolution; the shortcut convolution sees them too."""
+
+    folds = (("conv1", "bn2"),)  # bn1 comes first here, so it can be folded into nothing
+
+    def __init__(self, inputs: int, outputs: int, *, stride: int) -> None:
+        super().__init__()
+        self.bn1 = nn.BatchNorm2d(inputs)
+        self.conv1 = conv3x3(inputs, outputs, stride=stride)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.conv2 = conv3x3(outputs, outputs)
+        same = stride == 1 and inputs == outputs
+        self.shortcut = None if same else conv1x1(inputs, outputs, stride=stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return block(x) + shortcut(x), without a ReLU at the end."""
+        active = F.relu(self.bn1(x))
+        shortcut = x if self.shortcut is None else self.shortcut(active)
+        y: Tensor = self.conv2(F.relu(self.bn2(self.conv1(active))))
+        return y + shortcut
+
+
+class WideResNet28x10(Network):
+    """WRN-28-10 without dropout."""
+
+    arch: ClassVar[str] = "wrn28_10"
+
+    def __init__(self, *, classes: int = 100, in_channels: int = 3) -> None:
+        super().__init__(classes=classes, in_channels=in_channels)
+        self.conv1 = conv3x3(in_channels, WIDTHS[0])
+        self.layer1 = _stage(WIDTHS[0], WIDTHS[1], stride=1)
+        self.layer2 = _stage(WIDTHS[1], WIDTHS[2], stride=2)
+        self.layer3 = _stage(WIDTHS[2], WIDTHS[3], stride=2)
+        self.bn1 = nn.BatchNorm2d(WIDTHS[3])
+        self.fc = nn.Linear(WIDTHS[3], classes)
+        initialise(self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits (n, classes)."""
+        x = self.layer3(self.layer2(self.layer1(self.conv1(x))))  # (n, 640, h/4, w/4)
+        x = F.relu(self.bn1(x))
+        logits: Tensor = self.fc(x.mean((2, 3)))
+        return logits
+
+
+def _stage(inputs: int, outputs: int, *, stride: int) -> nn.Sequential:
+    first = PreActivationBlock(inputs, outputs, stride=stride)
+    return nn.Sequential(first, *(PreActivationBlock(outputs, outputs, stride=1) for _ in range(BLOCKS - 1)))

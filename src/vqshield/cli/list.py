@@ -1,0 +1,81 @@
+"""`vqshield list`: what is registered, read from the registries themselves."""
+
+import inspect
+import json
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from vqshield.attacks import attacks
+from vqshield.classifiers import classifiers
+from vqshield.clustering import backends
+from vqshield.data import datasets
+from vqshield.defenses import defense_class, defenses, known_settings
+from vqshield.settings import format_settings
+
+Entry = dict[str, Any]
+
+
+class Kind(StrEnum):
+    """What can be listed; the values are what one types."""
+
+    DEFENSES = "defenses"
+    ATTACKS = "attacks"
+    CLASSIFIERS = "classifiers"
+    DATA = "data"
+    BACKENDS = "backends"
+
+
+def list_registered(
+    kind: Annotated[Kind | None, typer.Argument(help="One kind alone; without it, all of them.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+) -> None:
+    """Show the defenses with their settings, the attacks, classifiers, data sets and clustering backends."""
+    listing = {each.value: _LISTS[each]() for each in Kind if kind in (None, each)}
+    if as_json:
+        typer.echo(json.dumps(listing, indent=2))
+        return
+    console = Console(highlight=False)
+    for title, entries in listing.items():
+        console.print(Text(title, style="bold"))
+        for entry in entries:
+            for line in _lines(entry):
+                console.print(line)
+
+
+def _list_defenses() -> list[Entry]:
+    return [
+        {"name": name, "description": _summary(defense_class(name)), "settings": known_settings(name)}
+        for name in defenses()
+    ]
+
+
+def _summary(documented: type) -> str:
+    """The first paragraph of a docstring as one line."""
+    return " ".join((inspect.getdoc(documented) or "").partition("\n\n")[0].split())
+
+
+def _names(registry: Callable[[], Any]) -> Callable[[], list[Entry]]:
+    return lambda: [{"name": name} for name in registry()]
+
+
+_LISTS: dict[Kind, Callable[[], list[Entry]]] = {
+    Kind.DEFENSES: _list_defenses,
+    Kind.ATTACKS: _names(attacks),
+    Kind.CLASSIFIERS: _names(classifiers),
+    Kind.DATA: _names(datasets),
+    Kind.BACKENDS: _names(backends),
+}
+
+
+def _lines(entry: Entry) -> Iterator[Padding]:
+    yield Padding.indent(Text(entry["name"], style="cyan"), 2)
+    if entry.get("description"):
+        yield Padding.indent(Text(entry["description"]), 4)
+    if entry.get("settings"):
+        yield Padding.indent(Text(format_settings(entry["settings"]), style="dim"), 4)

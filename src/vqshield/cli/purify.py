@@ -1,0 +1,105 @@
+"""`vqshield purify`: quantize image files."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from vqshield.defenses import create
+from vqshield.errors import InvalidInputError
+from vqshield.images import DEFAULT_MAX_PIXELS
+from vqshield.purify import Purified, plan, purify_job
+from vqshield.settings import parse_spec
+
+SOME_FAILED = 1
+
+
+def purify(
+    images: Annotated[
+        list[Path],
+        typer.Argument(
+            help="PNG or JPEG files, or folders. A folder stands for every PNG and JPEG file below it; "
+            "hidden and other files are left out, sub-folders are kept.",
+            metavar="IMAGE",
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for the results, always PNG. Made if it is not there.")],
+    defense: Annotated[
+        str,
+        typer.Option(
+            help="A defense of `vqshield list defenses`, with settings as in swrd:size=3,tau=4/255."
+        ),
+    ] = "swrd",
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            help="Make the results reproducible: the same seed, picture and output name below --out give "
+            "the same result. Without it the noise is unpredictable, as a defense in use needs it."
+        ),
+    ] = None,
+    overwrite: Annotated[
+        bool,
+        typer.Option(
+            "--overwrite/--no-overwrite", help="Replace earlier results. An input is never replaced."
+        ),
+    ] = False,
+    max_pixels: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Refuse larger pictures, so that a decompression bomb cannot fill the memory."
+        ),
+    ] = DEFAULT_MAX_PIXELS,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead of sentences.")
+    ] = False,
+) -> None:
+    """Quantize pictures so that a classifier sees them through the shield; exit with 1 if any file failed."""
+    name, settings = parse_spec(defense)
+    if seed is not None and settings.setdefault("seed", seed) != seed:
+        raise InvalidInputError(
+            f"--seed {seed} and seed={settings['seed']} in {defense!r} differ; give one of them"
+        )
+    quantizer = create(name, **settings)
+    jobs = plan(images, out)
+    results: list[Purified] = []
+    with _progress(hidden=as_json) as progress:
+        task = progress.add_task(name, total=len(jobs))
+        for job in jobs:
+            result = purify_job(job, quantizer, overwrite=overwrite, max_pixels=max_pixels)
+            if result.error is not None:
+                typer.echo(f"error: {result.error}", err=True)
+            results.append(result)
+            progress.advance(task)
+    if as_json:
+        _print_json(
+            {"defense": name, "settings": quantizer.settings(), "seed": settings.get("seed")}, results
+        )
+    else:
+        written = sum(result.error is None for result in results)
+        typer.echo(f"{written} of {len(results)} pictures quantized with {name} into {out}")
+    if any(result.error is not None for result in results):
+        raise typer.Exit(SOME_FAILED)
+
+
+def _progress(*, hidden: bool) -> Progress:
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=console, transient=True, disable=hidden or not console.is_terminal)
+
+
+def _print_json(made_with: dict[str, object], results: list[Purified]) -> None:
+    files = [
+        {
+            "input": str(result.input),
+            "output": None if result.output is None else str(result.output),
+            "width": result.width,
+            "height": result.height,
+            "seconds": round(result.seconds, 3),
+            "error": result.error,
+        }
+        for result in results
+    ]
+    typer.echo(json.dumps({**made_with, "files": files}, indent=2))

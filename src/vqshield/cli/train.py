@@ -1,0 +1,121 @@
+"""`vqshield train`: train a classifier, with a checkpoint every epoch."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import progress as rich_progress
+from rich.console import Console
+
+from vqshield.classifiers import classifiers
+from vqshield.training import EpochRecord, TrainResult, TrainSettings, checkpoint_path, trainable
+from vqshield.training import train as run_training
+from vqshield.training.settings import PRECISIONS
+
+INTERRUPTED = 130  # what shells expect after Ctrl-C
+
+
+def train(
+    data_dir: Annotated[Path, typer.Option(help="Folder with the data set's official binary files.")],
+    data: Annotated[str, typer.Option(help=f"Data set: {', '.join(trainable())}.")] = "cifar10",
+    arch: Annotated[str, typer.Option(help=f"Network: {', '.join(classifiers())}.")] = "small",
+    epochs: Annotated[int, typer.Option(help="Passes over the training images.")] = 30,
+    batch: Annotated[int, typer.Option(help="Images a step.")] = 512,
+    lr: Annotated[float, typer.Option(help="Highest learning rate of the one-cycle schedule.")] = 0.4,
+    cutout: Annotated[int, typer.Option(help="Side of the square painted over, in pixels; 0: none.")] = 0,
+    ema: Annotated[float, typer.Option(help="Decay of the averaged weights; 0: no averaging.")] = 0.0,
+    seed: Annotated[int, typer.Option(help="Decides initial weights, order and augmentation.")] = 0,
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto: the GPU where there is one.")] = "auto",
+    precision: Annotated[str, typer.Option(help=f"One of {', '.join(PRECISIONS)}.")] = "fp32",
+    out: Annotated[Path, typer.Option(help="Folder for weights, card and checkpoint.")] = Path("runs"),
+    resume: Annotated[
+        bool,
+        typer.Option("--resume/--no-resume", help="Go on from the checkpoint in --out, if there is one."),
+    ] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the card as JSON instead of text.")] = False,
+) -> None:
+    """Train a classifier; writes ARCH-DATA.safetensors and its card, ARCH-DATA.json."""
+    settings = TrainSettings(
+        data=data,
+        arch=arch,
+        epochs=epochs,
+        batch=batch,
+        peak_lr=lr,
+        cutout=cutout,
+        ema=ema,
+        seed=seed,
+        precision=precision,
+    )
+    try:
+        with Bar(hidden=as_json) as bar:
+            result = run_training(
+                settings, folder=data_dir, out=out, device=device, resume=resume, progress=bar
+            )
+    except KeyboardInterrupt as stop:
+        typer.echo(f"interrupted: {_how_to_go_on(settings, out)}", err=True)
+        raise typer.Exit(INTERRUPTED) from stop
+    typer.echo(json.dumps(result.card, indent=2) if as_json else _summary(result))
+
+
+class Bar:
+    """A progress bar on stderr with loss, accuracy and the time left."""
+
+    def __init__(self, *, hidden: bool) -> None:
+        self.bar = rich_progress.Progress(
+            rich_progress.TextColumn("epoch {task.fields[epoch]}"),
+            rich_progress.BarColumn(),
+            rich_progress.TaskProgressColumn(),
+            rich_progress.TextColumn("loss {task.fields[loss]}  test {task.fields[accuracy]}"),
+            rich_progress.TimeElapsedColumn(),
+            rich_progress.TextColumn("left"),
+            # The pace of the whole run so far: tests and checkpoints make single steps uneven.
+            rich_progress.TimeRemainingColumn(),
+            console=Console(stderr=True),
+            disable=hidden,
+            speed_estimate_period=600,
+        )
+
+    def __enter__(self) -> "Bar":
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def start(self, *, epochs: int, done: int, steps: int) -> None:
+        """Show the bar, already filled by what a checkpoint brought."""
+        self.epochs, self.steps = epochs, steps
+        self.task = self.bar.add_task(
+            "train",
+            total=epochs * steps,
+            completed=done * steps,
+            epoch=f"{done}/{epochs}",
+            loss="-",
+            accuracy="-",
+        )
+
+    def step(self, *, epoch: int, step: int, loss: float) -> None:
+        """Move on by some steps."""
+        done = (epoch - 1) * self.steps + step
+        self.bar.update(self.task, completed=done, epoch=f"{epoch}/{self.epochs}", loss=f"{loss:.3f}")
+
+    def epoch_end(self, record: EpochRecord) -> None:
+        """Show the accuracy of the epoch."""
+        self.bar.update(self.task, accuracy=f"{record.test_accuracy:.2%}")
+
+
+def _summary(result: TrainResult) -> str:
+    card = result.card
+    return (
+        f"{card['test_accuracy']:.2%} of {card['test_images']} test images right after "
+        f"{card['settings']['epochs']} epochs, {card['seconds']:.0f} s\n"
+        f"weights {result.weights}\ncard    {result.card_file}"
+    )
+
+
+def _how_to_go_on(settings: TrainSettings, out: Path) -> str:
+    checkpoint = checkpoint_path(settings, out)
+    if checkpoint.is_file():
+        return f"the last whole epoch is in {checkpoint}; run the same command with --resume to go on"
+    return "no epoch was finished, so there is nothing to resume"

@@ -1,0 +1,59 @@
+"""What every reader returns: images, labels and class names, checked once."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vqshield.errors import InvalidInputError
+
+SPLITS = ("train", "test")
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSet:
+    """Labelled images, kept as bytes: a quarter of the memory of floats, and exact.
+
+    images: (n, channels, height, width) uint8; labels: (n,) int64, positions in ``classes``.
+    """
+
+    name: str
+    images: Tensor
+    labels: Tensor
+    classes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        images, labels = self.images, self.labels
+        if images.ndim != 4 or images.dtype != torch.uint8:
+            raise InvalidInputError(
+                f"images of {self.name!r} are {images.dtype} of shape {tuple(images.shape)}; "
+                "they must be torch.uint8 of shape (n, channels, height, width)"
+            )
+        if labels.ndim != 1 or labels.dtype != torch.int64:
+            raise InvalidInputError(
+                f"labels of {self.name!r} are {labels.dtype} of shape {tuple(labels.shape)}; "
+                "they must be torch.int64 of shape (n,)"
+            )
+        if len(images) == 0:
+            raise InvalidInputError(f"{self.name!r} holds no images; it must hold at least one")
+        if len(images) != len(labels):
+            raise InvalidInputError(f"{self.name!r} has {len(images)} images but {len(labels)} labels")
+        low, high = int(labels.min()), int(labels.max())
+        if low < 0 or high >= len(self.classes):
+            wrong = low if low < 0 else high
+            raise InvalidInputError(f"label {wrong} in {self.name!r} is outside 0..{len(self.classes) - 1}")
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def floats(self, part: slice = slice(None)) -> Tensor:
+        """Return the images of one part as float32 in [0,1], the unit of every eps and sigma."""
+        return self.images[part].float() / 255
+
+    def take(self, count: int | None) -> "ImageSet":
+        """Return the first ``count`` images (all of them for None, or where there are fewer)."""
+        if count is None:
+            return self
+        if count < 1:
+            raise InvalidInputError(f"{count} images of {self.name!r} were asked for; ask for at least 1")
+        return ImageSet(self.name, self.images[:count], self.labels[:count], self.classes)

@@ -1,0 +1,64 @@
+"""The bundled sample: 500 CIFAR-10 test images, 50 a class, in one lossless PNG sheet.
+
+Made by ``tools/make_sample.py``; source and licence note stand in the JSON file beside the sheet.
+"""
+
+import hashlib
+import json
+from importlib import resources
+from typing import Any
+
+import numpy as np
+import torch
+
+from vqshield.data.base import ImageSet
+from vqshield.errors import FileFormatError, MissingExtraError
+
+NAME = "cifar10-sample"
+TILE = 32
+
+
+def sample(limit: int | None = None) -> ImageSet:
+    """Return the bundled images, all 500 or the first ``limit``.
+
+    The classes take turns, so that every multiple of ten is balanced: the first 100 are 10 a class.
+    """
+    card = sample_card()
+    tiles = _tiles(card)
+    # The sheet holds class after class; reading position j of every class in turn interleaves them.
+    turns = np.arange(len(tiles)).reshape(len(card["classes"]), -1).T.ravel()
+    everything = ImageSet(
+        name=NAME,
+        images=torch.from_numpy(np.ascontiguousarray(tiles[turns].transpose(0, 3, 1, 2))),
+        labels=torch.tensor(card["labels"], dtype=torch.int64)[torch.from_numpy(turns)],
+        classes=tuple(card["classes"]),
+    )
+    return everything.take(limit)
+
+
+def sample_card() -> dict[str, Any]:
+    """Return what is known of the sample: labels, test-set indices, source, licence note."""
+    card: dict[str, Any] = json.loads(_asset(f"{NAME}.json").decode())
+    return card
+
+
+def _tiles(card: dict[str, Any]) -> "np.typing.NDArray[np.uint8]":
+    """Return the sheet cut into (n, 32, 32, 3) tiles, row by row, after checking every pixel's sum."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise MissingExtraError("pillow", "cli") from error
+    import io
+
+    with Image.open(io.BytesIO(_asset(f"{NAME}.png"))) as picture:
+        sheet = np.asarray(picture.convert("RGB"))
+    if hashlib.sha256(sheet.tobytes()).hexdigest() != card["pixels_sha256"]:
+        raise FileFormatError(
+            f"the pixels of the bundled {NAME}.png differ from its card; reinstall vqshield"
+        )
+    rows, columns = sheet.shape[0] // TILE, sheet.shape[1] // TILE
+    return sheet.reshape(rows, TILE, columns, TILE, 3).swapaxes(1, 2).reshape(-1, TILE, TILE, 3)
+
+
+def _asset(name: str) -> bytes:
+    return (resources.files("vqshield.data") / "assets" / name).read_bytes()

@@ -1,0 +1,73 @@
+"""swRD: sliding windows (Algorithm 2 of the paper)."""
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from vqshield import checks
+from vqshield.clustering import NoisyPatches
+from vqshield.defenses.base import Defense
+from vqshield.patches import Sliding
+
+WEIGHTS_FROM = ("clean", "noisy")
+_BYTE_BETA = 65025  # the paper gives ImageNet's beta for pixels in 0 … 255: 255² times as small
+
+
+class SWRD(Defense):
+    """Sliding-window RandDisc: every s×s window becomes its nearest centre, and each pixel the weighted
+    mean of itself in all quantized windows p̂_j that cover it, with weights softmax(−beta·‖p̂_j − p_j‖²).
+
+    size is the paper's s. weights_from="clean" measures the distance to the window as it came, as the paper
+    does; "noisy" to the window plus omega_j, the only choice that a worst-case certificate can cover. The
+    other parameters are those of every Defense.
+    """
+
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+        "mnist": {"size": 2, "codes": 2, "beta": 5.0},
+        "cifar10": {"size": 3, "codes": 25, "beta": 2.0},
+        "cifar100": {"size": 3, "codes": 35, "beta": 2.0},
+        "imagenet": {"size": 3, "codes": 30, "beta": 0.1 * _BYTE_BETA},
+    }
+
+    def __init__(
+        self, *, size: int = 3, beta: float = 2.0, weights_from: str = "clean", **settings: Any
+    ) -> None:
+        super().__init__(**settings)
+        self._grid = Sliding(checks.whole("size", size, least=1))
+        self.beta = checks.real("beta", beta)
+        self.weights_from = checks.one_of("weights_from", weights_from, WEIGHTS_FROM)
+
+    @property
+    def grid(self) -> Sliding:
+        """Every s×s window."""
+        return self._grid
+
+    def settings(self) -> dict[str, Any]:
+        """What decides the output."""
+        own = {"beta": self.beta, "weights_from": self.weights_from}
+        return {"size": self.grid.size, **super().settings(), **own}
+
+    def rebuild(self, images: Tensor, noisy: NoisyPatches, centres: Tensor, labels: Tensor) -> Tensor:
+        """The weighted mean over the covering windows."""
+        distances = []
+        for start in range(0, noisy.count, noisy.block):
+            stop = min(noisy.count, start + noisy.block)
+            if self.weights_from == "noisy":
+                windows = noisy.make(start, stop)
+            else:
+                windows = self.grid.cut(noisy.padded, start, stop).double()
+            index = labels[:, start:stop, None].expand_as(windows)
+            distances.append(_ordered_sum((windows - centres.gather(1, index)).square_()))
+        similarity = torch.cat(distances, 1).mul_(-self.beta)
+        return self.grid.rebuild(centres, labels, similarity, *images.shape[2:])
+
+
+def _ordered_sum(values: Tensor) -> Tensor:
+    """The sum over the last dimension, first to last: clean windows are not on the exact grid, and a sum
+    whose order torch may choose by the batch's shape could differ in its last bit.
+    """
+    total = values[..., 0].clone()
+    for component in values.unbind(-1)[1:]:
+        total += component
+    return total

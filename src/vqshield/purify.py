@@ -1,0 +1,189 @@
+"""Quantize image files: find them, give each an output name, and write one PNG for each.
+
+Outputs are named after inputs, so the name also fixes the random stream: with a seeded defense a file of
+the same name gets the same result whatever else is purified beside it.
+"""
+
+import hashlib
+import os
+import time
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+import torch
+from torch import Tensor
+
+from vqshield.errors import InvalidInputError, VqshieldError
+from vqshield.images import DEFAULT_MAX_PIXELS, SUFFIXES, Picture, read_image, write_png
+
+Quantizer = Callable[..., Tensor]
+"""A defense: called as quantizer(images, streams=...) on (1, q, h, w) in [0,1]; returns the same shape."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One file to purify: where it is, where its result goes, and its name below the output folder."""
+
+    source: Path
+    target: Path
+    name: str
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class Purified:
+    """What became of one file; error is None exactly when output was written."""
+
+    input: Path
+    output: Path | None
+    width: int | None
+    height: int | None
+    seconds: float
+    error: str | None
+
+
+def purify_files(
+    paths: Iterable[Path],
+    defense: Quantizer,
+    out: Path,
+    *,
+    overwrite: bool = False,
+    max_pixels: int = DEFAULT_MAX_PIXELS,
+) -> Iterator[Purified]:
+    """Quantize every file of plan(paths, out); one that fails is reported and the rest goes on."""
+    for job in plan(paths, out):
+        yield purify_job(job, defense, overwrite=overwrite, max_pixels=max_pixels)
+
+
+def plan(paths: Iterable[Path], out: Path) -> list[Job]:
+    """The files behind the paths, in order, each once, with an output name no other of them has.
+
+    A folder stands for the PNG and JPEG files below it, without hidden files and folders, without linked
+    folders, and without `out`; their sub-folders are kept below `out`. A path that leads to no file stays
+    in the plan with its problem, so that it is reported like a broken file.
+    """
+    if out.exists() and not out.is_dir():
+        raise InvalidInputError(f"{out} is a file; the output must be a folder")
+    found = [entry for path in paths for entry in _entries(path, out)]
+    inputs = {number for source, _, _ in found if (number := _file_number(source)) is not None}
+    jobs: dict[str, Job] = {}
+    taken: set[str] = set()
+    for source, wanted, problem in found:
+        if (key := os.path.normpath(source.absolute())) in jobs:  # named twice, or named beside its folder
+            continue
+        name = _free_name(wanted, taken) if problem is None else ""
+        target = out / name
+        if problem is None and _file_number(target) in inputs:
+            problem = f"{source}: its output {target} would overwrite an input; choose another output folder"
+        jobs[key] = Job(source=source, target=target, name=name, problem=problem)
+    return list(jobs.values())
+
+
+def purify_job(
+    job: Job, defense: Quantizer, *, overwrite: bool = False, max_pixels: int = DEFAULT_MAX_PIXELS
+) -> Purified:
+    """Read, quantize and write one file; what goes wrong with it comes back as its error, naming it."""
+    started = time.perf_counter()
+    picture: Picture | None = None
+    error: str | None = None
+    try:
+        _check_target(job, overwrite)
+        picture = read_image(job.source, max_pixels=max_pixels)
+        quantized = replace(picture, colour=_quantize(picture, defense, job))
+        job.target.parent.mkdir(parents=True, exist_ok=True)
+        write_png(job.target, quantized)
+    except VqshieldError as problem:
+        error = str(problem)
+    except OSError as problem:
+        error = f"{job.source}: cannot write {job.target} ({problem.strerror or problem})"
+    except (MemoryError, RuntimeError) as problem:  # torch says "not enough memory" in a plain RuntimeError
+        if not isinstance(problem, MemoryError) and "memory" not in str(problem):
+            raise
+        error = f"{job.source}: not enough memory for this picture"
+    return Purified(
+        input=job.source,
+        output=None if error else job.target,
+        width=picture.width if picture else None,
+        height=picture.height if picture else None,
+        seconds=time.perf_counter() - started,
+        error=error,
+    )
+
+
+def stream_of(name: str) -> int:
+    """The 63-bit random stream of an output name, equal on every machine."""
+    return (
+        int.from_bytes(hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=8).digest()) >> 1
+    )
+
+
+def _entries(path: Path, out: Path) -> Iterator[tuple[Path, PurePosixPath, str | None]]:
+    if _file_number(path) is None:
+        yield path, PurePosixPath(), f"{path}: no such file, or it cannot be reached"
+        return
+    if not path.is_dir():
+        yield path, PurePosixPath(path.name).with_suffix(".png"), None
+        return
+    problems: list[OSError] = []
+    empty = True
+    for folder, folders, files in os.walk(path, onerror=problems.append):
+        folders[:] = sorted(
+            name for name in folders if not name.startswith(".") and not _same_folder(Path(folder, name), out)
+        )
+        for file in sorted(files):
+            source = Path(folder, file)
+            if not file.startswith(".") and source.suffix.lower() in SUFFIXES:
+                empty = False
+                yield source, PurePosixPath(source.relative_to(path).as_posix()).with_suffix(".png"), None
+    for problem in problems:
+        unread = Path(problem.filename)
+        yield unread, PurePosixPath(), f"{unread}: cannot read this folder ({problem.strerror})"
+    if empty and not problems:
+        yield path, PurePosixPath(), f"{path}: no PNG or JPEG file in this folder"
+
+
+def _free_name(wanted: PurePosixPath, taken: set[str]) -> str:
+    """The wanted name, or with -2, -3, ... where another file has it, also on a disk that ignores case."""
+    candidate, number = wanted, 1
+    while (key := unicodedata.normalize("NFC", str(candidate)).casefold()) in taken:
+        number += 1
+        candidate = wanted.with_name(f"{wanted.stem}-{number}{wanted.suffix}")
+    taken.add(key)
+    return str(candidate)
+
+
+def _check_target(job: Job, overwrite: bool) -> None:
+    if job.problem is not None:
+        raise InvalidInputError(job.problem)
+    if job.target.is_dir():
+        raise InvalidInputError(
+            f"{job.source}: its output {job.target} is a folder; move it or choose another"
+        )
+    if not overwrite and job.target.exists():
+        raise InvalidInputError(
+            f"{job.source}: its output {job.target} exists; allow overwriting or choose another"
+        )
+
+
+def _quantize(picture: Picture, defense: Quantizer, job: Job) -> Tensor:
+    streams = torch.tensor([stream_of(job.name)], dtype=torch.int64)
+    try:
+        return defense(picture.colour[None], streams=streams)[0]
+    except InvalidInputError as error:  # smaller than a patch, or fewer patches than codes
+        size = f"{picture.width}x{picture.height} pixels"
+        raise InvalidInputError(f"{job.source}: cannot be quantized at {size}: {error}") from error
+
+
+def _file_number(path: Path) -> tuple[int, int] | None:
+    """What the disk knows a file by: equal for two spellings of one name where case is ignored."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _same_folder(path: Path, other: Path) -> bool:
+    return os.path.realpath(path) == os.path.realpath(other)

@@ -1,0 +1,73 @@
+"""Settings as people type them: "swrd:size=3,codes=25,tau=4/255" to a name and a dict, and back to text.
+
+The values are numbers, fractions and words, read by pattern; nothing is ever evaluated as code.
+Whether a name or a setting exists is for the registry that is asked to create it, not decided here.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from vqshield.errors import InvalidInputError
+
+Setting = int | float | str
+
+_FORM = "name or name:key=value,key=value, for example swrd:size=3,tau=4/255"
+_WORD = re.compile(r"[A-Za-z_][\w+-]*", re.ASCII)
+_INTEGER = re.compile(r"[+-]?\d{1,30}", re.ASCII)
+_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+
+
+def parse_spec(text: str) -> tuple[str, dict[str, Setting]]:
+    """Split "name:key=value,..." into the name and its settings.
+
+    Values may be whole numbers (25), decimals (0.5, 1e-3), fractions (4/255) or words (kmeans++).
+    """
+    name, colon, rest = text.partition(":")
+    name = name.strip()
+    if not _WORD.fullmatch(name):
+        raise InvalidInputError(f"{text!r} does not start with a name; write {_FORM}")
+    if colon and not rest.strip():
+        raise InvalidInputError(f"{text!r} has no settings after the colon; write {_FORM}")
+    settings: dict[str, Setting] = {}
+    for pair in rest.split(",") if colon else ():
+        key, equals, value = (part.strip() for part in pair.partition("="))
+        if not equals or not key.isidentifier():
+            raise InvalidInputError(f"{pair.strip()!r} in {text!r} is not key=value; write {_FORM}")
+        if key in settings:
+            raise InvalidInputError(f"{key!r} is set twice in {text!r}; set it once")
+        settings[key] = _parse_value(key, value)
+    return name, settings
+
+
+def _parse_value(key: str, text: str) -> Setting:
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if _WORD.fullmatch(text):
+        return text
+    above, slash, below = (part.strip() for part in text.partition("/"))
+    parts = (above, below) if slash else (above,)
+    if all(_DECIMAL.fullmatch(part) for part in parts):
+        divisor = float(below) if slash else 1.0
+        number = float(above) / divisor if divisor else math.nan
+        if math.isfinite(number):
+            return number
+    raise InvalidInputError(
+        f"{key}={text!r} is not a value; valid are numbers (25, 0.5), fractions (4/255) and words (clean)"
+    )
+
+
+def format_settings(settings: Mapping[str, Any]) -> str:
+    """The settings as parse_spec reads them: size=3, tau=4/255."""
+    return ", ".join(f"{key}={format_value(value)}" for key, value in settings.items())
+
+
+def format_value(value: Any) -> str:
+    """A value as a person would type it: multiples of 1/255, the unit of noise and budgets, as fractions."""
+    if isinstance(value, float):
+        bytes_ = value * 255
+        if 0 < abs(value) < 1 and math.isclose(bytes_, round(bytes_), rel_tol=1e-9):
+            return f"{round(bytes_)}/255"
+        return f"{value:g}"
+    return str(value)

@@ -1,0 +1,58 @@
+"""Augmentation of a whole batch (or epoch) at once, on the device where the bytes lie.
+
+Crop and flip only choose which source pixel goes where, so they are one gather, without a padded copy.
+"""
+
+import torch
+from torch import Tensor
+
+from vqshield.errors import InvalidInputError
+
+
+def crop_and_flip(images: Tensor, *, padding: int, flip: bool, generator: torch.Generator) -> Tensor:
+    """Shift each image by up to ``padding`` pixels, mirrored at the edges, and flip every second one or so.
+
+    images: (n, channels, height, width), any dtype; the generator lives on the same device.
+    """
+    n, channels, height, width = images.shape
+    if not 0 <= padding < min(height, width):
+        raise InvalidInputError(
+            f"padding={padding} must be in 0..{min(height, width) - 1} for {height}x{width} images"
+        )
+    rows = _shifted(n, height, padding, generator)  # (n, height) source row of each row
+    columns = _shifted(n, width, padding, generator)
+    if flip:
+        mirrored = torch.rand(n, 1, generator=generator, device=images.device) < 0.5
+        columns = torch.where(mirrored, columns.flip(1), columns)
+    image = torch.arange(n, device=images.device).view(n, 1, 1, 1)
+    channel = torch.arange(channels, device=images.device).view(1, channels, 1, 1)
+    return images[image, channel, rows.view(n, 1, height, 1), columns.view(n, 1, 1, width)]
+
+
+def cutout(images: Tensor, *, size: int, fill: Tensor, generator: torch.Generator) -> Tensor:
+    """Paint a square of side ``size``, centred anywhere in the image, in the colour ``fill`` (channels,)."""
+    n, _, height, width = images.shape
+    if not 0 <= size <= 2 * min(height, width):
+        raise InvalidInputError(
+            f"cutout={size} must be in 0..{2 * min(height, width)} for {height}x{width} images"
+        )
+    if size == 0:
+        return images
+    inside = _span(n, height, size, generator).unsqueeze(2) & _span(n, width, size, generator).unsqueeze(1)
+    return torch.where(inside.unsqueeze(1), fill.to(images.dtype).view(1, -1, 1, 1), images)
+
+
+def _shifted(n: int, length: int, padding: int, generator: torch.Generator) -> Tensor:
+    """Return for each image the source index of each row or column, reflected back into 0..length-1."""
+    device = generator.device
+    shift = torch.randint(-padding, padding + 1, (n, 1), generator=generator, device=device)
+    index = (torch.arange(length, device=device) + shift).abs()
+    return (length - 1) - (length - 1 - index).abs()
+
+
+def _span(n: int, length: int, size: int, generator: torch.Generator) -> Tensor:
+    """Return (n, length) flags: which rows or columns the square covers; it may stick out of the image."""
+    device = generator.device
+    start = torch.randint(0, length, (n, 1), generator=generator, device=device) - size // 2
+    position = torch.arange(length, device=device)
+    return (position >= start) & (position < start + size)

@@ -1,0 +1,144 @@
+"""One call that trains: read the data, resume or begin, checkpoint every epoch, write weights and card."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vqshield.classifiers import Network, load_classifier, save_classifier
+from vqshield.classifiers.loading import write_atomically
+from vqshield.data import ImageSet, load
+from vqshield.environment import environment
+from vqshield.errors import InvalidInputError
+from vqshield.training.checkpoint import Checkpoint, check_same_run, read_checkpoint, write_checkpoint
+from vqshield.training.measures import accuracy
+from vqshield.training.progress import EpochRecord, Progress, Silent
+from vqshield.training.settings import TrainSettings
+from vqshield.training.trainer import Trainer, fast_convolutions
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainResult:
+    """Where the weights and the card went, and the card."""
+
+    weights: Path
+    card_file: Path
+    card: dict[str, Any]
+
+
+def train(
+    settings: TrainSettings,
+    *,
+    folder: str | Path,
+    out: str | Path,
+    device: str = "cpu",
+    resume: bool = True,
+    progress: Progress | None = None,
+) -> TrainResult:
+    """Train on the data set in ``folder``; write NAME.safetensors and NAME.json into ``out``."""
+    training, test = load(settings.data, "train", folder), load(settings.data, "test", folder)
+    return train_on(settings, training, test, out=out, device=device, resume=resume, progress=progress)
+
+
+def train_on(
+    settings: TrainSettings,
+    training: ImageSet,
+    test: ImageSet,
+    *,
+    out: str | Path,
+    device: str = "cpu",
+    resume: bool = True,
+    progress: Progress | None = None,
+) -> TrainResult:
+    """Train on images already read.
+
+    With ``resume``, a checkpoint in ``out`` is continued; it must be of equal settings and data.
+    Stopped at any moment, the run leaves the checkpoint of its last whole epoch.
+    """
+    place, watcher = pick_device(device), progress or Silent()
+    checkpoint_file = checkpoint_path(settings, out)
+    data_sha256 = _fingerprint(training, test)
+    trainer = Trainer(settings, training, test, place)
+    history: list[EpochRecord] = []
+    if resume and checkpoint_file.is_file():
+        checkpoint = read_checkpoint(checkpoint_file)
+        check_same_run(checkpoint, settings=settings.to_dict(), data_sha256=data_sha256)
+        trainer.restore(checkpoint.tensors)
+        history = list(checkpoint.history)
+    watcher.start(epochs=settings.epochs, done=len(history), steps=trainer.steps)
+    with fast_convolutions():
+        for number in range(len(history), settings.epochs):
+            history.append(trainer.epoch(number, watcher))
+            state = Checkpoint(
+                tensors=trainer.tensors(),
+                settings=settings.to_dict(),
+                data_sha256=data_sha256,
+                history=tuple(history),
+            )
+            write_checkpoint(checkpoint_file, state)
+            watcher.epoch_end(history[-1])
+    return _finish(settings, trainer, training, test, history, Path(out), data_sha256)
+
+
+def checkpoint_path(settings: TrainSettings, out: str | Path) -> Path:
+    """Return where the run keeps its checkpoint."""
+    return Path(out) / f"{settings.name}.checkpoint.safetensors"
+
+
+def pick_device(name: str) -> torch.device:
+    """Return the device of that name; "auto" is the GPU where there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0].split(". ")[0]  # torch goes on for pages
+        raise InvalidInputError(f"device={name!r} cannot be used, try cpu, cuda or auto: {reason}") from error
+    return device
+
+
+def _finish(
+    settings: TrainSettings,
+    trainer: Trainer,
+    training: ImageSet,
+    test: ImageSet,
+    history: list[EpochRecord],
+    out: Path,
+    data_sha256: str,
+) -> TrainResult:
+    weights, card_file = out / f"{settings.name}.safetensors", out / f"{settings.name}.json"
+    save_classifier(weights, trainer.best, {"data": settings.data, "seed": str(settings.seed)})
+    # The accuracy that counts is that of the file, whose convolutions are rounded to fp16.
+    saved = load_classifier(weights, device=trainer.device)
+    network = saved.network
+    assert isinstance(network, Network)
+    card = {
+        "data": settings.data,
+        "data_sha256": data_sha256,
+        "train_images": len(training),
+        "test_images": len(test),
+        "classes": list(training.classes),
+        "settings": settings.to_dict(),
+        "seed": settings.seed,
+        "network": {"arch": network.arch, "options": network.options},
+        "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
+        "bytes": weights.stat().st_size,
+        "test_accuracy": accuracy(saved, trainer.test_images, trainer.test_labels),
+        "seconds": round(sum(epoch.seconds for epoch in history), 3),
+        **environment(trainer.device),
+        "history": [asdict(epoch) for epoch in history],
+    }
+    write_atomically(card_file, (json.dumps(card, indent=1) + "\n").encode())
+    return TrainResult(weights=weights, card_file=card_file, card=card)
+
+
+def _fingerprint(*sets: ImageSet) -> str:
+    digest = hashlib.sha256()
+    for part in sets:
+        digest.update(part.labels.numpy().tobytes())
+        digest.update(part.images.contiguous().numpy().data)
+    return digest.hexdigest()

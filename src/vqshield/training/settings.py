@@ -1,0 +1,77 @@
+"""What a training run is made of."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from vqshield.checks import one_of, real, whole
+from vqshield.classifiers import classifiers
+from vqshield.data import SAMPLE_NAME, datasets
+from vqshield.errors import InvalidInputError
+
+PRECISIONS = ("fp32", "bf16")
+COMPILE_MODES = ("off", "default", "reduce-overhead", "max-autotune-no-cudagraphs")
+
+
+def trainable() -> tuple[str, ...]:
+    """Return the data sets that have a training split."""
+    return tuple(name for name in datasets() if name != SAMPLE_NAME)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSettings:
+    """Everything that decides the weights; a run resumes only under equal settings.
+
+    options: the network's own settings, for example widths and blocks of "small".
+    cutout: side of the painted square in pixels, 0 for none.
+    ema: decay of the moving average of the weights, which is then what is tested and saved; 0 for none.
+    flip: None flips unless the data are digits, for which a mirror image is another sign.
+    """
+
+    data: str
+    arch: str
+    epochs: int = 30
+    batch: int = 512
+    peak_lr: float = 0.4
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    label_smoothing: float = 0.05
+    padding: int = 4
+    flip: bool | None = None
+    cutout: int = 0
+    ema: float = 0.0
+    seed: int = 0
+    precision: str = "fp32"
+    channels_last: bool = True
+    compile_mode: str = "off"
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        one_of("data", self.data, trainable())
+        one_of("arch", self.arch, classifiers())
+        one_of("precision", self.precision, PRECISIONS)
+        one_of("compile_mode", self.compile_mode, COMPILE_MODES)
+        whole("epochs", self.epochs, least=1)
+        whole("batch", self.batch, least=1)
+        for name in ("padding", "cutout", "seed"):
+            whole(name, getattr(self, name), least=0)
+        real("weight_decay", self.weight_decay)
+        if real("peak_lr", self.peak_lr) == 0:
+            raise InvalidInputError("peak_lr=0 should be above 0")
+        for name in ("momentum", "ema", "label_smoothing"):
+            if real(name, getattr(self, name), most=1) == 1:
+                raise InvalidInputError(f"{name}=1 should be below 1")
+        if self.flip is None:
+            object.__setattr__(self, "flip", self.data != "mnist")
+        # Through JSON and back: tuples and lists then compare equal to what a checkpoint holds.
+        object.__setattr__(self, "options", json.loads(json.dumps(dict(self.options))))
+
+    @property
+    def name(self) -> str:
+        """The stem of the files this run writes."""
+        return f"{self.arch}-{self.data}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as JSON can hold them."""
+        return asdict(self)

@@ -1,0 +1,211 @@
+"""Train a classifier: the data whole on the device, one-cycle SGD, a checkpoint every epoch.
+
+Order and augmentation of an epoch come from generators seeded by (seed, epoch), so a resumed run
+meets the very batches it would have met, and the global generator is left alone.
+"""
+
+import copy
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.optim.swa_utils import get_ema_multi_avg_fn
+
+from vqshield.classifiers import Normalised, build
+from vqshield.data import ImageSet
+from vqshield.errors import FileFormatError, InvalidInputError, VqshieldError
+from vqshield.training.augment import crop_and_flip, cutout
+from vqshield.training.measures import accuracy, channel_statistics
+from vqshield.training.progress import EpochRecord, Progress
+from vqshield.training.schedule import one_cycle
+from vqshield.training.settings import TrainSettings
+
+REPORT_EVERY = 20  # steps; each report waits for the device, so not more often
+
+
+class Trainer:
+    """The moving parts of one run; ``epoch`` advances them, ``tensors`` and ``restore`` carry them over."""
+
+    def __init__(
+        self, settings: TrainSettings, training: ImageSet, test: ImageSet, device: torch.device
+    ) -> None:
+        if settings.batch > len(training):
+            raise InvalidInputError(
+                f"batch={settings.batch} must be at most {len(training)}, the training images"
+            )
+        self.settings, self.device = settings, device
+        self.steps = (
+            len(training) // settings.batch
+        )  # an incomplete last batch is left out, others come next epoch
+        self.images, self.labels = training.images.to(device), training.labels.to(device)
+        self.test_images, self.test_labels = test.images.to(device), test.labels.to(device)
+        mean, std = channel_statistics(training.images)
+        self.fill = (torch.tensor(mean, device=device) * 255).round()
+        network = _fresh_network(
+            settings, classes=len(training.classes), in_channels=training.images.shape[1]
+        )
+        self.model = Normalised(network, mean=mean, std=std).to(device)
+        if settings.channels_last:
+            self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.average = copy.deepcopy(self.model).eval().requires_grad_(False) if settings.ema else None
+        self.moving = () if self.average is None else (_moving(self.average), _moving(self.model))
+        self.optimizer = _optimizer(self.model, settings, device)
+        self.loss_of = self._compiled_loss()
+
+    @property
+    def best(self) -> Normalised:
+        """The weights that are tested and saved: the moving average where there is one."""
+        return self.model if self.average is None else self.average
+
+    def epoch(self, number: int, progress: Progress) -> EpochRecord:
+        """Run epoch ``number`` (from 0) and test."""
+        began = time.perf_counter()
+        images, labels = self._epoch_data(number)
+        batch = self.settings.batch
+        self.model.train()
+        total = torch.zeros((), device=self.device)
+        correct = torch.zeros((), device=self.device, dtype=torch.int64)
+        reported, reported_at = 0.0, 0
+        for step in range(self.steps):
+            part = slice(step * batch, (step + 1) * batch)
+            loss, hits = self._step(number * self.steps + step, images[part], labels[part])
+            total += loss
+            correct += hits
+            if (step + 1) % REPORT_EVERY == 0 or step + 1 == self.steps:
+                so_far = float(total)
+                progress.step(
+                    epoch=number + 1, step=step + 1, loss=(so_far - reported) / (step + 1 - reported_at)
+                )
+                reported, reported_at = so_far, step + 1
+        if not math.isfinite(reported):
+            raise VqshieldError(
+                f"the loss of epoch {number + 1} is {reported}; "
+                f"lower peak_lr={self.settings.peak_lr} and start over"
+            )
+        return EpochRecord(
+            epoch=number + 1,
+            loss=reported / self.steps,
+            train_accuracy=int(correct) / (self.steps * batch),
+            test_accuracy=accuracy(self.best, self.test_images, self.test_labels),
+            seconds=round(time.perf_counter() - began, 3),
+        )
+
+    def tensors(self) -> dict[str, dict[str, Tensor]]:
+        """Return everything that a continuation needs."""
+        return {
+            "weights": dict(self.model.state_dict()),
+            "momentum": {
+                name: self.optimizer.state[parameter]["momentum_buffer"]
+                for name, parameter in self.model.named_parameters()
+                if self.optimizer.state[parameter].get("momentum_buffer") is not None
+            },
+            "ema": {} if self.average is None else dict(self.average.state_dict()),
+        }
+
+    def restore(self, tensors: dict[str, dict[str, Tensor]]) -> None:
+        """Take over the tensors of a checkpoint."""
+        try:
+            self.model.load_state_dict(tensors["weights"])
+            if self.average is not None:
+                self.average.load_state_dict(tensors["ema"])
+        except RuntimeError as error:
+            raise FileFormatError(f"the checkpoint is of another network: {error}") from error
+        for name, parameter in self.model.named_parameters():
+            if name in tensors["momentum"]:
+                buffer = torch.empty_like(parameter).copy_(tensors["momentum"][name])
+                self.optimizer.state[parameter] = {"momentum_buffer": buffer}
+
+    def _epoch_data(self, number: int) -> tuple[Tensor, Tensor]:
+        """Return the epoch's augmented images and labels in their order; all at once costs few launches."""
+        settings = self.settings
+        generator = torch.Generator(self.device).manual_seed(epoch_seed(settings.seed, number))
+        order = torch.randperm(len(self.images), generator=generator, device=self.device)
+        order = order[: self.steps * settings.batch]
+        images = crop_and_flip(
+            self.images[order], padding=settings.padding, flip=bool(settings.flip), generator=generator
+        )
+        images = cutout(images, size=settings.cutout, fill=self.fill, generator=generator)
+        return images, self.labels[order]
+
+    def _step(self, step: int, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        total_steps = self.settings.epochs * self.steps
+        for group in self.optimizer.param_groups:
+            group["lr"] = one_cycle(step, steps=total_steps, peak=self.settings.peak_lr)
+        if self.settings.compile_mode != "off":
+            # CUDA graphs may now overwrite the outputs of the last step.
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+        loss, hits = self.loss_of(images, labels)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.average is not None:
+            decay = min(self.settings.ema, (1 + step) / (10 + step))  # short at first: the start is forgotten
+            get_ema_multi_avg_fn(decay)(*self.moving, None)  # type: ignore[no-untyped-call]
+        return loss.detach(), hits
+
+    def _compiled_loss(self) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        settings, model, device = self.settings, self.model, self.device
+        layout = torch.channels_last if settings.channels_last else torch.contiguous_format
+
+        def loss_of(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+            floats = (images.float() / 255).contiguous(memory_format=layout)
+            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=settings.precision == "bf16"):
+                logits = model(floats)
+            loss = F.cross_entropy(logits.float(), labels, label_smoothing=settings.label_smoothing)
+            return loss, (logits.argmax(1) == labels).sum()
+
+        if settings.compile_mode == "off":
+            return loss_of
+        compiled: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = torch.compile(
+            loss_of, mode=settings.compile_mode, dynamic=False
+        )
+        return compiled
+
+
+def epoch_seed(seed: int, epoch: int) -> int:
+    """Return 63 bits that differ for every (seed, epoch), unlike seed + epoch."""
+    return int.from_bytes(hashlib.sha256(f"vqshield {seed} {epoch}".encode()).digest()[:8], "big") >> 1
+
+
+@contextmanager
+def fast_convolutions() -> Iterator[None]:
+    """Let cuDNN time its algorithms during the run; shapes never change, and the flag is given back."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
+
+
+def _fresh_network(settings: TrainSettings, *, classes: int, in_channels: int) -> nn.Module:
+    # Initialisers read the global CPU generator: fork it, and seed only it (torch.manual_seed
+    # would seed the GPUs too).
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(settings.seed)
+        return build(settings.arch, classes=classes, in_channels=in_channels, **settings.options)
+
+
+def _optimizer(model: nn.Module, settings: TrainSettings, device: torch.device) -> torch.optim.SGD:
+    parameters = list(model.parameters())
+    groups = [  # decay pulls weights, not the norms' scales and the biases
+        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": settings.weight_decay},
+        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+    return torch.optim.SGD(
+        groups,
+        lr=settings.peak_lr,
+        momentum=settings.momentum,
+        nesterov=settings.momentum > 0,
+        fused=device.type == "cuda",
+    )
+
+
+def _moving(model: nn.Module) -> list[Tensor]:
+    """Return what an average follows: parameters and norm statistics, but no counters."""
+    return [tensor for tensor in model.state_dict().values() if tensor.is_floating_point()]

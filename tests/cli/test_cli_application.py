@@ -1,0 +1,99 @@
+"""The command as a whole: every command explains itself, and every expected failure ends in one line."""
+
+import subprocess
+import sys
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+import vqshield
+from vqshield.cli import main
+from vqshield.cli.application import app
+from vqshield.errors import VqshieldError
+
+RUNNER = CliRunner()
+COMMANDS = get_command(app).commands
+
+
+def test_the_commands():
+    assert set(COMMANDS) >= {"demo", "purify", "train", "list"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_and_each_of_its_options_has_help(name):
+    command = COMMANDS[name]
+    assert command.help
+    assert len(command.help.strip()) > 20
+    silent = [option.name for option in command.params if not getattr(option, "help", None)]
+    assert silent == [], f"without help text: {silent}"
+    assert RUNNER.invoke(app, [name, "--help"]).exit_code == 0
+
+
+def test_version():
+    result = RUNNER.invoke(app, ["--version"])
+    assert result.exit_code == 0
+    assert result.stdout == f"vqshield {vqshield.__version__}\n"
+
+
+def test_help_has_no_completion_clutter():
+    result = RUNNER.invoke(app, ["--help"])
+    assert result.exit_code == 0
+    assert "completion" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("problem", "code", "line"),
+    [
+        (VqshieldError("size=0 should be >= 1"), 2, "error: size=0 should be >= 1\n"),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
+    ],
+)
+def test_an_expected_failure_ends_in_one_line(monkeypatch, problem, code, line):
+    def failing(*_):
+        raise problem
+
+    monkeypatch.setattr("vqshield.cli.purify.parse_spec", failing)
+    result = RUNNER.invoke(app, ["purify", "a.png", "--out", "out"])
+    assert (result.exit_code, result.stdout, result.stderr) == (code, "", line)
+
+
+def test_a_fault_of_ours_is_not_hidden(monkeypatch):
+    def failing(*_):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("vqshield.cli.purify.parse_spec", failing)
+    result = RUNNER.invoke(app, ["purify", "a.png", "--out", "out"])
+    assert isinstance(result.exception, ZeroDivisionError)
+
+
+def test_without_the_extra_main_says_what_to_install(monkeypatch, capsys):
+    monkeypatch.delitem(sys.modules, "vqshield.cli.application")
+    monkeypatch.setitem(sys.modules, "typer", None)
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 2
+    assert (
+        capsys.readouterr().err == "error: typer is not installed; get it with: pip install 'vqshield[cli]'\n"
+    )
+
+
+def test_a_missing_file_of_ours_is_not_called_a_missing_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "vqshield.cli.application", None)
+    with pytest.raises(ModuleNotFoundError, match="application"):
+        main()
+
+
+def test_main_runs_the_application(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["vqshield", "--version"])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out.startswith("vqshield ")
+
+
+def test_python_dash_m():
+    done = subprocess.run(
+        [sys.executable, "-m", "vqshield", "--version"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, f"vqshield {vqshield.__version__}\n")

@@ -1,0 +1,40 @@
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import settings
+from torch import Tensor
+
+import vqshield as vq
+
+# Derandomised: a run of the suite says the same thing every time, on every machine.
+settings.register_profile("suite", deadline=None, derandomize=True, max_examples=25)
+settings.load_profile("suite")
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+@pytest.fixture
+def shared() -> Path:
+    """Real data and weights, where they lie beside the checkout."""
+    if not (SHARED / "weights").is_dir():
+        pytest.skip("no folder 'shared' with data and weights beside the checkout")
+    return SHARED
+
+
+@pytest.fixture(scope="session")
+def natural() -> Tensor:
+    """64 CIFAR-10 test images from the bundled sample."""
+    from vqshield.data import sample
+
+    return sample(64).floats()
+
+
+def noise_images(*shape: int, seed: int = 0) -> Tensor:
+    return torch.rand(shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.fixture(params=vq.defenses())
+def defense_name(request: pytest.FixtureRequest) -> str:
+    """Every registered defense in turn."""
+    return request.param

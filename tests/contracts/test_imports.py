@@ -1,0 +1,69 @@
+"""The data flows one way: a module imports only from those listed before it."""
+
+import ast
+from pathlib import Path
+
+import vqshield
+
+ROOT = Path(vqshield.__file__).parent
+ORDER = [
+    ["errors"],
+    ["checks", "fixedpoint", "settings", "environment"],
+    ["noise"],
+    ["patches"],
+    ["clustering"],
+    ["defenses"],
+    ["surrogates"],
+    ["defended"],
+    ["attacks"],
+    ["draws"],
+    ["data"],
+    ["classifiers"],
+    ["training"],
+    ["images", "purify"],
+    ["experiments"],
+    ["reports"],
+    ["cli"],
+]
+FORBIDDEN = {"attacks": {"defenses", "defended", "surrogates", "clustering"}}
+LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}
+
+
+def part(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imported_parts(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "vqshield":
+            tail = (node.module or "").split(".")[1:]
+            names = [tail[0]] if tail else [alias.name for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [a.name.split(".")[1] for a in node.names if a.name.startswith("vqshield.")]
+        found.update(name for name in names if not name.startswith("__"))
+    return found
+
+
+def test_every_module_has_a_place_in_the_order() -> None:
+    present = {part(path) for path in ROOT.rglob("*.py")} - {"__init__", "__main__"}
+    assert present == set(LEVEL) & present
+    assert present <= set(LEVEL), f"give {present - set(LEVEL)} a place in ORDER and in CONTRIBUTING.md"
+
+
+def test_imports_point_one_way() -> None:
+    for path in ROOT.rglob("*.py"):
+        here = part(path)
+        if here in ("__init__", "__main__"):
+            continue
+        for other in imported_parts(path) - {here}:
+            assert LEVEL[other] < LEVEL[here] or other in ORDER[LEVEL[here]], f"{path} imports {other}"
+            assert other not in FORBIDDEN.get(here, set()), f"{path}: {here} must not know {other}"
+
+
+def test_no_file_grows_past_the_limit() -> None:
+    for path in ROOT.rglob("*.py"):
+        assert len(path.read_text().splitlines()) <= 250, (
+            f"{path} is over 250 lines: what are its two purposes?"
+        )

@@ -1,0 +1,81 @@
+import pytest
+import torch
+from conftest import noise_images
+from torch import nn
+
+import vqshield as vq
+
+
+def classifier() -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Conv2d(3, 8, 3), nn.Tanh(), nn.Flatten(), nn.Linear(8 * 14 * 14, 10)).eval()
+
+
+def test_logits_are_the_classifiers_on_the_quantized_images(defense_name: str) -> None:
+    model = vq.defend(classifier(), defense_name, seed=3)
+    images, streams = noise_images(4, 3, 16, 16), torch.arange(4)
+    quantized = model.defense(images, streams=streams)
+    assert torch.equal(model(images, streams=streams), model.classifier(quantized))
+
+
+def test_ste_gradient_is_the_classifiers_gradient_at_the_quantized_image(defense_name: str) -> None:
+    model = vq.defend(classifier(), defense_name, surrogate="ste", seed=3)
+    images, streams = noise_images(4, 3, 16, 16).requires_grad_(), torch.arange(4)
+    weights = noise_images(4, 10, seed=1)
+    (through,) = torch.autograd.grad((model(images, streams=streams) * weights).sum(), images)
+    quantized = model.defense(images.detach(), streams=streams).requires_grad_()
+    (direct,) = torch.autograd.grad((model.classifier(quantized) * weights).sum(), quantized)
+    assert float(direct.abs().max()) > 1e-3
+    assert float((through - direct).abs().max()) <= 1e-6
+
+
+def test_a_backward_of_ones_own_is_used() -> None:
+    def halved(images: torch.Tensor, quantized: torch.Tensor) -> torch.Tensor:
+        return quantized + 0.5 * (images - images.detach())
+
+    images, streams = noise_images(2, 3, 16, 16).requires_grad_(), torch.arange(2)
+    gradients = []
+    for surrogate in ("ste", halved):
+        model = vq.Defended(classifier(), vq.PRD(seed=1), surrogate=surrogate)
+        gradients.append(torch.autograd.grad(model(images, streams=streams).sum(), images)[0])
+    assert torch.allclose(gradients[1], gradients[0] / 2, atol=1e-7)
+
+
+def test_defend_is_defended_in_one_line() -> None:
+    images, streams = noise_images(2, 3, 16, 16), torch.arange(2)
+    network = classifier()
+    short = vq.defend(network, "swrd", size=2, codes=5, seed=4)
+    long = vq.Defended(network, vq.SWRD(size=2, codes=5, seed=4), surrogate="ste")
+    assert torch.equal(short(images, streams=streams), long(images, streams=streams))
+
+
+def test_parameters_receive_gradients_in_training() -> None:
+    model = vq.defend(classifier(), "prd", seed=1)
+    model(noise_images(2, 3, 16, 16)).sum().backward()
+    assert all(p.grad is not None for p in model.classifier.parameters())
+
+
+def test_a_plain_function_may_be_the_classifier() -> None:
+    model = vq.Defended(lambda x: x.mean((2, 3)), vq.RandDisc(seed=1))
+    assert model(noise_images(2, 3, 16, 16)).shape == (2, 3)
+
+
+def test_public_names_are_there() -> None:
+    for name in vq.__all__:
+        assert hasattr(vq, name)
+    assert vq.defenses() == ["randdisc", "prd", "swrd"]
+    assert vq.__version__[0].isdigit()
+
+
+@pytest.mark.parametrize("module", ["PIL", "typer", "rich", "jinja2"])
+def test_the_core_imports_without_extras(module: str) -> None:
+    import subprocess
+    import sys
+
+    code = (
+        f"import sys; sys.modules[{module!r}] = None\n"
+        "import vqshield, vqshield.attacks, vqshield.draws\n"
+        "import vqshield.data, vqshield.classifiers, vqshield.training"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,90 @@
+"""Specs as typed on a command line: every form that is meant works, every other says what is wrong."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vqshield.errors import InvalidInputError
+from vqshield.settings import format_settings, format_value, parse_spec
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "settings"),
+    [
+        ("swrd", "swrd", {}),
+        ("swrd:size=3,codes=25", "swrd", {"size": 3, "codes": 25}),
+        (" swrd : size = 3 , beta = 2.5 ", "swrd", {"size": 3, "beta": 2.5}),
+        ("prd:sigma=4/255,tau=0", "prd", {"sigma": 4 / 255, "tau": 0}),
+        ("prd:sigma=1e-3,tau=.5,beta=2.", "prd", {"sigma": 1e-3, "tau": 0.5, "beta": 2.0}),
+        ("prd:init=kmeans++,padding=zero", "prd", {"init": "kmeans++", "padding": "zero"}),
+        ("prd:codes=-1", "prd", {"codes": -1}),
+        ("prd:sigma=0.5/255", "prd", {"sigma": 0.5 / 255}),
+        ("prd:seed=18446744073709551615", "prd", {"seed": 2**64 - 1}),
+    ],
+)
+def test_what_can_be_typed(text, name, settings):
+    found_name, found = parse_spec(text)
+    assert (found_name, found) == (name, settings)
+    assert {key: type(value) for key, value in found.items()} == {k: type(v) for k, v in settings.items()}
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("", "''"),
+        (":size=3", "':size=3'"),
+        ("swrd:", "no settings"),
+        ("swrd:size", "'size'"),
+        ("swrd:size=", "size=''"),
+        ("swrd:=3", "'=3'"),
+        ("swrd:size=3,", "''"),
+        ("swrd:size=3,,codes=2", "''"),
+        ("swrd:size=3,size=4", "twice"),
+        ("swrd:size=3;codes=4", "3;codes=4"),
+        ("swrd:tau=4/0", "4/0"),
+        ("swrd:tau=1/2/3", "1/2/3"),
+        ("swrd:tau=1e999", "1e999"),
+        ("swrd:tau=__import__('os')", "__import__"),
+        ("swrd:si ze=3", "'si ze=3'"),
+        ("swrd:size=3 4", "3 4"),
+        ("swrd:codes=٣", "٣"),
+        ("3", "'3'"),
+        ("../swrd", "'../swrd'"),
+    ],
+)
+def test_what_cannot_is_named_with_what_could(text, named):
+    with pytest.raises(InvalidInputError) as caught:
+        parse_spec(text)
+    assert named in str(caught.value)
+    assert any(word in str(caught.value) for word in ("write", "valid", "set it once"))
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_read_or_refused_clearly(text):
+    try:
+        name, settings = parse_spec(text)
+    except InvalidInputError:
+        return
+    assert name
+    assert all(isinstance(value, int | float | str) for value in settings.values())
+
+
+@given(st.dictionaries(st.sampled_from(["size", "codes"]), st.integers(-(10**9), 10**9), min_size=1))
+def test_formatted_settings_read_back(settings):
+    assert parse_spec(f"any:{format_settings(settings)}") == ("any", settings)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (4 / 255, "4/255"),
+        (8 / 255, "8/255"),
+        (0.5, "0.5"),
+        (2.0, "2"),
+        (0.0, "0"),
+        (25, "25"),
+        (None, "None"),
+    ],
+)
+def test_values_look_as_typed(value, text):
+    assert format_value(value) == text

@@ -1,0 +1,81 @@
+import json
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from vqshield.cli.train import train
+from vqshield.errors import InvalidInputError
+
+RUNNER = CliRunner()
+APP = typer.Typer()
+APP.command()(train)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Eight random CIFAR-10 records a batch."""
+    source = np.random.default_rng(0)
+    place = tmp_path / "data"
+    place.mkdir()
+    for name in [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]:
+        records = source.integers(0, 256, (8, 3073), dtype=np.uint8)
+        records[:, 0] %= 10
+        records.tofile(place / name)
+    return place
+
+
+def command(folder, *more):
+    out = folder.parent / "out"
+    return RUNNER.invoke(
+        APP, ["--data-dir", str(folder), "--out", str(out), "--epochs", "2", "--batch", "20", *more]
+    )
+
+
+def test_text_names_the_files_and_json_is_the_card(folder):
+    text = command(folder)
+    assert text.exit_code == 0
+    assert "of 8 test images right after 2 epochs" in text.stdout
+    assert "small-cifar10.safetensors" in text.stdout
+    assert "loss" in text.stderr
+    again = command(folder, "--json")  # resumes the finished run
+    assert json.loads(again.stdout) == json.loads((folder.parent / "out" / "small-cifar10.json").read_text())
+    assert again.stderr == ""
+
+
+def test_a_changed_setting_needs_no_resume(folder):
+    assert command(folder).exit_code == 0
+    changed = command(folder, "--seed", "3")
+    assert isinstance(changed.exception, InvalidInputError)
+    assert "seed=0" in str(changed.exception)
+    assert command(folder, "--seed", "3", "--no-resume").exit_code == 0
+
+
+@pytest.mark.parametrize(("stop_in", "advice"), [(1, "nothing to resume"), (2, "--resume")])
+def test_interrupted_says_how_to_go_on(folder, monkeypatch, stop_in, advice):
+    from vqshield.cli.train import Bar
+
+    original = Bar.step
+
+    def step(self, *, epoch, step, loss):
+        if epoch == stop_in:
+            raise KeyboardInterrupt
+        original(self, epoch=epoch, step=step, loss=loss)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Bar, "step", step)
+        stopped = command(folder)
+    assert stopped.exit_code == 130
+    assert advice in stopped.stderr
+    assert command(folder).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--data", "cifar11"), ("--arch", "vgg"), ("--precision", "fp8"), ("--device", "abacus")],
+)
+def test_bad_options_are_named(folder, option, value):
+    result = command(folder, option, value)
+    assert isinstance(result.exception, InvalidInputError)
+    assert value in str(result.exception)
