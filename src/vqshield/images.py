@@ -6,7 +6,6 @@ instead) and other metadata, frames after the first, and the low byte of 16-bit 
 """
 
 import io
-import secrets
 import threading
 import warnings
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ import torch
 from torch import Tensor
 
 from vqshield.errors import FileFormatError, InvalidInputError, MissingExtraError
+from vqshield.files import write_atomically
 
 if TYPE_CHECKING:
     from PIL import Image, ImageFile
@@ -83,14 +83,7 @@ def read_image(path: Path, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> Picture:
 
 def write_png(path: Path, picture: Picture) -> None:
     """Write a lossless PNG; at every moment path holds a whole file or what it held before."""
-    encoded = encode_png(_to_bytes(picture), icc_profile=picture.icc_profile)
-    # A name of its own beside the target: replacing is atomic only within one file system.
-    unfinished = path.with_name(f".vqshield-{secrets.token_hex(8)}.part")
-    try:
-        unfinished.write_bytes(encoded)
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    write_atomically(path, encode_png(_to_bytes(picture), icc_profile=picture.icc_profile))
 
 
 def encode_png(pixels: Bytes, *, icc_profile: bytes | None = None) -> bytes:

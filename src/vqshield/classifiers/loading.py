@@ -6,7 +6,6 @@ the card adds.
 """
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from vqshield.classifiers.base import Network
 from vqshield.classifiers.normalised import Normalised
 from vqshield.classifiers.registry import build, classifiers
 from vqshield.errors import FileFormatError, InvalidInputError
+from vqshield.files import write_atomically
 
 # A counter that only training without momentum reads; published files leave it out.
 COUNTER = "num_batches_tracked"
@@ -66,20 +66,6 @@ def load_classifier(
         )
     _fill(network, weights, path)
     return Normalised(network, mean=mean, std=std).eval().requires_grad_(False).to(device)
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write beside the target and move: a reader or a crash never meets half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _stored_weights(network: nn.Module) -> dict[str, Tensor]:

@@ -58,6 +58,14 @@ class NoisyPatches:
         """How many patches of each image make a block; it depends on the image size alone."""
         return max(1, min(self.count, _VALUES_A_BLOCK // self.dimensions))
 
+    @property
+    def bytes_if_kept(self) -> int:
+        """Roughly the memory that k-means takes if the blocks are kept: they, labels and distances, and the
+        temporaries of one block.
+        """
+        everything = len(self.padded) * self.count * (8 * self.dimensions + 48)
+        return everything + len(self.padded) * self.block * self.dimensions * 64
+
     def __iter__(self) -> Iterator[Tensor]:
         """The blocks (B, m, d) in order, float64."""
         if self.kept is not None:

@@ -19,7 +19,7 @@ from vqshield.noise import LARGEST_NORMAL, Draw, Stage
 from vqshield.patches import PatchGrid
 
 DEFAULT_NOISE = 4 / 255
-_CACHE_FRIENDLY = 2**24  # on a CPU a batch is cut so that a chunk's temporaries stay near the cores
+_CACHE_FRIENDLY = 2**26  # on a CPU a batch is cut so that a chunk's temporaries stay near the cores
 _VALUE = 8  # bytes of a float64
 
 
@@ -169,7 +169,7 @@ class Defense(nn.Module, ABC):
 
     def _fit(self, images: Tensor, draw: Draw) -> Tensor:
         patches = self._noisy(images, self.sigma, Stage.CODEBOOK, draw)
-        if self._bytes_an_image(images) <= self.memory:
+        if patches.bytes_if_kept <= self.memory:
             patches = patches.keep()
         settings = KMeans(self.codes, self.iterations, self.init, self.tolerance)
         return clustering.get(self.backend).fit(patches, settings)

@@ -9,8 +9,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from vqshield.classifiers.loading import write_atomically
 from vqshield.errors import FileFormatError, InvalidInputError
+from vqshield.files import write_atomically
 from vqshield.training.progress import EpochRecord
 
 PARTS = ("weights", "momentum", "ema")

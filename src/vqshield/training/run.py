@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from vqshield.classifiers import Network, load_classifier, save_classifier
-from vqshield.classifiers.loading import write_atomically
 from vqshield.data import ImageSet, load
 from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
+from vqshield.files import write_atomically
 from vqshield.training.checkpoint import Checkpoint, check_same_run, read_checkpoint, write_checkpoint
 from vqshield.training.measures import accuracy
 from vqshield.training.progress import EpochRecord, Progress, Silent

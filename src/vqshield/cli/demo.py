@@ -1,0 +1,66 @@
+"""`vqshield demo`: what the shield does and does not do, in about two minutes."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import progress as rich_progress
+from rich.console import Console
+
+from vqshield.experiments.demo import Demo, DemoSettings
+from vqshield.files import write_atomically
+from vqshield.reports import demo_table, render_demo
+
+DEFAULT = DemoSettings()
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the page and the figures.")] = Path("vqshield-demo"),
+    images: Annotated[int, typer.Option(help="How many of the 500 bundled images.")] = DEFAULT.images,
+    steps: Annotated[int, typer.Option(help="Steps of each attack.")] = DEFAULT.steps,
+    draws: Annotated[int, typer.Option(help="Draws averaged by the informed attack.")] = DEFAULT.draws,
+    runs: Annotated[int, typer.Option(help="Fresh draws behind each figure.")] = DEFAULT.runs,
+    seed: Annotated[int, typer.Option(help="Seed of defenses and attacks.")] = DEFAULT.seed,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+) -> None:
+    """Attack the bundled classifier with and without each shield: a table, and a page with pictures."""
+    settings = DemoSettings(images=images, steps=steps, draws=draws, runs=runs, seed=seed)
+    with _bar(hidden=as_json) as bar:
+        task = bar.add_task("starting", total=None)
+        measured = Demo(settings, lambda doing, count: bar.update(task, description=doing, advance=count))
+        bar.update(task, total=measured.work)
+        try:
+            measured.run()
+        finally:  # what is finished is kept, on Ctrl-C too
+            _write(measured, out)
+    summary = measured.summary()
+    if as_json:
+        typer.echo(json.dumps(summary, indent=1))
+        return
+    Console().print(demo_table(summary))
+    for sentence in summary["sentences"]:
+        typer.echo(sentence)
+    typer.echo(f"\nPictures and details in {out / 'report.html'}, figures in {out / 'summary.json'}")
+
+
+def _bar(*, hidden: bool) -> rich_progress.Progress:
+    return rich_progress.Progress(
+        rich_progress.TextColumn("{task.description:10}"),
+        rich_progress.BarColumn(),
+        rich_progress.TaskProgressColumn(),
+        rich_progress.TimeElapsedColumn(),
+        rich_progress.TextColumn("left"),
+        rich_progress.TimeRemainingColumn(),
+        console=Console(stderr=True),
+        disable=hidden,
+        speed_estimate_period=600,
+    )
+
+
+def _write(measured: Demo, out: Path) -> None:
+    if not measured.rows:
+        return
+    summary = measured.summary()
+    write_atomically(out / "summary.json", (json.dumps(summary, indent=1) + "\n").encode())
+    write_atomically(out / "report.html", render_demo(summary, measured.gallery()).encode())

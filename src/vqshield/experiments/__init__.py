@@ -1,0 +1,1 @@
+"""Experiments: measurements that the project reports, each one call."""

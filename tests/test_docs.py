@@ -1,0 +1,49 @@
+"""The documents say what the program says: figures from results/, names that exist, code that runs."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def tool():
+    spec = importlib.util.spec_from_file_location("update_docs", ROOT / "tools" / "update_docs.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("page", tool().PAGES)
+def test_tables_are_those_of_the_result_files(page: str) -> None:
+    text = (ROOT / page).read_text()
+    assert "<!-- begin" in text
+    assert tool().updated(text) == text, f"{page} is out of date: run python tools/update_docs.py"
+
+
+def test_every_command_is_documented() -> None:
+    from vqshield.cli.application import app
+
+    readme = (ROOT / "README.md").read_text()
+    for command in app.registered_commands:
+        assert f"vqshield {command.name}" in readme, f"README.md does not mention vqshield {command.name}"
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/quantizers.md", "docs/results.md"])
+def test_links_lead_to_files_that_are_there(page: str) -> None:
+    text = (ROOT / page).read_text()
+    for link in re.findall(r"\]\((?!https?://)([^)#]+)", text):
+        assert (ROOT / page).parent.joinpath(link).exists(), f"{page} links to {link}"
+
+
+def test_the_readme_example_runs() -> None:
+    from vqshield.classifiers import small_cifar10
+    from vqshield.data import sample
+
+    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    assert code is not None
+    names = {"classifier": small_cifar10(), "images": sample(4).floats()}
+    exec(code[1], names)
+    assert names["logits"].shape == (4, 10)
