@@ -88,8 +88,8 @@ def classifier_table() -> str:
         shape = row["options"]
         lines.append(
             f"| {', '.join(map(str, shape['widths']))} | {', '.join(map(str, shape['blocks']))} "
-            f"| {shape['unshuffle']} | {row['parameters']:,} | {row['bytes']:,} | {100 * row['test_accuracy']:.2f} "
-            f"| {'bundled' if row['bundled'] else ''} |"
+            f"| {shape['unshuffle']} | {row['parameters']:,} | {row['bytes']:,} "
+            f"| {100 * row['test_accuracy']:.2f} | {'bundled' if row['bundled'] else ''} |"
         )
     first = rows[0]
     lines.append(
