@@ -40,7 +40,7 @@ def one_of(name: str, value: object, choices: Iterable[str]) -> str:
 
 
 def image_batch(images: object) -> Tensor:
-    """Images as (B, q, h, w), float32 or float64, all values in [0, 1]."""
+    """Images as (B, q, h, w), float32 or float64; pixel_values looks at what they hold."""
     if not isinstance(images, Tensor):
         raise InvalidInputError(f"images should be a torch tensor, not {type(images).__name__}")
     if images.dtype not in IMAGE_DTYPES:
@@ -54,6 +54,11 @@ def image_batch(images: object) -> Tensor:
         )
     if min(images.shape[1:]) == 0:
         raise InvalidInputError(f"images of shape {tuple(images.shape)} have no pixels")
+    return images
+
+
+def pixel_values(images: Tensor) -> None:
+    """All values in [0, 1], none of them nan."""
     if len(images):
         low, high = (float(value) for value in torch.aminmax(images.detach()))
         if math.isnan(low) or math.isnan(high):
@@ -61,7 +66,12 @@ def image_batch(images: object) -> Tensor:
         if low < 0 or high > 1:
             wrong = low if low < 0 else high
             raise InvalidInputError(f"images contain {wrong:g}; every value should lie in [0, 1]")
-    return images
+
+
+def finite(name: str, values: Tensor) -> None:
+    """No nan and no infinity."""
+    if not bool(torch.isfinite(values).all()):
+        raise InvalidInputError(f"{name} contain nan or infinity; every value should be finite")
 
 
 def per_image(name: str, values: object, images: Tensor) -> Tensor:

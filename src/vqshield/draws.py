@@ -37,6 +37,7 @@ def evaluate(
 ) -> Draws:
     """The answers of `runs` fresh draws of the model for every image."""
     checks.image_batch(images)
+    checks.pixel_values(images)
     labels = checks.per_image("labels", labels, images)
     checks.whole("runs", runs, least=1)
     checks.whole("batch", batch, least=1)

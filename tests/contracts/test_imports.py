@@ -12,6 +12,7 @@ ORDER = [
     ["noise"],
     ["patches"],
     ["clustering"],
+    ["operators"],
     ["defenses"],
     ["surrogates"],
     ["defended"],

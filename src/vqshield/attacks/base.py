@@ -31,6 +31,7 @@ class Attack(ABC):
     def __call__(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
         """Attack every image, those already misclassified too; never leaves the ball or [0, 1]."""
         checks.image_batch(images)
+        checks.pixel_values(images)
         labels = checks.per_image("labels", labels, images)
         if len(images) == 0:
             return images.clone()

@@ -1,22 +1,22 @@
-"""Codebooks from noisy patches: one backend a file, chosen by name.
+"""The quantizers' implementations by name: one backend a file.
 
-A new backend is a new file with a class that has `fit` (see base.Clustering) and one line in _BACKENDS.
+A new backend is a new file with a class as base.Backend describes it, and its name in _BACKENDS. The list is
+in order of preference: "auto" takes the first that can serve the images' device.
 """
 
-from collections.abc import Callable
+import torch
 
-from vqshield.clustering.base import Clustering, KMeans, NoisyPatches
-from vqshield.clustering.lloyd import Lloyd, nearest
+from vqshield.clustering.base import Backend, Recipe
+from vqshield.clustering.reference import Reference
 from vqshield.clustering.starts import START
 from vqshield.errors import InvalidInputError
 
-_BACKENDS: dict[str, Callable[[], Clustering]] = {"torch": Lloyd}
-_PREFERENCE = ("torch",)
+_BACKENDS: dict[str, Backend] = {backend.name: backend for backend in (Reference(),)}
 
 
 def backends() -> list[str]:
-    """The names of the registered backends."""
-    return sorted(_BACKENDS)
+    """The names of the registered backends, the preferred first."""
+    return list(_BACKENDS)
 
 
 def inits() -> list[str]:
@@ -24,14 +24,20 @@ def inits() -> list[str]:
     return sorted(START)
 
 
-def get(backend: str) -> Clustering:
-    """The backend of that name; "auto" takes the fastest that is there."""
-    name = _PREFERENCE[0] if backend == "auto" else backend
+def get(name: str, device: torch.device | str = "cpu") -> Backend:
+    """The backend of that name, "auto" for the fastest; an error that says why where it cannot serve."""
+    place = torch.device(device)
+    if name == "auto":
+        for backend in _BACKENDS.values():
+            if backend.missing(place) is None:
+                return backend
+        name = next(reversed(_BACKENDS))  # none can: let the error say why the reference cannot
     if name not in _BACKENDS:
-        raise InvalidInputError(
-            f"backend={backend!r} is unknown; choose one of auto, {', '.join(backends())}"
-        )
-    return _BACKENDS[name]()
+        raise InvalidInputError(f"backend={name!r} is unknown; choose one of auto, {', '.join(backends())}")
+    reason = _BACKENDS[name].missing(place)
+    if reason is not None:
+        raise InvalidInputError(f"backend={name!r} cannot serve images on {place.type}: {reason}")
+    return _BACKENDS[name]
 
 
-__all__ = ["Clustering", "KMeans", "Lloyd", "NoisyPatches", "backends", "get", "inits", "nearest"]
+__all__ = ["Backend", "Recipe", "backends", "get", "inits"]

@@ -1,113 +1,58 @@
-"""What a clustering backend is: noisy patches in, a codebook out."""
+"""What a backend is: an implementation of codebook, assignment and rebuild."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from vqshield.fixedpoint import FixedPoint
-from vqshield.noise import Draw, Stage
-from vqshield.patches import PatchGrid
-
-_VALUES_A_BLOCK = 2**21  # 16 MiB of float64 a block: a few images' patches, or a strip of one large image
+from vqshield.noise import Draw
+from vqshield.patches import Disjoint, Sliding
 
 
-@dataclass(frozen=True)
-class KMeans:
-    """How k-means runs: k = codes centres, at most so many iterations, from which start, until when.
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Everything that decides a defense's output besides the image, the seed and its stream.
 
-    An image is done as soon as an iteration gives at most tolerance·n of its patches a new label.
+    The names are those of the defenses' settings. memory decides no value: bytes of temporaries in a call.
     """
 
+    grid: Disjoint | Sliding
     codes: int
     iterations: int
     init: str
     tolerance: float
+    sigma: float
+    tau: float
+    beta: float = 0.0
+    weights_from: str = "clean"
+    memory: int = 2**30
 
 
-@dataclass(frozen=True)
-class NoisyPatches:
-    """The patches of a batch plus sigma·N(0, I), independent for every patch, rounded to the grid of fixed.
+class Backend(Protocol):
+    """One implementation of the quantizers. Images come checked, and padded to what the grid needs.
 
-    They are made block by block. `kept` holds the blocks where memory allows; without it they are made anew
-    in every pass, which counter-based noise makes possible: the same values come out.
+    An image's result depends on the image, the recipe, the seed and its stream alone, never on its batch.
     """
 
-    padded: Tensor  # (B, q, h, w)
-    grid: PatchGrid
-    scale: float  # sigma or tau
-    stage: Stage
-    draw: Draw
-    fixed: FixedPoint
-    kept: tuple[Tensor, ...] | None = None
+    name: str
 
-    @property
-    def count(self) -> int:
-        """n, the number of patches in an image."""
-        return self.grid.count(*self.padded.shape[2:])
+    def missing(self, device: torch.device) -> str | None:
+        """Why it cannot serve images on that device; None if it can."""
+        ...
 
-    @property
-    def dimensions(self) -> int:
-        """d, the number of values in a patch."""
-        return self.padded.shape[1] * self.grid.size**2
+    def codebook(self, padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
+        """The centres (B, k, d) of k-means over the noisy patches of images (B, q, h, w)."""
+        ...
 
-    @property
-    def block(self) -> int:
-        """How many patches of each image make a block; it depends on the image size alone."""
-        return max(1, min(self.count, _VALUES_A_BLOCK // self.dimensions))
+    def quantize(self, padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
+        """Assignment and rebuild with given centres (B, k, d); clamped to [0, 1]."""
+        ...
 
-    @property
-    def bytes_if_kept(self) -> int:
-        """Roughly the memory that k-means takes if the blocks are kept: they, labels and distances, and the
-        temporaries of one block.
-        """
-        everything = len(self.padded) * self.count * (8 * self.dimensions + 48)
-        return everything + len(self.padded) * self.block * self.dimensions * 64
+    def shield(self, padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
+        """The codebook and then the quantized images: equal to the two calls above."""
+        ...
 
-    def __iter__(self) -> Iterator[Tensor]:
-        """The blocks (B, m, d) in order, float64."""
-        if self.kept is not None:
-            yield from self.kept
-        else:
-            for start in range(0, self.count, self.block):
-                yield self.make(start, min(self.count, start + self.block))
-
-    def keep(self) -> "NoisyPatches":
-        """The same patches, held in memory."""
-        return self._with(self.padded, self.draw, tuple(self))
-
-    def select(self, images: Tensor) -> "NoisyPatches":
-        """The patches of some images of the batch."""
-        kept = None if self.kept is None else tuple(block[images] for block in self.kept)
-        return self._with(self.padded[images], self.draw[images], kept)
-
-    def gather(self, index: Tensor) -> Tensor:
-        """Patch number index[b] of every image b, as (B, d)."""
-        found = torch.zeros(len(index), self.dimensions, dtype=torch.float64, device=index.device)
-        for number, block in enumerate(self):
-            inside = index - number * self.block
-            here = (inside >= 0) & (inside < block.shape[1])
-            rows = inside.clamp(0, block.shape[1] - 1)[:, None, None].expand(-1, 1, block.shape[2])
-            found = torch.where(here[:, None], block.gather(1, rows)[:, 0], found)
-        return found
-
-    def make(self, start: int, stop: int) -> Tensor:
-        """Patches start … stop−1, (B, stop−start, d)."""
-        clean = self.grid.cut(self.padded, start, stop).double()
-        if self.scale > 0:
-            first, count = start * self.dimensions, (stop - start) * self.dimensions
-            clean += self.draw.normals(self.stage, first, count).view_as(clean).mul_(self.scale)
-        return self.fixed.round(clean)
-
-    def _with(self, padded: Tensor, draw: Draw, kept: tuple[Tensor, ...] | None) -> "NoisyPatches":
-        return NoisyPatches(padded, self.grid, self.scale, self.stage, draw, self.fixed, kept)
-
-
-class Clustering(Protocol):
-    """A backend: how the centres of each image's patches are found."""
-
-    def fit(self, patches: NoisyPatches, settings: KMeans) -> Tensor:
-        """The codebooks (B, k, d), float64 on the grid of patches.fixed; an image's own alone decides its."""
+    def lloyd(self, patches: Tensor, start: Tensor, *, iterations: int, tolerance: float) -> Tensor:
+        """Plain k-means from given centres: (B, n, d), (B, k, d) → (B, k, d)."""
         ...

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from vqshield.clustering.base import NoisyPatches
+from vqshield.clustering.noisy import NoisyPatches
 from vqshield.noise import Stage
 
 

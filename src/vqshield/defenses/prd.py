@@ -2,10 +2,7 @@
 
 from typing import Any, ClassVar
 
-from torch import Tensor
-
 from vqshield import checks
-from vqshield.clustering import NoisyPatches
 from vqshield.defenses.base import Defense
 from vqshield.patches import Disjoint
 
@@ -36,7 +33,3 @@ class PRD(Defense):
     def settings(self) -> dict[str, Any]:
         """What decides the output."""
         return {"size": self.grid.size, **super().settings(), "padding": self.grid.padding}
-
-    def rebuild(self, images: Tensor, noisy: NoisyPatches, centres: Tensor, labels: Tensor) -> Tensor:
-        """The centres in place of the patches."""
-        return self.grid.rebuild(centres, labels, *images.shape[2:])

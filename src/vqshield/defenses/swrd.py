@@ -1,12 +1,10 @@
 """swRD: sliding windows (Algorithm 2 of the paper)."""
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor
-
 from vqshield import checks
-from vqshield.clustering import NoisyPatches
+from vqshield.clustering import Recipe
 from vqshield.defenses.base import Defense
 from vqshield.patches import Sliding
 
@@ -48,26 +46,6 @@ class SWRD(Defense):
         own = {"beta": self.beta, "weights_from": self.weights_from}
         return {"size": self.grid.size, **super().settings(), **own}
 
-    def rebuild(self, images: Tensor, noisy: NoisyPatches, centres: Tensor, labels: Tensor) -> Tensor:
-        """The weighted mean over the covering windows."""
-        distances = []
-        for start in range(0, noisy.count, noisy.block):
-            stop = min(noisy.count, start + noisy.block)
-            if self.weights_from == "noisy":
-                windows = noisy.make(start, stop)
-            else:
-                windows = self.grid.cut(noisy.padded, start, stop).double()
-            index = labels[:, start:stop, None].expand_as(windows)
-            distances.append(_ordered_sum((windows - centres.gather(1, index)).square_()))
-        similarity = torch.cat(distances, 1).mul_(-self.beta)
-        return self.grid.rebuild(centres, labels, similarity, *images.shape[2:])
-
-
-def _ordered_sum(values: Tensor) -> Tensor:
-    """The sum over the last dimension, first to last: clean windows are not on the exact grid, and a sum
-    whose order torch may choose by the batch's shape could differ in its last bit.
-    """
-    total = values[..., 0].clone()
-    for component in values.unbind(-1)[1:]:
-        total += component
-    return total
+    def recipe(self) -> Recipe:
+        """The recipe of every defense, and how the windows are weighted."""
+        return replace(super().recipe(), beta=self.beta, weights_from=self.weights_from)

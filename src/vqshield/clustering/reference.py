@@ -1,0 +1,122 @@
+"""The reference backend: plain torch, exact, on any device with float64."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from vqshield.clustering.base import Recipe
+from vqshield.clustering.lloyd import lloyd, nearest
+from vqshield.clustering.noisy import NoisyPatches
+from vqshield.clustering.starts import START
+from vqshield.fixedpoint import FixedPoint
+from vqshield.noise import LARGEST_NORMAL, Draw, Stage
+from vqshield.patches import Disjoint, Sliding
+
+_CACHE_FRIENDLY = 2**26  # on a CPU a batch is cut so that a chunk's temporaries stay near the cores
+_VALUE = 8  # bytes of a float64
+
+
+class Reference:
+    """Batched over images; batches are worked off in chunks, large images in strips."""
+
+    name = "torch"
+
+    def missing(self, device: torch.device) -> str | None:
+        """Only a device without float64 cannot serve."""
+        return "mps has no float64, which exact sums need" if device.type == "mps" else None
+
+    def codebook(self, padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
+        """The centres of every image."""
+        dimensions = padded.shape[1] * recipe.grid.size**2
+        centres = padded.new_empty(len(padded), recipe.codes, dimensions)
+        for part in _chunks(padded, recipe):
+            centres[part] = _fit(padded[part], recipe, draw[part])
+        return centres
+
+    def quantize(self, padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
+        """Every patch replaced by its nearest centre."""
+        output = torch.empty_like(padded)
+        for part in _chunks(padded, recipe):
+            output[part] = _replace(padded[part], centres[part].double(), recipe, draw[part])
+        return output
+
+    def shield(self, padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
+        """Codebook and replacement, chunk by chunk."""
+        output = torch.empty_like(padded)
+        for part in _chunks(padded, recipe):
+            centres = _fit(padded[part], recipe, draw[part])
+            output[part] = _replace(padded[part], centres, recipe, draw[part])
+        return output
+
+    def lloyd(self, patches: Tensor, start: Tensor, *, iterations: int, tolerance: float) -> Tensor:
+        """Plain k-means; the patches are taken as images whose pixels are the vectors."""
+        batch, count, dimensions = patches.shape
+        images = patches.transpose(1, 2).reshape(batch, dimensions, count, 1)
+        bound = max(1.0, float(torch.cat([patches.flatten(), start.flatten()]).abs().max()))
+        fixed = FixedPoint.fitting(dimensions, bound=bound + 1)
+        draw = Draw(0, torch.zeros(batch, dtype=torch.int64, device=patches.device))
+        points = NoisyPatches(images, Disjoint(1), 0.0, Stage.CODEBOOK, draw, fixed).keep()
+        found = lloyd(points, fixed.round(start), iterations=iterations, tolerance=tolerance)
+        return found.to(patches.dtype)
+
+
+def _chunks(padded: Tensor, recipe: Recipe) -> Iterator[slice]:
+    patches = recipe.grid.count(*padded.shape[2:])
+    values = patches * padded.shape[1] * recipe.grid.size**2
+    an_image = _VALUE * (8 * values + 3 * patches * recipe.codes)  # patches with their words; scores
+    limit = min(recipe.memory, _CACHE_FRIENDLY) if padded.device.type == "cpu" else recipe.memory
+    step = max(1, limit // an_image)
+    for start in range(0, len(padded), step):
+        yield slice(start, start + step)
+
+
+def _noisy(padded: Tensor, recipe: Recipe, scale: float, stage: Stage, draw: Draw) -> NoisyPatches:
+    dimensions = padded.shape[1] * recipe.grid.size**2
+    fixed = FixedPoint.fitting(dimensions, bound=1 + LARGEST_NORMAL * max(recipe.sigma, recipe.tau))
+    return NoisyPatches(padded, recipe.grid, scale, stage, draw, fixed)
+
+
+def _fit(padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
+    patches = _noisy(padded, recipe, recipe.sigma, Stage.CODEBOOK, draw)
+    if patches.bytes_if_kept <= recipe.memory:
+        patches = patches.keep()
+    start = START[recipe.init](patches, recipe.codes)
+    return lloyd(patches, start, iterations=recipe.iterations, tolerance=recipe.tolerance)
+
+
+def _replace(padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
+    noisy = _noisy(padded, recipe, recipe.tau, Stage.ASSIGNMENT, draw)
+    on_grid = noisy.fixed.round(centres)
+    labels = torch.cat([nearest(block, on_grid) for block in noisy], 1)
+    height, width = padded.shape[2:]
+    if isinstance(recipe.grid, Sliding):
+        similarity = _distances(noisy, centres, labels, recipe.weights_from).mul_(-recipe.beta)
+        images = recipe.grid.rebuild(centres, labels, similarity, height, width)
+    else:
+        images = recipe.grid.rebuild(centres, labels, height, width)
+    return images.clamp_(0, 1).to(padded.dtype)
+
+
+def _distances(noisy: NoisyPatches, centres: Tensor, labels: Tensor, weights_from: str) -> Tensor:
+    """‖p̂_i − p_i‖² of every window (B, n), from the window as it came or from the noisy one."""
+    distances = []
+    for start in range(0, noisy.count, noisy.block):
+        stop = min(noisy.count, start + noisy.block)
+        if weights_from == "noisy":
+            windows = noisy.make(start, stop)
+        else:
+            windows = noisy.grid.cut(noisy.padded, start, stop).double()
+        index = labels[:, start:stop, None].expand_as(windows)
+        distances.append(_ordered_sum((windows - centres.gather(1, index)).square_()))
+    return torch.cat(distances, 1)
+
+
+def _ordered_sum(values: Tensor) -> Tensor:
+    """The sum over the last dimension, first to last: clean windows are not on the exact grid, and a sum
+    whose order torch may choose by the batch's shape could differ in its last bit.
+    """
+    total = values[..., 0].clone()
+    for component in values.unbind(-1)[1:]:
+        total += component
+    return total

@@ -1,0 +1,114 @@
+"""The quantizers as torch operators: opaque to torch.compile and torch.export, which know their shapes alone.
+
+An operator takes tensors and one line of text, the job: the recipe, the seed and the backend's name as JSON.
+The values of the images are checked in here, since a traced program cannot look at values.
+"""
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vqshield import checks, clustering
+from vqshield.clustering import Backend, Recipe
+from vqshield.noise import Draw
+from vqshield.patches import Disjoint, Sliding
+
+_GRIDS = {"disjoint": Disjoint, "sliding": Sliding}
+
+
+@dataclass(frozen=True)
+class Job:
+    """A recipe with the seed that keys its noise and the backend that is to carry it out."""
+
+    recipe: Recipe
+    seed: int
+    backend: str
+
+    def encode(self) -> str:
+        """As one line of text, which is what an operator can be given."""
+        kind = next(name for name, grid in _GRIDS.items() if isinstance(self.recipe.grid, grid))
+        return json.dumps({**asdict(self), "kind": kind})
+
+    @staticmethod
+    @lru_cache(maxsize=256)
+    def decode(text: str) -> "Job":
+        """The job that encode wrote."""
+        fields: dict[str, Any] = json.loads(text)
+        grid = _GRIDS[fields.pop("kind")](**fields["recipe"].pop("grid"))
+        return Job(Recipe(grid=grid, **fields["recipe"]), fields["seed"], fields["backend"])
+
+    def start(self, images: Tensor, streams: Tensor) -> tuple[Backend, Tensor, Draw]:
+        """The backend for these images, the images as their grid needs them, and their randomness."""
+        checks.pixel_values(images)
+        padded = self.recipe.grid.pad(images).contiguous()
+        return clustering.get(self.backend, images.device), padded, Draw(self.seed, streams)
+
+
+@torch.library.custom_op("vqshield::shield", mutates_args=())
+def shield(images: Tensor, streams: Tensor, job: str) -> Tensor:
+    """Quantized images."""
+    plan = Job.decode(job)
+    backend, padded, draw = plan.start(images, streams)
+    return _cropped(backend.shield(padded, plan.recipe, draw), images)
+
+
+@torch.library.custom_op("vqshield::codebook", mutates_args=())
+def codebook(images: Tensor, streams: Tensor, job: str) -> Tensor:
+    """The centres (B, k, d) of each image."""
+    plan = Job.decode(job)
+    backend, padded, draw = plan.start(images, streams)
+    return backend.codebook(padded, plan.recipe, draw)
+
+
+@torch.library.custom_op("vqshield::quantize", mutates_args=())
+def quantize(images: Tensor, centres: Tensor, streams: Tensor, job: str) -> Tensor:
+    """Images quantized with given centres (B, k, d)."""
+    plan = Job.decode(job)
+    checks.finite("centres", centres)
+    backend, padded, draw = plan.start(images, streams)
+    return _cropped(backend.quantize(padded, centres, plan.recipe, draw), images)
+
+
+def _cropped(padded: Tensor, images: Tensor) -> Tensor:
+    return padded[:, :, : images.shape[2], : images.shape[3]].contiguous()
+
+
+@shield.register_fake
+def _(images: Tensor, streams: Tensor, job: str) -> Tensor:
+    return images.new_empty(images.shape)
+
+
+@quantize.register_fake
+def _(images: Tensor, centres: Tensor, streams: Tensor, job: str) -> Tensor:
+    return images.new_empty(images.shape)
+
+
+@codebook.register_fake
+def _(images: Tensor, streams: Tensor, job: str) -> Tensor:
+    recipe = Job.decode(job).recipe
+    return images.new_empty(images.shape[0], recipe.codes, images.shape[1] * recipe.grid.size**2)
+
+
+@torch.library.custom_op("vqshield::streams", mutates_args=("counter",))
+def fresh_streams(counter: Tensor, images: Tensor, entropy: bool) -> Tensor:
+    """One stream number per image that was not used before: the next ones, or from the system's entropy.
+
+    Both advance the counter. It is a tensor so that a compiler sees each call change it: two calls with equal
+    arguments would otherwise be merged into one, and the model's noise would repeat.
+    """
+    count = images.shape[0]
+    following = counter + torch.arange(count, device=counter.device)
+    counter += count
+    if entropy:
+        following = torch.frombuffer(bytearray(os.urandom(8 * max(1, count))), dtype=torch.int64)[:count]
+    return following.to(images.device)
+
+
+@fresh_streams.register_fake
+def _(counter: Tensor, images: Tensor, entropy: bool) -> Tensor:
+    return images.new_empty(images.shape[0], dtype=torch.int64)
