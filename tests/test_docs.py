@@ -31,7 +31,9 @@ def test_every_command_is_documented() -> None:
         assert f"vqshield {command.name}" in readme, f"README.md does not mention vqshield {command.name}"
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/quantizers.md", "docs/results.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "CONTRIBUTING.md", "docs/quantizers.md", "docs/results.md", "docs/speed.md"]
+)
 def test_links_lead_to_files_that_are_there(page: str) -> None:
     text = (ROOT / page).read_text()
     for link in re.findall(r"\]\((?!https?://)([^)#]+)", text):

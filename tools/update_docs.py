@@ -11,8 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from speed_tables import SPEED_TABLES
+
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "docs/results.md")
+PAGES = ("README.md", "docs/results.md", "docs/speed.md")
 SHOWN = {"none": "no defense", "randdisc": "RandDisc", "prd": "pRD", "swrd": "swRD"}
 # Table 2 of the paper, natural accuracy in percent, by defense and number of centres.
 PAPER_NATURAL = {
@@ -56,15 +58,42 @@ def demo_table() -> str:
     return "\n".join(lines)
 
 
+def informed_table() -> str:
+    """What an attacker who knows the defense leaves, with a full-size classifier."""
+    record = read("informed-cifar10-resnet18.json")
+    rows: dict[str, dict[str, Any]] = {}
+    for row in record["rows"]:
+        short = f"{SHOWN[row['defense']]} ({_short(row['settings'])})"
+        rows.setdefault(short, {})[row["threat"]] = row
+    first = record["rows"][-1]
+    attack = first["attack"].replace("pgd", "PGD").replace("ste", "STE").replace("eot", "EOT")
+    lines = [f"| accuracy in % | natural | ignorant (PGD-20) | informed ({attack}) |", "|---|---|---|---|"]
+    for name, threats in rows.items():
+        cells = [
+            _figure(threats[each]["robust"], threats[each]["std"]) for each in ("none", "ignorant", "eot")
+        ]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    machine = record["environment"]
+    lines.append(
+        f"\nFirst {first['n']} CIFAR-10 test images, ε = {round(record['epsilon'] * 255)}/255 (L∞), "
+        f"{record['classifier']}; mean ± standard deviation of {first['runs']} runs, seed {record['seed']}; "
+        f"{machine['device']}, torch {machine['torch']}. Audit: {record['audit']}."
+    )
+    return "\n".join(lines)
+
+
+def _short(settings: dict[str, Any]) -> str:
+    symbols = (("s", "size"), ("k", "codes"))
+    return ", ".join(f"{symbol}={settings[key]}" for symbol, key in symbols if key in settings)
+
+
 def natural_table() -> str:
     """Natural accuracy on the whole CIFAR-10 test set."""
     record = read("natural-cifar10-resnet18.json")
     lines = ["| defense | natural accuracy, % | the paper | N | runs |", "|---|---|---|---|---|"]
     for row in record["rows"]:
         settings, name = row["settings"], SHOWN[row["defense"]]
-        short = ", ".join(
-            f"{symbol}={settings[key]}" for symbol, key in (("s", "size"), ("k", "codes")) if key in settings
-        )
+        short = _short(settings)
         paper = PAPER_NATURAL.get((row["defense"], settings.get("codes")), "95.16")
         lines.append(
             f"| {name}{f' ({short})' if short else ''} | {_figure(row['natural'], row['std'], 2)} | {paper} "
@@ -106,7 +135,9 @@ def _figure(mean: float, std: float, digits: int = 1) -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "demo": demo_table,
     "natural": natural_table,
+    "informed": informed_table,
     "classifier": classifier_table,
+    **SPEED_TABLES,
 }
 
 

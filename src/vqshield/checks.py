@@ -60,12 +60,21 @@ def image_batch(images: object) -> Tensor:
 def pixel_values(images: Tensor) -> None:
     """All values in [0, 1], none of them nan."""
     if len(images):
-        low, high = (float(value) for value in torch.aminmax(images.detach()))
+        low, high = _extremes(images.detach())
         if math.isnan(low) or math.isnan(high):
             raise InvalidInputError("images contain nan; every value should lie in [0, 1]")
         if low < 0 or high > 1:
             wrong = low if low < 0 else high
             raise InvalidInputError(f"images contain {wrong:g}; every value should lie in [0, 1]")
+
+
+def _extremes(values: Tensor) -> tuple[float, float]:
+    if values.device.type == "cpu":
+        # Not torch's own: its threads would go on spinning for a moment, in the way of the kernel's threads.
+        array = values.numpy()
+        return float(array.min()), float(array.max())
+    low, high = torch.aminmax(values)
+    return float(low), float(high)
 
 
 def finite(name: str, values: Tensor) -> None:

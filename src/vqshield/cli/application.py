@@ -6,6 +6,7 @@ import typer
 from typer.core import TyperGroup
 
 import vqshield
+from vqshield.cli.bench import bench
 from vqshield.cli.demo import demo
 from vqshield.cli.list import list_registered
 from vqshield.cli.purify import purify
@@ -60,3 +61,4 @@ app.command("demo")(demo)
 app.command("purify")(purify)
 app.command("train")(train)
 app.command("list")(list_registered)
+app.command("bench")(bench)

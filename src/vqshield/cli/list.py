@@ -13,7 +13,7 @@ from rich.text import Text
 
 from vqshield.attacks import attacks
 from vqshield.classifiers import classifiers
-from vqshield.clustering import backends
+from vqshield.clustering import availability
 from vqshield.data import datasets
 from vqshield.defenses import defense_class, defenses, known_settings
 from vqshield.settings import format_settings
@@ -69,7 +69,7 @@ _LISTS: dict[Kind, Callable[[], list[Entry]]] = {
     Kind.ATTACKS: _names(attacks),
     Kind.CLASSIFIERS: _names(classifiers),
     Kind.DATA: _names(datasets),
-    Kind.BACKENDS: _names(backends),
+    Kind.BACKENDS: lambda: [{"name": name, "description": said} for name, said in availability().items()],
 }
 
 

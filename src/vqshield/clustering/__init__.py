@@ -7,16 +7,34 @@ in order of preference: "auto" takes the first that can serve the images' device
 import torch
 
 from vqshield.clustering.base import Backend, Recipe
+from vqshield.clustering.native import Native
 from vqshield.clustering.reference import Reference
 from vqshield.clustering.starts import START
+from vqshield.clustering.triton import Triton
 from vqshield.errors import InvalidInputError
 
-_BACKENDS: dict[str, Backend] = {backend.name: backend for backend in (Reference(),)}
+_BACKENDS: dict[str, Backend] = {backend.name: backend for backend in (Triton(), Native(), Reference())}
 
 
 def backends() -> list[str]:
     """The names of the registered backends, the preferred first."""
     return list(_BACKENDS)
+
+
+def availability() -> dict[str, str]:
+    """What each backend can serve on this machine, or why it cannot."""
+    places = [torch.device("cpu"), *([torch.device("cuda")] if torch.cuda.is_available() else [])]
+    found = {}
+    for name, backend in _BACKENDS.items():
+        reasons = {place.type: backend.missing(place) for place in places}
+        served = [place for place, reason in reasons.items() if reason is None]
+        said = (
+            f"serves {', '.join(served)}"
+            if served
+            else f"not available: {'; '.join(map(str, reasons.values()))}"
+        )
+        found[name] = said
+    return found
 
 
 def inits() -> list[str]:
@@ -29,7 +47,8 @@ def get(name: str, device: torch.device | str = "cpu") -> Backend:
     place = torch.device(device)
     if name == "auto":
         for backend in _BACKENDS.values():
-            if backend.missing(place) is None:
+            # Interpreted kernels serve a CPU only where a test asks for them by name.
+            if backend.missing(place) is None and (backend.name != "triton" or place.type == "cuda"):
                 return backend
         name = next(reversed(_BACKENDS))  # none can: let the error say why the reference cannot
     if name not in _BACKENDS:
@@ -40,4 +59,4 @@ def get(name: str, device: torch.device | str = "cpu") -> Backend:
     return _BACKENDS[name]
 
 
-__all__ = ["Backend", "Recipe", "backends", "get", "inits"]
+__all__ = ["Backend", "Recipe", "availability", "backends", "get", "inits"]

@@ -4,8 +4,9 @@ workloads (what) → ours, plain, peers (who) → timing, quality (how) → benc
 beside it what a figure is held against: peak (the machine), classifier (what is shielded), growth, memory.
 """
 
-from vqshield.experiments.bench.bench import Bench, BenchSettings
+from vqshield.experiments.bench.bench import Bench
 from vqshield.experiments.bench.registry import implementations
+from vqshield.experiments.bench.settings import BenchSettings
 from vqshield.experiments.bench.workloads import workloads
 
 __all__ = ["Bench", "BenchSettings", "implementations", "workloads"]

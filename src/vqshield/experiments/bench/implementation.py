@@ -2,12 +2,13 @@
 
 from abc import ABC
 from collections.abc import Callable
-from importlib.util import find_spec
+from importlib import import_module
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from vqshield.experiments.bench.timing import reason
 from vqshield.experiments.bench.workloads import Problem, Workload
 
 Call = Callable[[], Tensor]
@@ -31,8 +32,11 @@ class Implementation(ABC):
         """Why it cannot run there; None if it can."""
         if device.type not in self.devices:
             return f"runs on {' and '.join(self.devices)} alone"
-        if self.module is not None and find_spec(self.module) is None:
-            return f"not installed: no module named {self.module!r}"
+        if self.module is not None:
+            try:
+                import_module(self.module)
+            except ImportError as error:
+                return f"not installed: {reason(error)}"
         return None
 
     def kmeans(self, problem: Problem, threads: int) -> Call:

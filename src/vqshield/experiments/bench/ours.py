@@ -39,4 +39,4 @@ class Ours(Implementation):
         """The defense with its noise, checks and all."""
         shield = workload.shield(backend=self.backend, **SETTINGS[settings])
         numbers = streams(len(images), images.device)
-        return lambda: shield(images, streams=numbers)  # type: ignore[no-any-return]
+        return lambda: shield(images, streams=numbers)

@@ -1,7 +1,7 @@
 """Other libraries' k-means, each with what makes it fast and equal: given start, ten iterations, no restarts.
 
-They are imported only when they are measured. Most take one image's patches at a time; then a batch is a loop,
-and the conversion to their arrays is not timed.
+They are imported only when they are measured. Most take one image's patches at a time: a batch is a
+loop, and the conversion to their arrays is not timed.
 """
 
 import warnings

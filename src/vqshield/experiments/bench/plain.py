@@ -46,17 +46,15 @@ def update_by_rows(patches: Tensor, labels: Tensor, centres: Tensor) -> Tensor:
 
 def cut(images: Tensor, size: int, stride: int) -> Tensor:
     """Patches (B, n, d)."""
-    return F.unfold(images, size, stride=stride).transpose(1, 2).contiguous()
-
-
-def noisy(patches: Tensor, scale: float) -> Tensor:
-    """Patches with noise."""
-    return patches + scale * torch.randn_like(patches)
+    windows = images.unfold(2, size, stride).unfold(3, size, stride)  # (B, q, rows, columns, s, s)
+    return windows.permute(0, 2, 3, 1, 4, 5).reshape(len(images), -1, images.shape[1] * size**2)
 
 
 def rebuild(patches: Tensor, centres: Tensor, labels: Tensor, shape: Any, stride: int, beta: float) -> Tensor:
     """Centres in place of patches; where windows overlap, weighted by exp(−beta·distance²)."""
-    quantized = centres.gather(1, labels[..., None].expand_as(patches))
+    codes = centres.shape[1]
+    rows = (labels + torch.arange(len(labels), device=labels.device)[:, None] * codes).flatten()
+    quantized = centres.flatten(0, 1).index_select(0, rows).view_as(patches)
     size = round((patches.shape[2] / shape[1]) ** 0.5)
     if stride == size:
         return F.fold(quantized.transpose(1, 2), shape[2:], size, stride=stride).clamp(0, 1)
@@ -96,23 +94,26 @@ class Eager(Implementation):
         beta, stride = (shield.beta, 1) if isinstance(shield, SWRD) else (0.0, workload.size)
         places = torch.randperm(workload.count)[: workload.codes].to(images.device)
 
-        def begin(images: Tensor) -> Tensor:
-            return noisy(cut(images, workload.size, stride), shield.sigma)
+        def begin(images: Tensor, noise: Tensor) -> Tensor:
+            return cut(images, workload.size, stride) + shield.sigma * noise
 
-        def end(images: Tensor, centres: Tensor) -> Tensor:
+        def end(images: Tensor, centres: Tensor, noise: Tensor) -> Tensor:
             patches = cut(images, workload.size, stride)
-            labels = assign(noisy(patches, shield.tau), centres)
+            labels = assign(patches + shield.tau * noise, centres)
             return rebuild(patches, centres, labels, images.shape, stride, beta)
 
         begin_, end_ = self.prepare(begin), self.prepare(end)
         iterate = self._iteration(images.device, workload.codes)
 
+        def noise() -> Tensor:  # drawn outside what is compiled: compiled code draws slowly on a CPU
+            return torch.randn(len(images), workload.count, workload.dimensions, device=images.device)
+
         def call() -> Tensor:
-            patches = begin_(images)
+            patches = begin_(images, noise())
             centres = patches[:, places]
             for _ in range(ITERATIONS):
                 centres = iterate(patches, centres)
-            return end_(images, centres)
+            return end_(images, centres, noise())
 
         return call
 
@@ -131,5 +132,6 @@ class Compiled(Eager):
     about = "torch-eager through torch.compile, for the very shapes; compiling is not timed"
 
     def prepare(self, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        """Compiled anew for every workload: other shapes' code would otherwise be generalised."""
+        """Compiled anew: after a few shapes torch would give up and run the rest uncompiled."""
+        torch.compiler.reset()
         return torch.compile(function, dynamic=False)

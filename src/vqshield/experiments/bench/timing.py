@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
 from typing import TypeVar
 
@@ -63,9 +64,7 @@ def limited_threads(count: int) -> Iterator[None]:
     before = torch.get_num_threads()
     with ExitStack() as stack:
         if find_spec("threadpoolctl") is not None:
-            from threadpoolctl import threadpool_limits
-
-            stack.enter_context(threadpool_limits(count))
+            stack.enter_context(import_module("threadpoolctl").threadpool_limits(count))
         torch.set_num_threads(count)
         try:
             yield
@@ -76,4 +75,9 @@ def limited_threads(count: int) -> Iterator[None]:
 def reason(error: BaseException) -> str:
     """What went wrong as one short line, without the paths of this machine."""
     text = next(iter(str(error).splitlines()), "")
-    return f"{type(error).__name__}: {re.sub(r'(/[^/ ]+)+/', '', text)}"[:200]
+    return f"{type(error).__name__}: {without_paths(text)}"[:200]
+
+
+def without_paths(text: str) -> str:
+    """The text with file names instead of whole paths: a record must not tell where it was made."""
+    return re.sub(r"(/[^/\s'\"]+)+/", "", text)

@@ -47,12 +47,12 @@ class Workload:
         """d, the number of values in a patch."""
         return self.channels * self.size**2
 
-    def flops(self, step: str) -> int:
-        """Additions and multiplications an image cannot do without: in ten iterations every patch meets every
-        centre (2·n·k·d) and goes into one sum (n·d); the whole defense assigns once more.
+    def flops(self, step: str, iterations: float = ITERATIONS) -> float:
+        """Additions and multiplications for an image: in each iteration every patch meets every centre
+        (2·n·k·d) and goes into one sum (n·d); the whole defense assigns once more.
         """
         meetings, sums = 2 * self.count * self.codes * self.dimensions, self.count * self.dimensions
-        return ITERATIONS * (meetings + sums) + (meetings if step == "defense" else 0)
+        return iterations * (meetings + sums) + (meetings if step == "defense" else 0)
 
     def batches(self, device: torch.device) -> tuple[int, ...]:
         """How many images a call is given; where there are several, the best counts."""

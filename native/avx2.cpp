@@ -1,0 +1,2 @@
+// For processors with AVX2 and FMA.
+#include "kernel.hpp"

@@ -1,0 +1,2 @@
+// For processors with AVX-512 (F and DQ).
+#include "kernel.hpp"

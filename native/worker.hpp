@@ -1,0 +1,203 @@
+// One thread's work: the shield of an image, or plain k-means of given patches, with the memory they need.
+//
+// Workspace of a thread, in bytes, for n patches of d values and k centres: 16·n for labels and distances, the
+// noisy patches 4·n·d if they fit into `keep` bytes (else one block, and they are made anew in every pass),
+// 256 KiB of rearranged image (or a few rows of patches, if longer), and some 24·k·d for centres and sums.
+#pragma once
+
+#include "kmeans.hpp"
+#include "rebuild.hpp"
+
+// What vq_codebook, vq_quantize and vq_shield are given. Every field has eight bytes: no padding to get wrong on
+// the other side of the interface.
+struct VqJob {
+    const float* images;     // (batch, channels, height, width)
+    const int64_t* streams;  // (batch)
+    float* centres;          // (batch, codes, d): written by vq_codebook, read by vq_quantize, unused by vq_shield
+    float* output;           // as images: written by vq_quantize and vq_shield
+    int32_t* labels;         // null, or (batch, patches): written by vq_quantize and vq_shield
+    const int32_t* stop;     // null, or: the work ends soon after this becomes 1
+    int64_t threads, keep;
+    int64_t batch, channels, height, width;
+    uint64_t seed;
+    int64_t sliding, size, codes, iterations, plus_plus, noisy_weights;
+    int64_t bits;  // noisy patches and centres are multiples of 2^-bits, below bound in size
+    double bound, tolerance, sigma, tau, beta;
+};
+
+// What vq_lloyd is given.
+struct VqLloydJob {
+    const float* patches;  // (batch, count, dimensions)
+    const float* start;    // (batch, codes, dimensions)
+    float* centres;        // as start
+    const int32_t* stop;
+    int64_t threads;
+    int64_t batch, count, dimensions, codes, iterations;
+    double tolerance;
+};
+
+namespace {
+
+enum Stage : uint32_t { kCodebook = 0, kAssignment = 1, kInit = 2 };
+
+class ImageWorker {
+  public:
+    ImageWorker(const VqJob& job, bool keep)
+        : job_(job),
+          grid_{job.sliding != 0, job.size, job.channels, job.height, job.width},
+          stop_{job.stop},
+          patches_(grid_, {job.bits, job.bound}, keep && grid_.blocks() * kBlock * grid_.dimensions() * 4 <= job.keep),
+          book_(job.codes, grid_.dimensions()),
+          kmeans_(patches_, book_, stop_),
+          rebuild_(grid_, job.codes, job.beta, job.noisy_weights != 0) {
+        found_.resize(job.codes * grid_.dimensions());
+    }
+
+    void codebook(int64_t image) { codebook(image, centres_of(image)); }
+    void quantize(int64_t image) { quantize(image, centres_of(image)); }
+    void shield(int64_t image) {
+        codebook(image, found_);
+        quantize(image, found_);
+    }
+
+  private:
+    float* centres_of(int64_t image) const { return job_.centres + image * job_.codes * grid_.dimensions(); }
+    const float* pixels(int64_t image) const {
+        return job_.images + image * grid_.channels * grid_.pixels();
+    }
+
+    void codebook(int64_t image, float* centres) {
+        patches_.use(pixels(image), Stream(job_.seed, job_.streams[image], kCodebook), job_.sigma);
+        const Stream init(job_.seed, job_.streams[image], kInit);
+        job_.plus_plus ? kmeans_.start_plus_plus(init) : kmeans_.start_random(init);
+        kmeans_.iterate(job_.iterations, job_.tolerance);
+        const int64_t d = grid_.dimensions();
+        for (int64_t i = 0; i < job_.codes * d; ++i)
+            centres[i] = book_.centre(i / d)[i % d] + patches_.origin(i % d);
+    }
+
+    void quantize(int64_t image, const float* centres) {
+        patches_.use(pixels(image), Stream(job_.seed, job_.streams[image], kAssignment), job_.tau);
+        const int64_t d = grid_.dimensions();
+        for (int64_t j = 0; j < job_.codes; ++j) {
+            for (int64_t c = 0; c < d; ++c)
+                book_.edit(j)[c] = (float)(patches_.round(centres[j * d + c]) - patches_.origin(c));
+            book_.edited(j);
+        }
+        book_.ready();
+        float* output = job_.output + image * grid_.channels * grid_.pixels();
+        if (job_.sliding)
+            replace_windows(image, centres, output);
+        else
+            replace_tiles(image, centres, output);
+    }
+
+    void replace_tiles(int64_t image, const float* centres, float* output) {
+        int32_t labels[kBlock];
+        for (int64_t b = 0; b < grid_.blocks(); ++b) {
+            stop_.check();
+            const int64_t first = b * kBlock, valid = std::min<int64_t>(kBlock, grid_.count() - first);
+            book_.label(patches_.passing_block(b), valid, labels);
+            put_disjoint(grid_, centres, labels, first, valid, output);
+            if (job_.labels) std::copy_n(labels, valid, job_.labels + image * grid_.count() + first);
+        }
+    }
+
+    void replace_windows(int64_t image, const float* centres, float* output) {
+        rebuild_.use(centres);
+        for (int64_t b = 0; b < grid_.blocks(); ++b) {
+            stop_.check();
+            const int64_t first = b * kBlock, valid = std::min<int64_t>(kBlock, grid_.count() - first);
+            const float* x = patches_.passing_block(b);
+            book_.label(x, valid, rebuild_.labels() + first);
+            std::fill(rebuild_.labels() + first + valid, rebuild_.labels() + first + kBlock, 0);
+            if (job_.noisy_weights) rebuild_.measure_noisy(patches_, x, first);
+        }
+        if (job_.labels) std::copy_n(rebuild_.labels(), grid_.count(), job_.labels + image * grid_.count());
+        rebuild_.rebuild(pixels(image), output, stop_);
+    }
+
+    const VqJob& job_;
+    Grid grid_;
+    StopFlag stop_;
+    NoisyPatches patches_;
+    Codebook book_;
+    KMeans<NoisyPatches> kmeans_;
+    SlidingRebuild rebuild_;
+    Buffer<float> found_;
+};
+
+// The patches of vq_lloyd, less their mean.
+class GivenPatches {
+  public:
+    GivenPatches(int64_t count, int64_t dimensions) : n_(count), d_(dimensions), origin_((size_t)dimensions) {
+        data_.resize(up(n_, kBlock) * d_);
+    }
+
+    void use(const float* patches) {
+        std::vector<double> sums((size_t)d_);
+        for (int64_t i = 0; i < n_; ++i)
+            for (int64_t c = 0; c < d_; ++c) sums[(size_t)c] += patches[i * d_ + c];
+        for (int64_t c = 0; c < d_; ++c) origin_[(size_t)c] = (float)(sums[(size_t)c] / (double)n_);
+        for (int64_t i = 0; i < n_; i += W) {
+            float* block = data_ + i / kBlock * kBlock * d_ + i % kBlock;
+            for (int64_t c = 0; c < d_; c += W) {
+                F square[W];
+                for (int r = 0; r < W; ++r) square[r] = row(patches, i + r, c);
+                transpose(square);
+                for (int r = 0; r < W && c + r < d_; ++r)
+                    store(block + (c + r) * kBlock, square[r] - origin_[(size_t)(c + r)]);
+            }
+        }
+    }
+
+    int64_t count() const { return n_; }
+    int64_t dimensions() const { return d_; }
+    double round(double value) const { return value; }
+    float origin(int64_t c) const { return origin_[(size_t)c]; }
+    const float* block(int64_t b) const { return data_ + b * d_ * kBlock; }
+
+  private:
+    // Components c … c+W−1 of patch i, as far as there are any.
+    F row(const float* patches, int64_t i, int64_t c) const {
+        const float* from = patches + i * d_ + c;
+        if (from + W <= patches + n_ * d_) return load<F>(from);
+        F some = {};
+        for (int j = 0; i < n_ && c + j < d_; ++j) some[j] = from[j];
+        return some;
+    }
+
+    int64_t n_, d_;
+    std::vector<float> origin_;
+    Buffer<float> data_;
+};
+
+class LloydWorker {
+  public:
+    explicit LloydWorker(const VqLloydJob& job)
+        : job_(job),
+          patches_(job.count, job.dimensions),
+          book_(job.codes, job.dimensions),
+          kmeans_(patches_, book_, {job.stop}) {}
+
+    void run(int64_t image) {
+        const int64_t d = job_.dimensions, values = job_.codes * d;
+        patches_.use(job_.patches + image * job_.count * d);
+        const float* start = job_.start + image * values;
+        for (int64_t j = 0; j < job_.codes; ++j) {
+            for (int64_t c = 0; c < d; ++c) book_.edit(j)[c] = start[j * d + c] - patches_.origin(c);
+            book_.edited(j);
+        }
+        kmeans_.iterate(job_.iterations, job_.tolerance);
+        float* centres = job_.centres + image * values;
+        for (int64_t i = 0; i < values; ++i) centres[i] = book_.centre(i / d)[i % d] + patches_.origin(i % d);
+    }
+
+  private:
+    const VqLloydJob& job_;
+    GivenPatches patches_;
+    Codebook book_;
+    KMeans<GivenPatches> kmeans_;
+};
+
+}  // namespace

@@ -1,0 +1,126 @@
+"""`vqshield bench`: how fast the shield is on this machine, beside other k-means."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import progress as rich_progress
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from vqshield.errors import InvalidInputError
+from vqshield.experiments.bench import Bench, BenchSettings, implementations, workloads
+from vqshield.files import write_atomically
+
+SHOWN = {"ten": "10 iterations, random start", "default": "default settings"}
+
+
+def bench(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A selection, within a minute on two cores.")
+    ] = False,
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto: the GPU where there is one.")] = "auto",
+    workload: Annotated[
+        list[str] | None, typer.Option(help=f"Only these, of {', '.join(workloads())}; may be repeated.")
+    ] = None,
+    implementation: Annotated[
+        list[str] | None, typer.Option(help=f"Only these, of {', '.join(implementations())}.")
+    ] = None,
+    threads: Annotated[
+        str, typer.Option(help="Numbers of threads, as in 1,2; without it one and all (quick: all).")
+    ] = "",
+    out: Annotated[Path | None, typer.Option(help="Folder for bench.json, the whole record.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the record as JSON.")] = False,
+) -> None:
+    """Measure images a second of every backend and of the k-means libraries that are installed."""
+    settings = BenchSettings(
+        quick=quick,
+        device=device,
+        workloads=_names(workload),
+        implementations=_names(implementation),
+        threads=_numbers(threads),
+    )
+    with _bar(hidden=as_json) as bar:
+        task = bar.add_task("starting", total=None)
+        measured = Bench(settings, lambda doing: bar.update(task, description=doing, advance=1))
+        bar.update(task, total=measured.work, completed=-1)  # a job is reported when it begins
+        try:
+            measured.run()
+        finally:  # what is finished is kept, on Ctrl-C too
+            if out is not None:
+                text = json.dumps(measured.record(), indent=1) + "\n"
+                write_atomically(out / "bench.json", text.encode())
+    record = measured.record()
+    if as_json:
+        typer.echo(json.dumps(record, indent=1))
+    else:
+        _show(record, Console())
+
+
+def _names(given: list[str] | None) -> tuple[str, ...]:
+    """Names from an option that may be repeated or hold several between commas."""
+    return tuple(name.strip() for each in given or () for name in each.split(",") if name.strip())
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(",") if part.strip())
+    except ValueError as error:
+        raise InvalidInputError(
+            f"threads={text!r} should be whole numbers between commas, as in 1,2"
+        ) from error
+
+
+def _bar(*, hidden: bool) -> rich_progress.Progress:
+    return rich_progress.Progress(
+        rich_progress.TextColumn("{task.description:44}"),
+        rich_progress.BarColumn(),
+        rich_progress.MofNCompleteColumn(),
+        rich_progress.TimeElapsedColumn(),
+        console=Console(stderr=True),
+        disable=hidden,
+        transient=True,
+    )
+
+
+def _show(record: dict[str, Any], console: Console) -> None:
+    machine = record["machine"]
+    table = Table(title=f"Images a second on {machine['processor']}, {machine['device']}")
+    table.add_column("implementation", overflow="fold")
+    for heading in ("threads", "images/s", "result ÷ ours", "of peak"):  # a figure cut short is a wrong figure
+        table.add_column(heading, justify="right", no_wrap=True)
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in record["rows"]:
+        title = f"{row['workload']} {row['step']}, {SHOWN[row['settings']]}"
+        groups.setdefault(title, []).append(row)
+    for title, rows in groups.items():
+        table.add_section()
+        table.add_row(Text(title, style="bold"))
+        for row in rows:
+            ratio = row["inertia_ratio"] if row["step"] == "kmeans" else row["distortion_ratio"]
+            share = row["share_of_peak"]
+            table.add_row(
+                f"  {row['implementation']}{' *' if row['note'] else ''}",
+                str(row["threads"]),
+                _rate(row["images_per_second"]),
+                f"{ratio:.4f}",
+                "" if share is None else f"{share:.1%}",
+            )
+    console.print(table)
+    for row in record["rows"]:
+        if row["note"]:
+            console.print(f"* {row['workload']} {row['implementation']} {row['step']}: {row['note']}")
+    for ratio in record["classifier_ratios"]:
+        if ratio["settings"] == "default":
+            console.print(
+                f"{ratio['workload']}: {ratio['implementation']} with default settings takes "
+                f"{ratio['share_of_forward']:.1%} of ResNet18's time ({ratio['threads']} threads)"
+            )
+    for entry in record["skipped"]:
+        console.print(f"not measured: {entry['name']} ({entry['reason']})")
+
+
+def _rate(images: float) -> str:
+    return f"{images:,.0f}" if images >= 100 else f"{images:.1f}"

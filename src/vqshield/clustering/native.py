@@ -1,0 +1,229 @@
+"""The CPU backend: the C++ kernel of native/, the same random bits, float32 results.
+
+The package's build compiles one source for several processors (generic, avx2, avx512) into files beside this
+one; the best that the processor runs is loaded at the first use. Without a compiler none is there, and
+`missing` says so. Threads work on different images, as many as torch.get_num_threads() says.
+"""
+
+import ctypes
+import threading
+from functools import cache
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vqshield.clustering.base import Recipe
+from vqshield.fixedpoint import FixedPoint
+from vqshield.noise import LARGEST_NORMAL, Draw
+from vqshield.patches import Sliding
+
+ISAS = ("generic", "avx2", "avx512")
+"""The builds, each faster than the one before; "generic" is NEON on ARM."""
+
+_FOLDER = Path(__file__).parent
+_DONE, _OUT_OF_MEMORY = 0, 1
+_SHORT = 5e8  # multiply-adds: a call of at most a quarter of a second on one slow core
+
+
+class _Job(ctypes.Structure):
+    """VqJob of native/worker.hpp."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("images", "streams", "centres", "output", "labels", "stop")),
+        *((name, ctypes.c_int64) for name in ("threads", "keep", "batch", "channels", "height", "width")),
+        ("seed", ctypes.c_uint64),
+        *((name, ctypes.c_int64) for name in ("sliding", "size", "codes", "iterations")),
+        *((name, ctypes.c_int64) for name in ("plus_plus", "noisy_weights", "bits")),
+        *((name, ctypes.c_double) for name in ("bound", "tolerance", "sigma", "tau", "beta")),
+    )
+
+
+class _LloydJob(ctypes.Structure):
+    """VqLloydJob of native/worker.hpp."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("patches", "start", "centres", "stop")),
+        *((name, ctypes.c_int64) for name in ("threads", "batch", "count", "dimensions")),
+        *((name, ctypes.c_int64) for name in ("codes", "iterations")),
+        ("tolerance", ctypes.c_double),
+    )
+
+
+class Native:
+    """The compiled kernel; isa picks a build, None the best for this processor.
+
+    Labels and sums are float32 and float64 instead of exact: a patch about as near to two centres may get the
+    other one, once in some hundred thousand. An image whose noisy patches exceed recipe.memory (all threads
+    together) has them made anew in every pass, with the same result.
+    """
+
+    name = "native"
+
+    def __init__(self, isa: str | None = None) -> None:
+        self._isa = isa
+
+    def missing(self, device: torch.device) -> str | None:
+        """Needs the compiled kernel, and images on the CPU."""
+        if device.type != "cpu":
+            return "its kernel runs on the CPU"
+        try:
+            self._library()
+        except OSError as error:
+            return f"no compiled kernel: {error}"
+        return None
+
+    def describe(self) -> str:
+        """Which build serves, or why none."""
+        return self.missing(torch.device("cpu")) or str(self._library().vq_isa().decode())
+
+    def codebook(self, padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
+        """The centres of every image."""
+        shape = len(padded), recipe.codes, padded.shape[1] * recipe.grid.size**2
+        centres = torch.empty(shape, dtype=torch.float32)
+        self._run("vq_codebook", padded, centres, None, recipe, draw)
+        return centres.to(padded.dtype)
+
+    def quantize(self, padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
+        """Every patch replaced by its nearest centre."""
+        output = torch.empty(padded.shape, dtype=torch.float32)
+        self._run("vq_quantize", padded, _plain(centres), output, recipe, draw)
+        return output.to(padded.dtype)
+
+    def shield(self, padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
+        """Both, image by image."""
+        output = torch.empty(padded.shape, dtype=torch.float32)
+        self._run("vq_shield", padded, None, output, recipe, draw)
+        return output.to(padded.dtype)
+
+    def assignments(self, padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
+        """The numbers (B, n) of the centres that quantize puts in place of the patches."""
+        output = torch.empty(padded.shape, dtype=torch.float32)
+        labels = torch.empty(len(padded), recipe.grid.count(*padded.shape[2:]), dtype=torch.int32)
+        self._run("vq_quantize", padded, _plain(centres), output, recipe, draw, labels)
+        return labels.long()
+
+    def lloyd(self, patches: Tensor, start: Tensor, *, iterations: int, tolerance: float) -> Tensor:
+        """Plain k-means."""
+        batch, count, dimensions = patches.shape
+        codes = start.shape[1]
+        points, begin = _plain(patches), _plain(start)
+        centres = torch.empty_like(begin)
+        job = _LloydJob(
+            patches=points.data_ptr(), start=begin.data_ptr(), centres=centres.data_ptr(),
+            threads=torch.get_num_threads(), batch=batch, count=count, dimensions=dimensions,
+            codes=codes, iterations=iterations, tolerance=tolerance,
+        )  # fmt: skip
+        work = points.numel() * codes * iterations
+        self._call("vq_lloyd", job, work, [points, begin, centres])
+        return centres.to(patches.dtype)
+
+    def _run(
+        self,
+        function: str,
+        padded: Tensor,
+        centres: Tensor | None,
+        output: Tensor | None,
+        recipe: Recipe,
+        draw: Draw,
+        labels: Tensor | None = None,
+    ) -> None:
+        images, streams = _plain(padded), draw.streams.to("cpu", torch.int64).contiguous()
+        batch, channels, height, width = images.shape
+        threads = torch.get_num_threads()
+        codes = recipe.codes if centres is None else centres.shape[1]
+        bound = 1 + LARGEST_NORMAL * max(recipe.sigma, recipe.tau)
+        fixed = FixedPoint.fitting(channels * recipe.grid.size**2, bound)
+        job = _Job(
+            images=images.data_ptr(), streams=streams.data_ptr(),
+            centres=_address(centres), output=_address(output), labels=_address(labels),
+            threads=threads, keep=recipe.memory // threads,
+            batch=batch, channels=channels, height=height, width=width, seed=draw.seed,
+            sliding=isinstance(recipe.grid, Sliding), size=recipe.grid.size, codes=codes,
+            iterations=recipe.iterations, plus_plus=recipe.init == "kmeans++",
+            noisy_weights=recipe.weights_from == "noisy",
+            bits=fixed.bits, bound=bound, tolerance=recipe.tolerance, sigma=recipe.sigma,
+            tau=recipe.tau, beta=recipe.beta,
+        )  # fmt: skip
+        values = batch * recipe.grid.count(height, width) * channels * recipe.grid.size**2
+        work = values * (codes * (recipe.iterations + 2) + 100)  # some 100 for the noise
+        self._call(function, job, work, [images, streams, centres, output, labels])
+
+    def _call(self, name: str, job: _Job | _LloydJob, work: float, memory: list[Tensor | None]) -> None:
+        """Call the kernel. A long call runs beside this thread, which stays awake for Ctrl-C and stops it."""
+        function = getattr(self._library(), name)
+        if work <= _SHORT or threading.current_thread() is not threading.main_thread():
+            _check(function(ctypes.byref(job)))
+            return
+        stop, done, status = ctypes.c_int32(0), threading.Event(), []
+        job.stop = ctypes.addressof(stop)
+
+        def run(_alive: Any = (memory, stop)) -> None:  # holds what the kernel writes to until it ends
+            status.append(function(ctypes.byref(job)))
+            done.set()
+
+        try:
+            threading.Thread(target=run, name="vqshield-native").start()
+            while not done.wait(0.2):  # where a signal does not end a wait, as on Windows, the timeout does
+                pass
+        finally:
+            stop.value = 1
+        _check(status[0])
+
+    def _library(self) -> ctypes.CDLL:
+        return _load(self._isa) if self._isa else _best()
+
+
+def _check(status: int) -> None:
+    if status == _OUT_OF_MEMORY:
+        raise MemoryError("the native kernel found no memory for its workspace")
+    assert status == _DONE, status
+
+
+def _plain(values: Tensor) -> Tensor:
+    return values.detach().to("cpu", torch.float32).contiguous()
+
+
+def _address(values: Tensor | None) -> int | None:
+    return None if values is None else values.data_ptr()
+
+
+def available() -> list[str]:
+    """The builds that are there and that this processor runs, the fastest last; an OSError if none is."""
+    level = int(_load("generic").vq_level())
+    return [isa for isa in ISAS[: level + 1] if _loads(isa)]
+
+
+@cache
+def _best() -> ctypes.CDLL:
+    return _load(available()[-1])
+
+
+def _loads(isa: str) -> bool:
+    try:
+        _load(isa)
+    except OSError:  # left out where the compiler knew only older processors
+        return False
+    return True
+
+
+@cache
+def _load(isa: str) -> ctypes.CDLL:
+    """One build, or an OSError that says why not."""
+    library = ctypes.CDLL(str(_find(isa)))
+    for name, job in (("codebook", _Job), ("quantize", _Job), ("shield", _Job), ("lloyd", _LloydJob)):
+        function = getattr(library, f"vq_{name}")
+        function.argtypes, function.restype = [ctypes.POINTER(job)], ctypes.c_int32
+    library.vq_isa.restype = ctypes.c_char_p
+    library.vq_noise.argtypes = [ctypes.c_uint64, *[ctypes.c_int64] * 3, *[ctypes.c_void_p] * 2]
+    return library
+
+
+def _find(isa: str) -> Path:
+    for suffix in EXTENSION_SUFFIXES:
+        path = _FOLDER / f"_native_{isa}{suffix}"
+        if path.is_file():
+            return path
+    raise OSError("no C++ compiler was at hand when vqshield was installed; get one and install it again")

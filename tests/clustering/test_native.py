@@ -1,0 +1,320 @@
+"""The compiled CPU kernel against the reference, in every build that this processor runs."""
+
+import dataclasses
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import noise_images
+from torch import Tensor
+
+import vqshield as vq
+from vqshield import clustering
+from vqshield.clustering import native
+from vqshield.clustering.base import Recipe
+from vqshield.clustering.lloyd import nearest
+from vqshield.clustering.native import Native
+from vqshield.clustering.reference import Reference, _noisy
+from vqshield.noise import Draw, Stage
+from vqshield.patches import Disjoint, PatchGrid, Sliding
+
+CPU = torch.device("cpu")
+SOURCE = Path(__file__).resolve().parents[2] / "native"
+MISSING = Native().missing(CPU)
+BUILDS = [] if MISSING else native.available()
+COMPILED = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+REFERENCE = Reference()
+
+
+@pytest.fixture(params=BUILDS or ["none"])
+def kernel(request: pytest.FixtureRequest) -> Native:
+    """Every build in turn."""
+    if MISSING is not None:
+        pytest.skip(MISSING)
+    return Native(request.param)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """The reference's small steps: its threads would wait for each other where the machine is busy."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def recipe(grid: Disjoint | Sliding, codes: int = 6, **changes: object) -> Recipe:
+    plain = Recipe(
+        grid=grid,
+        codes=codes,
+        iterations=20,
+        init="kmeans++",
+        tolerance=0.0,
+        sigma=4 / 255,
+        tau=4 / 255,
+        beta=2.0,
+    )
+    return dataclasses.replace(plain, **changes)
+
+
+def draw(count: int, seed: int = 2**63 + 11) -> Draw:
+    return Draw(seed, torch.arange(count) * 7919 - 3)
+
+
+def padded(images: Tensor, grid: PatchGrid) -> Tensor:
+    return grid.pad(images)
+
+
+def assert_agrees(kernel: Native, images: Tensor, how: Recipe) -> None:
+    """Codebook, assignments, output; and the two steps together give the same as one after the other."""
+    ready, which = padded(images, how.grid), draw(len(images))
+    centres = kernel.codebook(ready, how, which)
+    expected = REFERENCE.codebook(ready, how, which)
+    scale = 1 + 7 * max(how.sigma, how.tau)
+    assert float((centres - expected).abs().max()) < 1e-6 * scale
+    output = kernel.quantize(ready, expected, how, which)
+    assert torch.equal(
+        kernel.assignments(ready, expected, how, which), reference_labels(ready, expected, how, which)
+    )
+    assert float((output - REFERENCE.quantize(ready, expected, how, which)).abs().max()) < 2e-6
+    assert torch.equal(kernel.shield(ready, how, which), kernel.quantize(ready, centres, how, which))
+
+
+def reference_labels(images: Tensor, centres: Tensor, how: Recipe, which: Draw) -> Tensor:
+    noisy = _noisy(images, how, how.tau, Stage.ASSIGNMENT, which)
+    return torch.cat([nearest(block, noisy.fixed.round(centres)) for block in noisy], 1)
+
+
+def inertia(images: Tensor, centres: Tensor, how: Recipe, which: Draw) -> Tensor:
+    points = torch.cat(list(_noisy(images, how, how.sigma, Stage.CODEBOOK, which)), 1)
+    return torch.cdist(points, centres.double()).min(2).values.square().sum(1)
+
+
+@pytest.mark.parametrize(("seed", "stream"), [(0, 0), (2**64 - 1, -1), (2**63 + 5, 2**62 + 3)])
+def test_words_and_normals_are_those_of_the_reference(kernel: Native, seed: int, stream: int) -> None:
+    blocks = 50_000
+    words, values = np.empty(4 * blocks, np.uint32), np.empty(4 * blocks, np.float32)
+    kernel._library().vq_noise(
+        seed, stream, int(Stage.ASSIGNMENT), blocks, words.ctypes.data, values.ctypes.data
+    )
+    which = Draw(seed, torch.tensor([stream]))
+    assert np.array_equal(which.words(Stage.ASSIGNMENT, 0, 4 * blocks)[0].numpy(), words)
+    error = np.abs(which.normals(Stage.ASSIGNMENT, 0, 4 * blocks)[0].numpy() - values)
+    assert error.max() < 1e-6
+    assert error.mean() < 5e-8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("grid", "codes", "init"),
+    [
+        (Sliding(3), 25, "kmeans++"),
+        (Sliding(3), 25, "random"),
+        (Disjoint(2), 25, "kmeans++"),
+        (Disjoint(1), 25, "kmeans++"),
+    ],
+    ids=str,
+)
+@COMPILED
+def test_a_thousand_natural_images_agree(grid: Disjoint | Sliding, codes: int, init: str) -> None:
+    from vqshield.data import sample
+
+    once = sample().floats()
+    images, how, which = torch.cat([once, once]), recipe(grid, codes, init=init), draw(1000)
+    ours, theirs = Native().codebook(images, how, which), REFERENCE.codebook(images, how, which)
+    labels = Native().assignments(images, ours, how, which), reference_labels(images, theirs, how, which)
+    same = labels[0] == labels[1]
+    assert float(same.double().mean()) >= 0.999
+    difference = Native().shield(images, how, which) - REFERENCE.shield(images, how, which)
+    agreeing = same.all(1)
+    assert float(agreeing.double().mean()) > 0.99
+    assert float(difference[agreeing].abs().max()) < 1e-4
+    ratio = inertia(images, ours, how, which) / inertia(images, theirs, how, which)
+    assert float((ratio - 1).abs().max()) < 1e-3
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("sliding", [False, True])
+def test_any_size_and_number_of_channels(kernel: Native, sliding: bool, size: int, channels: int) -> None:
+    grid = Sliding(size) if sliding else Disjoint(size, "reflect")
+    for height, width in ((5 + size, 3 * size), (11, 37), (size, 70)):
+        images = noise_images(3, channels, height, width)
+        count = grid.count(height, width)
+        for codes in {1, min(7, count), min(26, count)}:
+            assert_agrees(kernel, images, recipe(grid, codes, init="random" if codes == 7 else "kmeans++"))
+
+
+@pytest.mark.parametrize("init", ["kmeans++", "random"])
+@pytest.mark.parametrize("grid", [Disjoint(1), Disjoint(2), Sliding(2)], ids=str)
+def test_as_many_centres_as_patches(kernel: Native, grid: Disjoint | Sliding, init: str) -> None:
+    images = noise_images(2, 3, 12, 12)
+    codes = grid.count(12, 12)
+    assert_agrees(kernel, images, recipe(grid, codes, init=init))
+    exact = kernel.shield(images, recipe(grid, codes, init="random", sigma=0.0, tau=0.0), draw(2))
+    assert float((exact - images).abs().max()) < 1e-6, "every patch is its own centre"
+
+
+@pytest.mark.parametrize("weights_from", ["clean", "noisy"])
+@pytest.mark.parametrize("beta", [0.0, 2.0, 6502.5, 130050.0])
+def test_weights_of_any_sharpness(kernel: Native, natural: Tensor, beta: float, weights_from: str) -> None:
+    images, which = natural[:8], draw(8)
+    how = recipe(Sliding(3), 12, beta=beta, weights_from=weights_from)
+    centres = REFERENCE.codebook(images, how, which)
+    difference = kernel.quantize(images, centres, how, which) - REFERENCE.quantize(
+        images, centres, how, which
+    )
+    # A float32 window is off by 2^-25 here and there, and an exponent by beta times as much.
+    assert float(difference.abs().max()) < 2e-6 + 1e-9 * beta
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tolerance": 0.05},
+        {"tolerance": 1.0},
+        {"iterations": 1},
+        {"sigma": 0.0},
+        {"tau": 0.0},
+        {"sigma": 0.25, "tau": 0.5},
+        {"sigma": 3.0, "tau": 0.0, "iterations": 5},
+    ],
+    ids=str,
+)
+def test_other_settings(kernel: Native, natural: Tensor, changes: dict[str, object]) -> None:
+    for grid in (Sliding(3), Disjoint(2)):
+        assert_agrees(kernel, natural[:6], recipe(grid, 11, **changes))
+
+
+def test_constant_images_duplicates_and_few_values(kernel: Native) -> None:
+    flat = torch.full((1, 3, 9, 9), 0.3)
+    two = torch.zeros(1, 3, 9, 9)
+    two[..., 4:] = 1.0
+    steps = (torch.arange(243).view(1, 3, 9, 9) % 4) / 3
+    images = torch.cat([flat, torch.zeros_like(flat), torch.ones_like(flat), two, steps])
+    for grid in (Sliding(2), Disjoint(3), Disjoint(1)):
+        for init in ("kmeans++", "random"):
+            for noise in (0.0, 4 / 255):
+                assert_agrees(kernel, images, recipe(grid, 5, init=init, sigma=noise, tau=noise))
+
+
+def test_ties_go_to_the_lowest_number_and_an_empty_cluster_keeps_its_centre(kernel: Native) -> None:
+    patches = torch.tensor([0.5, 0.2, 0.9, 0.5]).view(1, 4, 1)
+    start = torch.tensor([0.75, 0.25, 0.25, 0.75]).view(1, 4, 1)
+    found = kernel.lloyd(patches, start, iterations=1, tolerance=0.0)[0, :, 0]
+    assert found.tolist() == pytest.approx([(0.5 + 0.9 + 0.5) / 3, 0.2, 0.25, 0.75], abs=1e-7)
+
+
+def test_lloyd_agrees_with_the_reference(kernel: Native) -> None:
+    for count, dimensions, codes in ((1, 1, 1), (100, 7, 6), (500, 33, 40), (65, 48, 13)):
+        patches = noise_images(3, count, dimensions) * 2 - 1
+        start = patches[:, :codes].contiguous()
+        found = kernel.lloyd(patches, start, iterations=6, tolerance=0.0)
+        expected = REFERENCE.lloyd(patches, start, iterations=6, tolerance=0.0)
+        assert float((found - expected).abs().max()) < 1e-5
+
+
+@pytest.mark.parametrize("shape", [(3, 20, 900), (1, 5, 5000), (3, 400, 9)])
+@pytest.mark.parametrize("memory", [1, 2**30])
+def test_images_larger_than_a_strip(kernel: Native, shape: tuple[int, ...], memory: int) -> None:
+    images = noise_images(1, *shape)
+    for grid in (Sliding(3), Disjoint(3)):
+        how = recipe(grid, 4, iterations=3, memory=memory, weights_from="noisy")
+        assert_agrees(kernel, images, how)
+
+
+@COMPILED
+def test_builds_agree_with_each_other(natural: Tensor) -> None:
+    how = recipe(Sliding(3), 25)
+    outputs = [Native(isa).shield(natural, how, draw(64)) for isa in BUILDS]
+    for output in outputs[1:]:
+        assert float(((output - outputs[0]).abs() > 1e-5).double().mean()) < 1e-3
+
+
+def test_batch_threads_and_memory_change_no_bit(kernel: Native, natural: Tensor) -> None:
+    how, which = recipe(Sliding(3), 25), draw(24)
+    expected = kernel.shield(natural[:24], how, which)
+    for threads in (2, 5):
+        torch.set_num_threads(threads)
+        assert torch.equal(kernel.shield(natural[:24], how, which), expected)
+    alone = torch.cat([kernel.shield(natural[i : i + 1], how, which[i : i + 1]) for i in range(24)])
+    assert torch.equal(alone, expected)
+    anew = dataclasses.replace(how, memory=1)
+    assert torch.equal(kernel.shield(natural[:24], anew, which), expected)
+
+
+_INTERRUPTED = """
+import os, signal, threading, time
+import torch, vqshield as vq
+images = torch.rand(1, 3, 1500, 1500).expand({batch}, -1, -1, -1)
+defense = vq.SWRD(codes=64, backend="native", iterations=10_000, seed=1, memory={memory})
+sent = []
+def interrupt():
+    sent.append(time.perf_counter())
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Timer(0.5, interrupt).start()
+try:
+    defense(images)
+except KeyboardInterrupt:
+    print("interrupted after", time.perf_counter() - sent[0])
+assert defense(images[:1, :, :20, :20]).isfinite().all()
+"""
+
+
+@COMPILED
+@pytest.mark.parametrize(("batch", "memory"), [(1, 2**30), (3, 1)])
+def test_an_interrupt_ends_a_long_call_within_a_second(batch: int, memory: int) -> None:
+    script = _INTERRUPTED.format(batch=batch, memory=memory)  # hours of work, if it is not interrupted
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("interrupted after")
+    assert float(done.stdout.split()[-1]) < 1
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """As if the package had been installed without a compiler."""
+    monkeypatch.setattr(native, "_FOLDER", tmp_path)
+    native._load.cache_clear()
+    native._best.cache_clear()
+    yield tmp_path
+    native._load.cache_clear()
+    native._best.cache_clear()
+
+
+def test_without_a_compiled_kernel_it_says_so_and_torch_serves(elsewhere: Path) -> None:
+    reason = Native().missing(CPU)
+    assert reason is not None
+    assert reason.startswith("no compiled kernel: no C++ compiler was at hand")
+    assert Native().describe() == reason
+    assert clustering.get("auto", "cpu").name == "torch"
+    with pytest.raises(ValueError, match="backend='native' cannot serve images on cpu: no compiled kernel"):
+        vq.SWRD(backend="native")(noise_images(1, 3, 9, 9))
+
+
+def test_a_broken_file_is_reported_not_loaded(elsewhere: Path) -> None:
+    (elsewhere / "_native_generic.so").write_bytes(b"not a library")
+    assert "_native_generic.so" in (Native().missing(CPU) or "")
+
+
+def test_it_serves_the_cpu_only_and_names_its_build() -> None:
+    assert Native().missing(torch.device("cuda")) == "its kernel runs on the CPU"
+    if MISSING is None:
+        assert Native().describe() in (BUILDS[-1], "neon")
+    with pytest.raises(MemoryError, match="no memory for its workspace"):
+        native._check(native._OUT_OF_MEMORY)
+
+
+@pytest.mark.slow
+@COMPILED
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no GCC here")
+def test_sanitizers_find_nothing() -> None:
+    done = subprocess.run(
+        [sys.executable, str(SOURCE / "sanitize.py")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

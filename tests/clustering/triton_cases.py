@@ -1,0 +1,53 @@
+"""Run by test_triton.py with TRITON_INTERPRET=1: kernels against the reference on images of a few pixels."""
+
+import sys
+import warnings
+
+import torch
+
+import vqshield as vq
+from vqshield import clustering
+from vqshield.clustering import triton, triton_launch
+
+warnings.simplefilter("ignore")
+SEED, STREAMS = 2**63 + 5, torch.tensor([5, -7])
+
+
+def compare(kind: type[vq.Defense], shape: tuple[int, ...], **settings: object) -> None:
+    images = torch.rand(2, *shape, generator=torch.Generator().manual_seed(1))
+    exact, kernel = (kind(backend=name, seed=SEED, **settings) for name in ("torch", "triton"))
+    codebooks = [one.codebook(images, streams=STREAMS) for one in (exact, kernel)]
+    assert float((codebooks[0] - codebooks[1]).abs().max()) < 1e-6, (kind, settings, "codebook")
+    outputs = [one(images, streams=STREAMS) for one in (exact, kernel)]
+    outputs.append(kernel.quantize(images, codebooks[0], streams=STREAMS))
+    for output in outputs[1:]:
+        assert float((output - outputs[0]).abs().max()) < 1e-5, (kind, settings, "output")
+
+
+def defenses() -> None:
+    compare(vq.SWRD, (3, 9, 10), size=2, codes=5)
+    compare(vq.SWRD, (1, 9, 10), size=3, codes=5, weights_from="noisy", beta=100.0, tolerance=0.01)
+    compare(vq.PRD, (3, 9, 10), size=2, codes=4, init="random", padding="reflect")
+    compare(vq.RandDisc, (2, 12, 12), codes=17, iterations=3, sigma=0.0, tau=0.0)
+
+
+def main(part: str) -> None:
+    if part == "lloyd":
+        generator = torch.Generator().manual_seed(1)
+        patches = torch.rand(2, 100, 7, generator=generator)
+        start = patches[:, :6].clone()
+        found = [
+            clustering.get(name).lloyd(patches, start, iterations=7, tolerance=0.0)
+            for name in ("torch", "triton")
+        ]
+        assert float((found[0] - found[1]).abs().max()) < 1e-6
+    else:
+        if part == "strips":  # as if these images were large: several strips each
+            triton.SMALL = triton_launch.SMALL = 0
+            triton.STRIP = triton_launch.STRIP = triton_launch.WIDE_ROWS = 64
+        defenses()
+    print("agree")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
