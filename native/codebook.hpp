@@ -10,7 +10,7 @@ namespace {
 class Codebook {
   public:
     Codebook(int64_t codes, int64_t dimensions)
-        : k(codes), d(dimensions), row(up(dimensions, W)), groups_(up(codes, kGroup) / kGroup) {
+        : k(codes), d(dimensions), row(up(dimensions, W / 2)), groups_(up(codes, kGroup) / kGroup) {
         centres_.resize(k * row);
         squares_.resize(k);
         packed_.resize(k * d);
@@ -23,7 +23,7 @@ class Codebook {
 
     const int64_t k, d, row;
 
-    // Centre j: d values, and behind them zeros up to a whole vector.
+    // Centre j: d values, and behind them zeros up to a multiple of W/2.
     const float* centre(int64_t j) const { return centres_ + j * row; }
     float* edit(int64_t j) { return centres_ + j * row; }
 
@@ -43,18 +43,30 @@ class Codebook {
 
     // To be called when all edits are done.
     void ready() {
-        float largest = 0;
-        for (int64_t j = 0; j < k; ++j) largest = std::max(largest, halves_[j]);
-        doubt_ = 0x1p-22f * std::sqrt((float)d) * largest;
+        largest_ = 0;
+        for (int64_t j = 0; j < k; ++j) largest_ = std::max(largest_, halves_[j]);
+        doubt_ = 0x1p-22f * std::sqrt((float)d) * largest_;
     }
 
-    // The nearest centres of the patches of a block, of which the first `valid` are there; the lowest number among
-    // equals. The lanes behind get some label.
-    void label(const float* x, int64_t valid, int32_t* labels) {
+    // A block of patches, [d][kBlock], of which the first `valid` are there; the lanes behind get some label.
+    // With their squared norms given, slack becomes a lower bound on how much farther than the nearest centre the
+    // others are: as long as centres move less than that, the label stays.
+    struct Block {
+        const float* x;
+        int64_t valid;
+        int32_t* labels;
+        const float* norms = nullptr;
+        float* slack = nullptr;
+    };
+
+    // The nearest centre of every patch, the lowest number among equals.
+    void label(const Block& block) {
         int v = 0;
-        for (; v < 3 && (v + 1) * W < valid; v += 2) search<2>(x, v, labels);
-        if (v * W < valid) search<1>(x, v, labels);
+        for (; v < 3 && (v + 1) * W < block.valid; v += 2) search<2>(block, v);
+        if (v * W < block.valid) search<1>(block, v);
     }
+
+    float largest_norm() const { return std::sqrt(2 * largest_); }
 
   private:
     // Scores of the nearest and the second nearest, and the nearest's number, for a vector of patches.
@@ -70,19 +82,25 @@ class Codebook {
     int64_t group(int64_t g) const { return k / groups_ + (g < k % groups_); }
 
     template <int V>
-    void search(const float* x, int v, int32_t* labels) {
+    void search(const Block& block, int v) {
         Found found[V];
         for (Found& f : found) f = {splat(__builtin_inff()), splat(__builtin_inff()), I{}};
         for (int64_t g = 0, first = 0; g < groups_; first += group(g++))
-            compare_any(x + v * W, group(g), first, found, std::make_integer_sequence<int, kGroup>{});
-        for (int u = 0; u < V; ++u, ++v) {
-            store(labels + v * W, found[u].label);
-            const F size = larger(found[u].best, -found[u].best);
-            const F margin = 0x1p-18f * size + doubt_;
-            for (uint32_t bits = lanes(found[u].second - found[u].best <= margin); bits; bits &= bits - 1) {
+            compare_any(block.x + v * W, group(g), first, found, std::make_integer_sequence<int, kGroup>{});
+        for (const Found& f : found) {
+            store(block.labels + v * W, f.label);
+            const F doubt = 0x1p-18f * larger(f.best, -f.best) + doubt_;
+            for (uint32_t bits = lanes(f.second - f.best <= doubt); bits; bits &= bits - 1) {
                 const int lane = v * W + __builtin_ctz(bits);
-                labels[lane] = exactly_nearest(x + lane);
+                block.labels[lane] = exactly_nearest(block.x + lane);
             }
+            if (block.slack) {
+                const F norm = load<F>(block.norms + v * W), error = 2.0f * doubt + 0x1p-20f * norm;
+                const F near = larger(2.0f * f.best + norm + error, F{});
+                const F far = larger(2.0f * f.second + norm - error, F{});
+                store(block.slack + v * W, square_root(far) - square_root(near));
+            }
+            ++v;
         }
     }
 
@@ -139,7 +157,8 @@ class Codebook {
     }
 
     int64_t groups_;
-    float doubt_ = 0;  // what rounding can do to a difference of scores
+    float largest_ = 0;  // half the squared norm of the centre farthest from the origin
+    float doubt_ = 0;    // what rounding can do to a difference of scores, besides what grows with them
     Buffer<float> centres_, packed_, halves_;
     Buffer<double> squares_, point_;
     std::vector<Place> place_;  // where a centre's values lie in packed_: groups are [d][C]

@@ -3,9 +3,8 @@
 #pragma once
 
 #include <atomic>
-#include <system_error>
-#include <thread>
 
+#include "pool.hpp"
 #include "worker.hpp"
 
 #define VQ_EXPORT extern "C" __attribute__((visibility("default")))
@@ -29,14 +28,11 @@ int32_t for_each_image(int64_t count, int64_t threads, const Make& make, const D
             status = VQ_OUT_OF_MEMORY;
         }
     };
-    std::vector<std::thread> helpers;
-    try {
-        for (int64_t t = 1; t < std::min(threads, count); ++t) helpers.emplace_back(run);
-    } catch (const std::system_error&) {
-        // No more threads to be had: those that are there do the work.
+    if (std::min(threads, count) > 1) {
+        Pool::of_this_process().run(std::min(threads, count) - 1, run);
+    } else {
+        run();
     }
-    run();
-    for (std::thread& helper : helpers) helper.join();
     return status;
 }
 

@@ -71,7 +71,7 @@ struct FixedPoint {
 
     int shift() const { return fine - bits; }
     // The nearest multiple of unit, the even one of two: adding the rounder leaves no bits for less.
-    double round(double value) const { return (value + rounder) - rounder; }
+    D round(D value) const { return (value + rounder) - rounder; }
 };
 
 // The image rearranged so that component c of patches i, i+1, … lies side by side. Windows share their rows, so
@@ -180,7 +180,7 @@ class NoisyPatches {
 
     int64_t count() const { return grid_.count(); }
     int64_t dimensions() const { return grid_.dimensions(); }
-    double round(double value) const { return fixed_.round(value); }
+    D round(D value) const { return fixed_.round(value); }
     float origin(int64_t c) const { return origin_[(size_t)(c / (grid_.size * grid_.size))]; }
 
     // Block number b, [d][kBlock]. A kept block is made once; otherwise it is made anew and comes out the same.

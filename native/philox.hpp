@@ -8,12 +8,16 @@ namespace {
 
 // Which values: the key is the seed, the counter (index/4, stage, stream).
 struct Stream {
-    uint32_t key[2], stage, stream[2];
+    uint64_t stage, stream[2];
+    uint64_t keys[10][2];  // of the ten rounds
 
     Stream(uint64_t seed, int64_t number, uint32_t stage)
-        : key{(uint32_t)seed, (uint32_t)(seed >> 32)},
-          stage(stage),
-          stream{(uint32_t)number, (uint32_t)((uint64_t)number >> 32)} {}
+        : stage(stage), stream{(uint32_t)number, (uint64_t)number >> 32} {
+        for (uint32_t round = 0; round < 10; ++round) {
+            keys[round][0] = (uint32_t)seed + round * 0x9E3779B9u;
+            keys[round][1] = (uint32_t)(seed >> 32) + round * 0xBB67AE85u;
+        }
+    }
 };
 
 // Philox 4x32-10. Even and odd counters are computed apart, in 64-bit lanes: one multiplication then gives
@@ -22,23 +26,19 @@ inline void philox(const Stream& s, U index, U (&words)[4]) {
     constexpr uint64_t low_half = 0xFFFFFFFF;
     L c0[2] = {(L)index, (L)index >> 32}, c1[2], c2[2], c3[2];
     for (int odd = 0; odd < 2; ++odd) {
-        c1[odd] = (uint64_t)s.stage - L{};
-        c2[odd] = (uint64_t)s.stream[0] - L{};
-        c3[odd] = (uint64_t)s.stream[1] - L{};
+        c1[odd] = s.stage - L{};
+        c2[odd] = s.stream[0] - L{};
+        c3[odd] = s.stream[1] - L{};
     }
-    uint32_t k0 = s.key[0], k1 = s.key[1];
 #pragma GCC unroll 10
-    for (int round = 0; round < 10; ++round) {
+    for (int round = 0; round < 10; ++round)
         for (int odd = 0; odd < 2; ++odd) {
             const L low = multiply_low(c0[odd], 0xD2511F53), high = multiply_low(c2[odd], 0xCD9E8D57);
-            c0[odd] = (high >> 32) ^ c1[odd] ^ (uint64_t)k0;
-            c2[odd] = (low >> 32) ^ c3[odd] ^ (uint64_t)k1;
+            c0[odd] = (high >> 32) ^ c1[odd] ^ s.keys[round][0];
+            c2[odd] = (low >> 32) ^ c3[odd] ^ s.keys[round][1];
             c1[odd] = high;
             c3[odd] = low;
         }
-        k0 += 0x9E3779B9;
-        k1 += 0xBB67AE85;
-    }
     words[0] = (U)((c0[0] & low_half) | (c0[1] << 32));
     words[1] = (U)((c1[0] & low_half) | (c1[1] << 32));
     words[2] = (U)((c2[0] & low_half) | (c2[1] << 32));

@@ -145,7 +145,10 @@ class SlidingRebuild {
         });
         covering(y, x, [&](int64_t dy, int64_t dx, int64_t near) {
             H exponent[2];
-            for (int h = 0; h < 2; ++h) exponent[h] = to_half(beta_ * (least[h] - load<D>(near_distances_ + near + h * W / 2)));
+            for (int h = 0; h < 2; ++h) {
+                const D distance = load<D>(near_distances_ + near + h * W / 2);
+                exponent[h] = to_half(beta_ * (least[h] - distance));
+            }
             const U column = (U)(counting() + (int32_t)(x - dx));
             const F weight = exponential(joined(exponent[0], exponent[1]));
             store(weights_ + (dy * grid_.size + dx) * W, column < (uint32_t)grid_.columns() ? weight : F{});
@@ -160,8 +163,9 @@ class SlidingRebuild {
             const float* tables = tables_ + channel * size * size * vectors_ * W;
             F total = {};
             covering(y, x, [&](int64_t dy, int64_t dx, int64_t near) {
-                const F value = lookup(tables + (dy * size + dx) * vectors_ * W, vectors_, load<I>(near_labels_ + near));
-                total += load<F>(weights_ + (dy * size + dx) * W) * value;
+                const int64_t c = dy * size + dx;
+                const F value = lookup(tables + c * vectors_ * W, vectors_, load<I>(near_labels_ + near));
+                total += load<F>(weights_ + c * W) * value;
             });
             const F pixels = clamped(total / sum);
             float* to = output + channel * grid_.pixels() + y * grid_.width + x;

@@ -53,8 +53,27 @@ inline I splat(int32_t a) { return a - I{}; }
 inline D splat(double a) { return a - D{}; }
 inline F to_float(I v) { return __builtin_convertvector(v, F); }
 inline I to_int(F v) { return __builtin_convertvector(v, I); }
-inline D to_double(H v) { return __builtin_convertvector(v, D); }
-inline H to_half(D v) { return __builtin_convertvector(v, H); }
+
+// GCC converts vectors of different sizes piece by piece where it is not told the instruction.
+inline D to_double(H v) {
+#if defined(__AVX512F__) && defined(__AVX512DQ__)
+    return (D)_mm512_maskz_cvtps_pd(0xFF, (__m256)v);
+#elif defined(__AVX2__) && defined(__FMA__)
+    return (D)_mm256_cvtps_pd((__m128)v);
+#else
+    return __builtin_convertvector(v, D);
+#endif
+}
+
+inline H to_half(D v) {
+#if defined(__AVX512F__) && defined(__AVX512DQ__)
+    return (H)_mm512_maskz_cvtpd_ps(0xFF, (__m512d)v);
+#elif defined(__AVX2__) && defined(__FMA__)
+    return (H)_mm256_cvtpd_ps((__m256d)v);
+#else
+    return __builtin_convertvector(v, H);
+#endif
+}
 
 inline double sum_of(D v) {
     double sum = 0;
@@ -204,8 +223,10 @@ inline F lookup(const float* table, int64_t vectors, I index) {
 #elif defined(__AVX2__) && defined(__FMA__)
     if (vectors <= 4) {
         F found = (F)_mm256_permutevar8x32_ps((__m256)load<F>(table), (__m256i)index);
-        for (int t = 1; t < vectors; ++t)
-            found = index >= t * W ? (F)_mm256_permutevar8x32_ps((__m256)load<F>(table + t * W), (__m256i)index) : found;
+        for (int t = 1; t < vectors; ++t) {
+            const F here = (F)_mm256_permutevar8x32_ps((__m256)load<F>(table + t * W), (__m256i)index);
+            found = index >= t * W ? here : found;
+        }
         return found;
     }
 #else

@@ -1,12 +1,14 @@
 // One thread's work: the shield of an image, or plain k-means of given patches, with the memory they need.
 //
-// Workspace of a thread, in bytes, for n patches of d values and k centres: 16·n for labels and distances, the
-// noisy patches 4·n·d if they fit into `keep` bytes (else one block, and they are made anew in every pass),
-// 256 KiB of rearranged image (or a few rows of patches, if longer), and some 24·k·d for centres and sums.
+// Workspace of a thread, in bytes, for n patches of d values and k centres: 12·n for labels and distances (20·n
+// with noisy weights), the noisy patches 4·n·d if they fit into `keep` bytes (else one block, and they are made
+// anew in every pass), 256 KiB of rearranged image (or a few rows of patches, if longer), some 32·k·d for centres
+// and sums, and for images of at most 1 MiB of patches as much again for these as rows and 8·n for bounds.
 #pragma once
 
-#include "kmeans.hpp"
+#include "lloyd.hpp"
 #include "rebuild.hpp"
+#include "start.hpp"
 
 // What vq_codebook, vq_quantize and vq_shield are given. Every field has eight bytes: no padding to get wrong on
 // the other side of the interface.
@@ -48,7 +50,8 @@ class ImageWorker {
           stop_{job.stop},
           patches_(grid_, {job.bits, job.bound}, keep && grid_.blocks() * kBlock * grid_.dimensions() * 4 <= job.keep),
           book_(job.codes, grid_.dimensions()),
-          kmeans_(patches_, book_, stop_),
+          start_(patches_, book_, stop_),
+          lloyd_(patches_, book_, stop_),
           rebuild_(grid_, job.codes, job.beta, job.noisy_weights != 0) {
         found_.resize(job.codes * grid_.dimensions());
     }
@@ -62,15 +65,13 @@ class ImageWorker {
 
   private:
     float* centres_of(int64_t image) const { return job_.centres + image * job_.codes * grid_.dimensions(); }
-    const float* pixels(int64_t image) const {
-        return job_.images + image * grid_.channels * grid_.pixels();
-    }
+    const float* pixels(int64_t image) const { return job_.images + image * grid_.channels * grid_.pixels(); }
 
     void codebook(int64_t image, float* centres) {
         patches_.use(pixels(image), Stream(job_.seed, job_.streams[image], kCodebook), job_.sigma);
         const Stream init(job_.seed, job_.streams[image], kInit);
-        job_.plus_plus ? kmeans_.start_plus_plus(init) : kmeans_.start_random(init);
-        kmeans_.iterate(job_.iterations, job_.tolerance);
+        job_.plus_plus ? start_.plus_plus(init) : start_.random(init);
+        lloyd_.iterate(job_.iterations, job_.tolerance);
         const int64_t d = grid_.dimensions();
         for (int64_t i = 0; i < job_.codes * d; ++i)
             centres[i] = book_.centre(i / d)[i % d] + patches_.origin(i % d);
@@ -81,7 +82,7 @@ class ImageWorker {
         const int64_t d = grid_.dimensions();
         for (int64_t j = 0; j < job_.codes; ++j) {
             for (int64_t c = 0; c < d; ++c)
-                book_.edit(j)[c] = (float)(patches_.round(centres[j * d + c]) - patches_.origin(c));
+                book_.edit(j)[c] = (float)(patches_.round(splat((double)centres[j * d + c]))[0] - patches_.origin(c));
             book_.edited(j);
         }
         book_.ready();
@@ -97,7 +98,7 @@ class ImageWorker {
         for (int64_t b = 0; b < grid_.blocks(); ++b) {
             stop_.check();
             const int64_t first = b * kBlock, valid = std::min<int64_t>(kBlock, grid_.count() - first);
-            book_.label(patches_.passing_block(b), valid, labels);
+            book_.label({patches_.passing_block(b), valid, labels});
             put_disjoint(grid_, centres, labels, first, valid, output);
             if (job_.labels) std::copy_n(labels, valid, job_.labels + image * grid_.count() + first);
         }
@@ -109,7 +110,7 @@ class ImageWorker {
             stop_.check();
             const int64_t first = b * kBlock, valid = std::min<int64_t>(kBlock, grid_.count() - first);
             const float* x = patches_.passing_block(b);
-            book_.label(x, valid, rebuild_.labels() + first);
+            book_.label({x, valid, rebuild_.labels() + first});
             std::fill(rebuild_.labels() + first + valid, rebuild_.labels() + first + kBlock, 0);
             if (job_.noisy_weights) rebuild_.measure_noisy(patches_, x, first);
         }
@@ -122,7 +123,8 @@ class ImageWorker {
     StopFlag stop_;
     NoisyPatches patches_;
     Codebook book_;
-    KMeans<NoisyPatches> kmeans_;
+    Start<NoisyPatches> start_;
+    Lloyd<NoisyPatches> lloyd_;
     SlidingRebuild rebuild_;
     Buffer<float> found_;
 };
@@ -153,7 +155,7 @@ class GivenPatches {
 
     int64_t count() const { return n_; }
     int64_t dimensions() const { return d_; }
-    double round(double value) const { return value; }
+    D round(D value) const { return value; }
     float origin(int64_t c) const { return origin_[(size_t)c]; }
     const float* block(int64_t b) const { return data_ + b * d_ * kBlock; }
 
@@ -178,7 +180,7 @@ class LloydWorker {
         : job_(job),
           patches_(job.count, job.dimensions),
           book_(job.codes, job.dimensions),
-          kmeans_(patches_, book_, {job.stop}) {}
+          lloyd_(patches_, book_, {job.stop}) {}
 
     void run(int64_t image) {
         const int64_t d = job_.dimensions, values = job_.codes * d;
@@ -188,7 +190,7 @@ class LloydWorker {
             for (int64_t c = 0; c < d; ++c) book_.edit(j)[c] = start[j * d + c] - patches_.origin(c);
             book_.edited(j);
         }
-        kmeans_.iterate(job_.iterations, job_.tolerance);
+        lloyd_.iterate(job_.iterations, job_.tolerance);
         float* centres = job_.centres + image * values;
         for (int64_t i = 0; i < values; ++i) centres[i] = book_.centre(i / d)[i % d] + patches_.origin(i % d);
     }
@@ -197,7 +199,7 @@ class LloydWorker {
     const VqLloydJob& job_;
     GivenPatches patches_;
     Codebook book_;
-    KMeans<GivenPatches> kmeans_;
+    Lloyd<GivenPatches> lloyd_;
 };
 
 }  // namespace

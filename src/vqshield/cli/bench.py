@@ -89,7 +89,8 @@ def _show(record: dict[str, Any], console: Console) -> None:
     machine = record["machine"]
     table = Table(title=f"Images a second on {machine['processor']}, {machine['device']}")
     table.add_column("implementation", overflow="fold")
-    for heading in ("threads", "images/s", "result ÷ ours", "of peak"):  # a figure cut short is a wrong figure
+    for heading in ("threads", "images/s", "result ÷ ours", "of peak"):
+        # A figure that is cut short is a wrong figure.
         table.add_column(heading, justify="right", no_wrap=True)
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in record["rows"]:

@@ -1,0 +1,116 @@
+// Threads that wait for work instead of being made for every call, and that begin it on cores of their own: left to
+// itself, a scheduler may keep a thread on the core that made or woke it for longer than a whole call takes.
+#pragma once
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <system_error>
+#include <thread>
+
+namespace {
+
+class Pool {
+   public:
+    // The process's pool. It is never destroyed, since its threads may be waiting when the process ends; a forked
+    // child has none of its parent's threads, and gets a pool of its own.
+    static Pool& of_this_process() {
+        static std::mutex guard;
+        static Pool* pool = nullptr;
+        static pid_t owner = 0;
+        const std::lock_guard<std::mutex> lock(guard);
+        if (pool == nullptr || owner != getpid()) {
+            pool = new Pool;
+            owner = getpid();
+        }
+        return *pool;
+    }
+
+    // Runs the task here and in up to `helpers` other threads, and returns when all have returned. Where another
+    // call has the pool, or no more threads are to be had, fewer run it: the task must allow for that.
+    void run(int64_t helpers, const std::function<void()>& task) {
+        std::unique_lock<std::mutex> mine(in_use_, std::try_to_lock);
+        if (!mine.owns_lock() || helpers <= 0) return task();
+        {
+            const std::lock_guard<std::mutex> lock(state_);
+            grow(helpers);
+            wanted_ = running_ = std::min(helpers, made_);
+            task_ = &task;
+            caller_ = core();
+            ++round_;
+        }
+        begin_.notify_all();
+        task();
+        std::unique_lock<std::mutex> lock(state_);
+        end_.wait(lock, [&] { return running_ == 0; });
+    }
+
+   private:
+    void grow(int64_t helpers) {
+        try {
+            for (; made_ < helpers; ++made_) std::thread(&Pool::wait_for_work, this, made_, round_).detach();
+        } catch (const std::system_error&) {
+            // Those that are there do the work.
+        }
+    }
+
+    void wait_for_work(int64_t number, int64_t seen) {
+        for (;;) {
+            const std::function<void()>* task;
+            int caller;
+            {
+                std::unique_lock<std::mutex> lock(state_);
+                begin_.wait(lock, [&] { return round_ != seen; });
+                seen = round_;
+                if (number >= wanted_) continue;
+                task = task_;
+                caller = caller_;
+            }
+            move_away(caller, number);
+            (*task)();
+            const std::lock_guard<std::mutex> lock(state_);
+            if (--running_ == 0) end_.notify_one();
+        }
+    }
+
+    static int core() {
+#ifdef __linux__
+        return sched_getcpu();
+#else
+        return 0;
+#endif
+    }
+
+    // Goes to the core that is number+1 places behind the caller's, and may then be moved freely again.
+    static void move_away(int caller, int64_t number) {
+#ifdef __linux__
+        cpu_set_t allowed, one;
+        if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+        const int64_t count = CPU_COUNT(&allowed);
+        int64_t steps = number % std::max<int64_t>(1, count - 1) + 1;
+        int target = caller;
+        while (count > 1 && steps > 0) {
+            target = (target + 1) % CPU_SETSIZE;
+            steps -= CPU_ISSET(target, &allowed) ? 1 : 0;
+        }
+        if (count < 2 || target == core()) return;
+        CPU_ZERO(&one);
+        CPU_SET(target, &one);
+        sched_setaffinity(0, sizeof one, &one);
+        sched_setaffinity(0, sizeof allowed, &allowed);
+#else
+        (void)caller, (void)number;
+#endif
+    }
+
+    std::mutex in_use_, state_;
+    std::condition_variable begin_, end_;
+    const std::function<void()>* task_ = nullptr;
+    int caller_ = 0;
+    int64_t made_ = 0, wanted_ = 0, running_ = 0, round_ = 0;
+};
+
+}  // namespace
