@@ -10,7 +10,7 @@ namespace {
 class Codebook {
   public:
     Codebook(int64_t codes, int64_t dimensions)
-        : k(codes), d(dimensions), row(up(dimensions, W / 2)), groups_(up(codes, kGroup) / kGroup) {
+        : k(codes), d(dimensions), row(row_length(dimensions)), groups_(up(codes, kGroup) / kGroup) {
         centres_.resize(k * row);
         squares_.resize(k);
         packed_.resize(k * d);
@@ -128,12 +128,12 @@ class Codebook {
                 for (int v = 0; v < V; ++v) score[j][v] -= value[v] * centre[j];
         }
         for (int v = 0; v < V; ++v) {
-            F best = (F)((I)score[0][v] & ~15), second = splat(__builtin_inff());
+            F best = numbered(score[0][v], 0), second = splat(__builtin_inff());
 #pragma GCC unroll 16
             for (int j = 1; j < C; ++j) {
-                const F numbered = (F)(((I)score[j][v] & ~15) | j);
-                second = smaller(second, larger(best, numbered));
-                best = smaller(best, numbered);
+                const F other = numbered(score[j][v], j);
+                second = smaller(second, larger(best, other));
+                best = smaller(best, other);
             }
             const I closer = best < found[v].best;
             found[v].second = smaller(smaller(found[v].second, second), larger(found[v].best, best));

@@ -7,7 +7,8 @@
 
 namespace {
 
-// Source: count(), dimensions(), block(b) → [d][kBlock], and round(value), to which centres are rounded.
+// Source: count(), dimensions(), block(b) → [d][kBlock], rows() or null, and round(value), to which centres are
+// rounded.
 template <class Source>
 class Lloyd {
   public:
@@ -19,10 +20,12 @@ class Lloyd {
         sums_.resize(book_.k * row_);
         counts_.resize(book_.k);
         moves_.resize(book_.k);
-        rows_kept_ = blocks_ * kBlock * row_ <= kRowsKept;
-        bounded_ = rows_kept_ && book_.k > 1 && book_.k * d_ >= kWorthBounds;
-        rows_.resize((rows_kept_ ? blocks_ : 1) * kBlock * row_ + W);
         drift_.resize(up(book_.k, W));
+        if (source.rows())
+            order_.resize(n_), first_.resize(book_.k + 1);
+        else
+            rows_.resize(kBlock * row_);
+        bounded_ = source.rows() && book_.k > 1 && book_.k * d_ >= kWorthBounds;
         if (!bounded_) return;
         norms_.resize(blocks_ * kBlock);
         slack_.resize(blocks_ * kBlock);
@@ -43,9 +46,8 @@ class Lloyd {
     }
 
   private:
-    static constexpr int64_t kWorthBounds = 128;   // multiply-adds a patch: below, all patches are looked at
-    static constexpr int64_t kRowsKept = 1 << 18;  // 1 MiB of patches as rows are kept: what stays in the cache
-    static constexpr int kMany = kBlock * 3 / 4;   // so many of a block need no packing
+    static constexpr int64_t kWorthBounds = 128;  // multiply-adds a patch: below, all patches are looked at
+    static constexpr int kMany = kBlock * 5 / 8;  // so many of a block need no packing
 
     // New labels; returns how many changed.
     int64_t assign(bool first) {
@@ -54,11 +56,14 @@ class Lloyd {
             stop_.check();
             const uint64_t wanted = bounded_ && !first ? restless(b) : there(b);
             if (!wanted) continue;
-            if (first || !bounded_ || __builtin_popcountll(wanted) > kMany)
-                label_in_place(b, first);
+            if (first && source_.rows())
+                label(b, source_.block(b), labels_ + b * kBlock, true);
+            else if (!bounded_ || __builtin_popcountll(wanted) > kMany)
+                label_again(b, first);
             else
                 pack(b, wanted);
         }
+        if (first && source_.rows()) sum_clusters();
         if (waiting_count_ > 0) label_packed();
         return changed_;
     }
@@ -81,6 +86,13 @@ class Lloyd {
         return bits & there(b);
     }
 
+    void label(int64_t b, const float* x, int32_t* labels, bool first) {
+        const int64_t start = b * kBlock, valid = std::min<int64_t>(kBlock, n_ - start);
+        if (!bounded_) return book_.label({x, valid, labels});
+        if (first) measure_norms(x, norms_ + start);
+        book_.label({x, valid, labels, norms_ + start, slack_ + start});
+    }
+
     void measure_norms(const float* x, float* norms) const {
         F norm[4] = {};
         for (int64_t c = 0; c < d_; ++c)
@@ -91,25 +103,43 @@ class Lloyd {
         for (int v = 0; v < 4; ++v) store(norms + v * W, norm[v]);
     }
 
-    void label_in_place(int64_t b, bool first) {
+    // The first sums: the patches in order of their labels, so that a cluster's sum stays in registers.
+    void sum_clusters() {
+        std::fill_n((int32_t*)first_, book_.k + 1, 0);
+        for (int64_t i = 0; i < n_; ++i) ++first_[labels_[i] + 1];
+        for (int64_t j = 0; j < book_.k; ++j) counts_[j] = first_[j + 1], first_[j + 1] += first_[j];
+        for (int64_t i = 0; i < n_; ++i) order_[first_[labels_[i]]++] = (int32_t)i;  // first_ becomes last
+        for (int64_t j = 0; j < book_.k; ++j) {
+            moves_[j] = 1;
+            const int32_t *end = order_ + first_[j], *begin = end - counts_[j];
+            for (int64_t c = 0; c < row_; c += W / 2) {
+                D sum = {};
+                for (const int32_t* i = begin; i < end; ++i) sum += to_double(load<H>(source_.rows() + *i * row_ + c));
+                store(sums_ + j * row_ + c, sum);
+            }
+        }
+        changed_ = n_;
+    }
+
+    void label_again(int64_t b, bool first) {
         const int64_t start = b * kBlock;
         const float* x = source_.block(b);
-        if (bounded_ && first) measure_norms(x, norms_ + start);
         int32_t fresh[kBlock], moved[kBlock];
-        book_.label({x, std::min<int64_t>(kBlock, n_ - start), fresh, bounded_ ? norms_ + start : nullptr,
-                     bounded_ ? slack_ + start : nullptr});
+        label(b, x, fresh, first);
         uint64_t bits = 0;
         for (int v = 0; v < 4; ++v)
             bits |= (uint64_t)lanes(load<I>(fresh + v * W) != load<I>(labels_ + start + v * W)) << (v * W);
         int count = 0;
         for (bits &= there(b); bits; bits &= bits - 1) moved[count++] = __builtin_ctzll(bits);
-        float* rows = rows_ + (rows_kept_ ? start * row_ : 0);
-        if (first)
-            cut_all_rows(x, rows);
-        else if (!rows_kept_)
-            for (int m = 0; m < count; ++m)
-                for (int64_t c = 0; c < d_; ++c) rows[moved[m] * row_ + c] = x[c * kBlock + moved[m]];
+        if (!source_.rows()) cut_some_rows(x, moved, count);
+        const float* rows = source_.rows() ? source_.rows() + start * row_ : rows_;
         for (int m = 0; m < count; ++m) relabel(start + moved[m], fresh[moved[m]], rows + moved[m] * row_);
+    }
+
+    void cut_some_rows(const float* x, const int32_t* moved, int count) {
+        if (count > kBlock / 8) return cut_rows(x, d_, rows_);
+        for (int m = 0; m < count; ++m)
+            for (int64_t c = 0; c < d_; ++c) rows_[moved[m] * row_ + c] = x[c * kBlock + moved[m]];
     }
 
     // Adds the wanted patches of a block to those that wait; when they fill a block, it is labelled.
@@ -128,7 +158,7 @@ class Lloyd {
         for (int v = 0; v * W < waiting_count_; ++v)
             for (int64_t c = 0; c < d_; c += W) {
                 F square[W];
-                for (int r = 0; r < W; ++r) square[r] = load<F>(rows_ + waiting_[v * W + r] * row_ + c);
+                for (int r = 0; r < W; ++r) square[r] = load<F>(source_.rows() + waiting_[v * W + r] * row_ + c);
                 transpose(square);
                 for (int r = 0; r < W && c + r < d_; ++r) store(packed_ + (c + r) * kBlock + v * W, square[r]);
             }
@@ -136,23 +166,9 @@ class Lloyd {
         for (int m = 0; m < waiting_count_; ++m) {
             const int64_t i = waiting_[m];
             slack_[i] = slack[m];
-            if (labels_[i] != fresh[m]) relabel(i, fresh[m], rows_ + i * row_);
+            if (labels_[i] != fresh[m]) relabel(i, fresh[m], source_.rows() + i * row_);
         }
         waiting_count_ = 0;
-    }
-
-    // A block's patches as rows.
-    void cut_all_rows(const float* x, float* rows) const {
-        for (int v = 0; v < 4; ++v)
-            for (int64_t c = 0; c < row_; c += W) {
-                F square[W];
-                for (int r = 0; r < W; ++r) square[r] = c + r < d_ ? load<F>(x + (c + r) * kBlock + v * W) : F{};
-                transpose(square);
-                for (int r = 0; r < W; ++r) {
-                    float* to = rows + (v * W + r) * row_ + c;
-                    c + W <= row_ ? store(to, square[r]) : store(to, lower(square[r]));
-                }
-            }
     }
 
     // Patch i goes from its cluster to another.
@@ -203,12 +219,13 @@ class Lloyd {
     Codebook& book_;
     StopFlag stop_;
     int64_t n_, d_, blocks_, row_, changed_ = 0;
-    bool bounded_, rows_kept_;
+    bool bounded_;
     Buffer<int32_t> labels_;
     Buffer<double> sums_;
     Buffer<int64_t> counts_;
     Buffer<uint8_t> moves_;        // whether a cluster has lost or won patches
-    Buffer<float> rows_;           // the patches as rows, or one block of them
+    Buffer<int32_t> order_, first_;
+    Buffer<float> rows_;           // of a block, where the source has none
     Buffer<float> norms_, slack_;  // of all patches
     Buffer<float> drift_;          // of all labels
     Buffer<float> packed_;         // a block of patches from here and there

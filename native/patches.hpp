@@ -37,6 +37,26 @@ class Buffer {
     Value* data_ = nullptr;
 };
 
+// Patches are also held as rows of row_length(d) values, zeros behind the d, if that is at most 1 MiB: what stays
+// in a core's cache.
+constexpr int64_t kRowsKept = 1 << 18;
+inline int64_t row_length(int64_t dimensions) { return up(dimensions, W / 2); }
+
+// A block's patches, [d][kBlock], as rows.
+inline void cut_rows(const float* x, int64_t d, float* rows) {
+    const int64_t length = row_length(d);
+    for (int v = 0; v < 4; ++v)
+        for (int64_t c = 0; c < length; c += W) {
+            F square[W];
+            for (int r = 0; r < W; ++r) square[r] = c + r < d ? load<F>(x + (c + r) * kBlock + v * W) : F{};
+            transpose(square);
+            for (int r = 0; r < W; ++r) {
+                float* to = rows + (v * W + r) * length + c;
+                c + W <= length ? store(to, square[r]) : store(to, lower(square[r]));
+            }
+        }
+}
+
 // Set by the caller's other thread to end the work; looked at once a block.
 struct Stopped {};
 struct StopFlag {
@@ -158,6 +178,8 @@ class NoisyPatches {
         block_ = grid.dimensions() * kBlock;
         data_.resize(keep ? grid.blocks() * block_ : block_);
         noise_.resize(4 * grid.dimensions() * W);
+        const int64_t values = grid.blocks() * kBlock * row_length(grid.dimensions());
+        if (keep && values <= kRowsKept) rows_.resize(values + W);
     }
 
     void use(const float* image, const Stream& stream, double scale) {
@@ -186,9 +208,16 @@ class NoisyPatches {
     // Block number b, [d][kBlock]. A kept block is made once; otherwise it is made anew and comes out the same.
     const float* block(int64_t b) {
         if (!kept_) return passing_block(b);
-        for (; made_ <= b; ++made_) make(made_, data_ + made_ * block_);
+        for (; made_ <= b; ++made_) {
+            make(made_, data_ + made_ * block_);
+            const int64_t d = grid_.dimensions();
+            if (rows_) cut_rows(data_ + made_ * block_, d, rows_ + made_ * kBlock * row_length(d));
+        }
         return data_ + b * block_;
     }
+
+    // All patches whose blocks have been made as rows, or null if they are not kept so.
+    const float* rows() const { return rows_; }
 
     // The same for a single pass over the patches: nothing is kept.
     const float* passing_block(int64_t b) {
@@ -236,7 +265,7 @@ class NoisyPatches {
     Stream stream_{0, 0, 0};
     float scale_ = 0;
     int64_t block_ = 0, made_ = 0;
-    Buffer<float> data_, noise_;
+    Buffer<float> data_, noise_, rows_;
     std::vector<float> origin_;  // one value a channel
 };
 

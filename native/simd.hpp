@@ -17,7 +17,7 @@ namespace {
 // kGroup: how many centres are compared at once. Two vectors of scores each must fit in the registers.
 #if defined(__AVX512F__) && defined(__AVX512DQ__)
 #define VQ_ISA "avx512"
-constexpr int W = 16, kGroup = 12;
+constexpr int W = 16, kGroup = 13;
 #elif defined(__AVX2__) && defined(__FMA__)
 #define VQ_ISA "avx2"
 constexpr int W = 8, kGroup = 6;
@@ -113,6 +113,16 @@ inline F larger(F a, F b) {
     return (F)_mm256_max_ps((__m256)a, (__m256)b);
 #else
     return a > b ? a : b;
+#endif
+}
+
+// The value with its last four bits replaced by a number below 16.
+inline F numbered(F value, int32_t number) {
+#if defined(__AVX512F__) && defined(__AVX512DQ__)
+    const __m512i clear = (__m512i)splat(~15), set = (__m512i)splat(number);
+    return (F)_mm512_ternarylogic_epi32((__m512i)value, clear, set, 0xEA);  // (value & clear) | set
+#else
+    return (F)(((I)value & ~15) | number);
 #endif
 }
 

@@ -3,7 +3,7 @@
 // Workspace of a thread, in bytes, for n patches of d values and k centres: 12·n for labels and distances (20·n
 // with noisy weights), the noisy patches 4·n·d if they fit into `keep` bytes (else one block, and they are made
 // anew in every pass), 256 KiB of rearranged image (or a few rows of patches, if longer), some 32·k·d for centres
-// and sums, and for images of at most 1 MiB of patches as much again for these as rows and 8·n for bounds.
+// and sums, and for images of at most 1 MiB of patches as much again for these as rows and 12·n for bounds.
 #pragma once
 
 #include "lloyd.hpp"
@@ -129,39 +129,43 @@ class ImageWorker {
     Buffer<float> found_;
 };
 
-// The patches of vq_lloyd, less their mean.
+// The patches of vq_lloyd, less the mean of the centres to start from.
 class GivenPatches {
   public:
-    GivenPatches(int64_t count, int64_t dimensions) : n_(count), d_(dimensions), origin_((size_t)dimensions) {
+    GivenPatches(int64_t count, int64_t dimensions) : n_(count), d_(dimensions), row_(row_length(dimensions)) {
         data_.resize(up(n_, kBlock) * d_);
+        origin_.resize(up(d_, W));
+        if (up(n_, kBlock) * row_ <= kRowsKept) rows_.resize(up(n_, kBlock) * row_ + W);
     }
 
-    void use(const float* patches) {
-        std::vector<double> sums((size_t)d_);
-        for (int64_t i = 0; i < n_; ++i)
-            for (int64_t c = 0; c < d_; ++c) sums[(size_t)c] += patches[i * d_ + c];
-        for (int64_t c = 0; c < d_; ++c) origin_[(size_t)c] = (float)(sums[(size_t)c] / (double)n_);
-        for (int64_t i = 0; i < n_; i += W) {
-            float* block = data_ + i / kBlock * kBlock * d_ + i % kBlock;
+    void use(const float* patches, const float* start, int64_t codes) {
+        for (int64_t c = 0; c < d_; ++c) {
+            double sum = 0;
+            for (int64_t j = 0; j < codes; ++j) sum += start[j * d_ + c];
+            origin_[c] = (float)(sum / (double)codes);
+        }
+        for (int64_t i = 0; i < n_; i += W)
             for (int64_t c = 0; c < d_; c += W) {
                 F square[W];
-                for (int r = 0; r < W; ++r) square[r] = row(patches, i + r, c);
+                const F origin = load<F>(origin_ + c);
+                for (int r = 0; r < W; ++r) square[r] = values(patches, i + r, c) - origin;
+                if (rows_) keep_rows(square, i, c);
                 transpose(square);
-                for (int r = 0; r < W && c + r < d_; ++r)
-                    store(block + (c + r) * kBlock, square[r] - origin_[(size_t)(c + r)]);
+                float* block = data_ + i / kBlock * kBlock * d_ + i % kBlock;
+                for (int r = 0; r < W && c + r < d_; ++r) store(block + (c + r) * kBlock, square[r]);
             }
-        }
     }
 
     int64_t count() const { return n_; }
     int64_t dimensions() const { return d_; }
     D round(D value) const { return value; }
-    float origin(int64_t c) const { return origin_[(size_t)c]; }
+    float origin(int64_t c) const { return origin_[c]; }
     const float* block(int64_t b) const { return data_ + b * d_ * kBlock; }
+    const float* rows() const { return rows_; }
 
   private:
     // Components c … c+W−1 of patch i, as far as there are any.
-    F row(const float* patches, int64_t i, int64_t c) const {
+    F values(const float* patches, int64_t i, int64_t c) const {
         const float* from = patches + i * d_ + c;
         if (from + W <= patches + n_ * d_) return load<F>(from);
         F some = {};
@@ -169,9 +173,17 @@ class GivenPatches {
         return some;
     }
 
-    int64_t n_, d_;
-    std::vector<float> origin_;
-    Buffer<float> data_;
+    void keep_rows(const F (&square)[W], int64_t i, int64_t c) {
+        const I there = counting() < (int32_t)(d_ - c);
+        for (int r = 0; r < W; ++r) {
+            const F part = there ? square[r] : F{};
+            float* to = rows_ + (i + r) * row_ + c;
+            c + W <= row_ ? store(to, part) : store(to, lower(part));
+        }
+    }
+
+    int64_t n_, d_, row_;
+    Buffer<float> origin_, data_, rows_;
 };
 
 class LloydWorker {
@@ -184,8 +196,8 @@ class LloydWorker {
 
     void run(int64_t image) {
         const int64_t d = job_.dimensions, values = job_.codes * d;
-        patches_.use(job_.patches + image * job_.count * d);
         const float* start = job_.start + image * values;
+        patches_.use(job_.patches + image * job_.count * d, start, job_.codes);
         for (int64_t j = 0; j < job_.codes; ++j) {
             for (int64_t c = 0; c < d; ++c) book_.edit(j)[c] = start[j * d + c] - patches_.origin(c);
             book_.edited(j);
