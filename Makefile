@@ -4,7 +4,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: demo test format clean
+# What an installation is made from; the rest of the package is used where it lies.
+SOURCES := pyproject.toml constraints.txt setup.py $(wildcard native/*.?pp)
+
+.PHONY: demo test format sanitize clean
 
 demo: .venv/demo-ready
 	$(BIN)/vqshield demo
@@ -19,15 +22,18 @@ format: .venv/test-ready
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-.venv/demo-ready: pyproject.toml constraints.txt
+.venv/demo-ready: $(SOURCES)
 	$(PYTHON) -m venv .venv
 	$(INSTALL) ".[cli]"
 	touch $@
 
-.venv/test-ready: pyproject.toml constraints.txt
+.venv/test-ready: $(SOURCES)
 	$(PYTHON) -m venv .venv
 	$(INSTALL) ".[cli,dev]"
 	touch $@
+
+sanitize: .venv/test-ready
+	$(BIN)/python native/sanitize.py
 
 clean:
 	rm -rf .venv build dist vqshield-demo
