@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from vqshield.experiments.bench import Bench, BenchSettings
+from vqshield.experiments.bench.bench import OUT_OF_TIME
 from vqshield.files import write_atomically
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,6 +31,7 @@ def main() -> None:
     parser.add_argument("--budget", type=float, help="seconds for each figure")
     parser.add_argument("--passes", type=int, default=1, help="run the comparison so often, the best counts")
     parser.add_argument("--deadline", type=float, help="begin nothing after so many seconds")
+    parser.add_argument("--only", default="", help="begin only jobs named so, and add them to the record")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--results", type=Path, default=ROOT / "benchmarks" / "results")
     parser.add_argument("--images", type=Path, default=ROOT / "docs" / "images")
@@ -45,6 +47,7 @@ def main() -> None:
         budget=options.budget,
         passes=options.passes,
         deadline=options.deadline,
+        only=options.only,
     )
     target = options.results / f"speed-{settings.place.type}.json"
     if not options.plot_only:
@@ -53,10 +56,25 @@ def main() -> None:
         try:
             bench.run()
         finally:  # what is finished is kept, on Ctrl-C too
-            write_atomically(target, (json.dumps(bench.record(), indent=1) + "\n").encode())
+            record = bench.record()
+            if options.only:
+                record = added(json.loads(target.read_text()), record, options.only)
+            write_atomically(target, (json.dumps(record, indent=1) + "\n").encode())
     record = json.loads(target.read_text())
     options.images.mkdir(parents=True, exist_ok=True)
     draw(record, options.images / f"speed-{settings.place.type}.png")
+
+
+def added(record: dict, more: dict, only: str) -> dict:
+    """The record there is, with what the same machine measured now in place of what it had skipped."""
+    if record["machine"] != more["machine"]:
+        raise SystemExit("the record is another machine's: measure it anew as a whole")
+    skipped = [entry for entry in record["skipped"] if not entry["name"].startswith(only)]
+    fresh = [entry for entry in more["skipped"] if entry["name"].startswith(only)]
+    whole = not any(entry["reason"] == OUT_OF_TIME for entry in skipped + fresh)
+    parts = ("peak", "classifier", "growth", "memory")
+    measured = {part: more[part] for part in parts if more[part]}
+    return {**record, **measured, "skipped": skipped + fresh, "complete": whole}
 
 
 def draw(record: dict, target: Path) -> None:

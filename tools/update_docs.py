@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from agreement_table import agreement
 from speed_tables import SPEED_TABLES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -137,6 +138,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "natural": natural_table,
     "informed": informed_table,
     "classifier": classifier_table,
+    "agreement": agreement,
     **SPEED_TABLES,
 }
 

@@ -19,7 +19,7 @@ from vqshield.clustering import native
 from vqshield.clustering.base import Recipe
 from vqshield.clustering.lloyd import nearest
 from vqshield.clustering.native import Native
-from vqshield.clustering.reference import Reference, _noisy
+from vqshield.clustering.reference import Reference, noisy_patches
 from vqshield.noise import Draw, Stage
 from vqshield.patches import Disjoint, PatchGrid, Sliding
 
@@ -86,12 +86,12 @@ def assert_agrees(kernel: Native, images: Tensor, how: Recipe) -> None:
 
 
 def reference_labels(images: Tensor, centres: Tensor, how: Recipe, which: Draw) -> Tensor:
-    noisy = _noisy(images, how, how.tau, Stage.ASSIGNMENT, which)
+    noisy = noisy_patches(images, how, how.tau, Stage.ASSIGNMENT, which)
     return torch.cat([nearest(block, noisy.fixed.round(centres)) for block in noisy], 1)
 
 
 def inertia(images: Tensor, centres: Tensor, how: Recipe, which: Draw) -> Tensor:
-    points = torch.cat(list(_noisy(images, how, how.sigma, Stage.CODEBOOK, which)), 1)
+    points = torch.cat(list(noisy_patches(images, how, how.sigma, Stage.CODEBOOK, which)), 1)
     return torch.cdist(points, centres.double()).min(2).values.square().sum(1)
 
 

@@ -349,5 +349,5 @@ class TestTables:
     def test_every_place_on_the_page_has_its_table(self, tables) -> None:
         page = (Path(__file__).resolve().parents[2] / "docs" / "speed.md").read_text()
         names = {part.split(" ")[0] for part in page.split("<!-- begin ")[1:]}
-        assert names <= set(tables.SPEED_TABLES)
+        assert names - {"agreement"} <= set(tables.SPEED_TABLES)
         assert len(names) > 15

@@ -71,14 +71,15 @@ def _chunks(padded: Tensor, recipe: Recipe) -> Iterator[slice]:
         yield slice(start, start + step)
 
 
-def _noisy(padded: Tensor, recipe: Recipe, scale: float, stage: Stage, draw: Draw) -> NoisyPatches:
+def noisy_patches(padded: Tensor, recipe: Recipe, scale: float, stage: Stage, draw: Draw) -> NoisyPatches:
+    """The patches that k-means (scale sigma) or the assignment (scale tau) sees."""
     dimensions = padded.shape[1] * recipe.grid.size**2
     fixed = FixedPoint.fitting(dimensions, bound=1 + LARGEST_NORMAL * max(recipe.sigma, recipe.tau))
     return NoisyPatches(padded, recipe.grid, scale, stage, draw, fixed)
 
 
 def _fit(padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
-    patches = _noisy(padded, recipe, recipe.sigma, Stage.CODEBOOK, draw)
+    patches = noisy_patches(padded, recipe, recipe.sigma, Stage.CODEBOOK, draw)
     if patches.bytes_if_kept <= recipe.memory:
         patches = patches.keep()
     start = START[recipe.init](patches, recipe.codes)
@@ -86,7 +87,7 @@ def _fit(padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
 
 
 def _replace(padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
-    noisy = _noisy(padded, recipe, recipe.tau, Stage.ASSIGNMENT, draw)
+    noisy = noisy_patches(padded, recipe, recipe.tau, Stage.ASSIGNMENT, draw)
     on_grid = noisy.fixed.round(centres)
     labels = torch.cat([nearest(block, on_grid) for block in noisy], 1)
     height, width = padded.shape[2:]

@@ -65,6 +65,18 @@ class Triton:
         _by_parts(padded, recipe, draw, centres.shape[1], work)
         return output.to(padded.dtype)
 
+    def assignments(self, padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
+        """The number of the centre that each patch is replaced by, (B, n)."""
+        labels = torch.empty(len(padded), recipe.grid.count(*padded.shape[2:]), dtype=torch.int64)
+
+        def work(part: slice, launch: "Launch") -> None:
+            launch.centres.copy_(centres[part] - 0.5)
+            launch.quantize(torch.empty_like(padded[part], dtype=torch.float32))
+            labels[part] = launch.space.labels[:, : launch.n].cpu().long()
+
+        _by_parts(padded, recipe, draw, centres.shape[1], work)
+        return labels.to(padded.device)
+
     def shield(self, padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
         """Both, without the codebooks leaving the workspace."""
         output = torch.empty_like(padded, dtype=torch.float32)

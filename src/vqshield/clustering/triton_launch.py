@@ -61,6 +61,8 @@ class Launch:
             )  # fmt: skip
         else:
             self._rounds_by_strips()
+        # As a caller of codebook gets them: quantizing with those must be the same, bit for bit.
+        self.centres.add_(0.5).sub_(0.5)
 
     def quantize(self, output: Tensor) -> None:
         """The quantized images, from the codebooks in the workspace."""

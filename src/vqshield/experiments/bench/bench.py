@@ -56,7 +56,7 @@ class Bench:
         self.seconds = 0.0
         self._rows: dict[tuple[str, str, str, str, int], Row] = {}
         self._comparison = Comparison(self.device, self.budget)
-        self._jobs = list(self._all_jobs())
+        self._jobs = [job for job in self._all_jobs() if job[0].startswith(settings.only)]
         self._finished = 0
 
     @property
@@ -120,16 +120,16 @@ class Bench:
         extras, thorough = self.settings.extras, self.settings.extras and not self.settings.quick
         for count in self.threads if extras else ():
             yield "the machine's peak", partial(self._measure_peak, count)
-        for task in tasks(self.workloads, self.found, self.threads, self.device, self.settings.passes):
-            yield str(task), partial(self._measure_task, task)
         for count in self.threads if extras else ():
             yield f"{classifier.NAME} forward", partial(self._measure_classifier, count)
-        for each in ours if thorough else ():
+        for each in ours if thorough and self.device.type == "cuda" else ():
+            yield f"memory {each.name}", partial(self._measure_memory, each)
+        for task in tasks(self.workloads, self.found, self.threads, self.device, self.settings.passes):
+            yield str(task), partial(self._measure_task, task)
+        for each in ours[:1] if thorough else ():  # the fastest here, as the registry has them
             for point in growth.points(self.device, self.threads):
                 name = f"growth with {point.axis} {each.name}"
                 yield name, partial(self._measure_growth, point, each)
-        for each in ours if thorough and self.device.type == "cuda" else ():
-            yield f"memory {each.name}", partial(self._measure_memory, each)
 
     def _measure_task(self, task: Task) -> None:
         row = self._comparison.row(task)

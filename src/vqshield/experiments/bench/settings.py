@@ -24,6 +24,7 @@ class BenchSettings:
     budget: how long each figure is measured, at least. passes: how often the comparison is run; the best of
     each counts, as other programs only ever slow one down. deadline: nothing is begun after it. extras: the
     machine's peak, the classifier, growth and memory besides the comparison; quick leaves the last two out.
+    only: just the jobs whose names begin so, for example "growth".
     """
 
     quick: bool = False
@@ -35,6 +36,7 @@ class BenchSettings:
     passes: int = 1
     deadline: float | None = None
     extras: bool = True
+    only: str = ""
 
     def __post_init__(self) -> None:
         checks.one_of("device", self.device, DEVICES)

@@ -1,0 +1,140 @@
+"""How closely every backend agrees with the exact reference, on natural images; to benchmarks/results/.
+
+python benchmarks/agreement.py --device cpu
+python benchmarks/agreement.py --device cuda --data-dir DIR
+
+Without --data-dir the bundled sample serves, every image also mirrored: 1,000 images either way.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import vqshield as vq
+from vqshield import clustering
+from vqshield.clustering.lloyd import nearest
+from vqshield.clustering.reference import noisy_patches
+from vqshield.data import load, sample
+from vqshield.defenses import create
+from vqshield.environment import environment
+from vqshield.files import write_atomically
+from vqshield.noise import Draw, Stage
+
+ROOT = Path(__file__).resolve().parents[1]
+SEED, CLOSE = 7, 1e-4
+SIDE = 328  # a large image: tiled by the GPU's kernels
+DEFENSES = (
+    ("randdisc", {"codes": 25}),
+    ("prd", {"size": 2, "codes": 25}),
+    ("swrd", {"size": 3, "codes": 25}),
+    ("swrd", {"size": 3, "codes": 25, "weights_from": "noisy", "beta": 6502.5}),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--images", type=int, default=1000)
+    parser.add_argument("--large", type=int, default=0, help=f"as well so many images of {SIDE} by {SIDE}")
+    parser.add_argument("--data-dir")
+    parser.add_argument("--results", type=Path, default=ROOT / "benchmarks" / "results")
+    options = parser.parse_args()
+
+    images = natural(options.data_dir, options.images).to(options.device)
+    large = torch.nn.functional.interpolate(images[: options.large], size=(SIDE, SIDE), mode="bicubic")
+    cases = [(name, settings, images) for name, settings in DEFENSES]
+    if options.large:
+        cases.append(("swrd", {"size": 3, "codes": 30}, large.clamp(0, 1)))
+    rows = []
+    for backend in clustering.backends():
+        if backend == "torch" or not usable(backend, options.device):
+            continue
+        for name, settings, shown in cases:
+            rows.append({"backend": backend, "defense": name, "settings": settings})
+            rows[-1] |= compare(backend, name, settings, shown)
+            print(json.dumps(rows[-1]), flush=True)
+    record = {
+        "what": "agreement of every backend with the exact reference (backend torch) on natural images",
+        "seed": SEED,
+        "machine": environment(options.device),
+        "rows": rows,
+    }
+    target = options.results / f"agreement-{torch.device(options.device).type}.json"
+    write_atomically(target, (json.dumps(record, indent=1) + "\n").encode())
+
+
+def natural(folder: str | None, count: int) -> Tensor:
+    if folder:
+        return load("cifar10", "test", folder).take(count).floats()
+    half = sample(-(-count // 2)).floats()
+    return torch.cat([half, half.flip(3)])[:count]
+
+
+def usable(backend: str, device: str) -> bool:
+    try:
+        clustering.get(backend, device)
+    except ValueError as reason:
+        print(reason)
+        return False
+    return True
+
+
+def compare(backend: str, name: str, settings: dict[str, Any], images: Tensor) -> dict[str, Any]:
+    """Each with its own codebook, as in use; then both with the reference's."""
+    began = time.perf_counter()
+    exact, other = (create(name, **settings, seed=SEED, backend=each) for each in ("torch", backend))
+    streams = torch.arange(len(images), device=images.device)
+    books = [defense.codebook(images, streams=streams) for defense in (exact, other)]
+    labels, inertia = labelled(exact, images, streams, books[0])
+    own = assignments(other, images, streams, books[1])
+    given = assignments(other, images, streams, books[0])
+    whole = [defense(images, streams=streams) for defense in (exact, other)]
+    same_book = (books[0] - books[1]).abs().amax((1, 2)) < CLOSE
+    alike = (own == labels).all(1)
+    return {
+        "n": len(images),
+        "shape": list(images.shape[1:]),
+        "patches": labels.numel(),
+        "same_codebook": float(same_book.double().mean()),
+        "same_assignment": float((own == labels).double().mean()),
+        "same_assignment_with_given_codebook": float((given == labels).double().mean()),
+        "inertia_ratio": float(labelled(exact, images, streams, books[1])[1] / inertia),
+        "images_with_equal_assignments": int(alike.sum()),
+        "largest_difference_among_them": float((whole[0] - whole[1])[alike].abs().max()),
+        "repeats_equal": bool(torch.equal(whole[1], other(images, streams=streams))),
+        "seconds": round(time.perf_counter() - began, 1),
+    }
+
+
+def assignments(defense: vq.Defense, images: Tensor, streams: Tensor, centres: Tensor) -> Tensor:
+    """The labels that the defense's own backend gives."""
+    recipe, kernel = defense.recipe(), clustering.get(defense.backend, images.device)
+    padded = recipe.grid.pad(images).contiguous()
+    found: Tensor = kernel.assignments(padded, centres, recipe, Draw(defense.seed, streams))  # type: ignore[attr-defined]
+    return found
+
+
+def labelled(defense: vq.Defense, images: Tensor, streams: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
+    """Exact labels of the noisy patches under given centres, and their sum of squared distances."""
+    recipe, labels, total = defense.recipe(), [], images.new_zeros((), dtype=torch.float64)
+    for part in torch.arange(len(images), device=images.device).split(100):
+        draw = Draw(defense.seed, streams[part])
+        noisy = noisy_patches(recipe.grid.pad(images[part]), recipe, recipe.tau, Stage.ASSIGNMENT, draw)
+        book, found = centres[part].double(), []
+        for block in noisy:
+            found.append(nearest(block, noisy.fixed.round(book)))
+            index = found[-1][:, :, None].expand(-1, -1, book.shape[2])
+            total += (block - book.gather(1, index)).square().sum()
+        labels.append(torch.cat(found, 1))
+    return torch.cat(labels), total
+
+
+if __name__ == "__main__":
+    main()

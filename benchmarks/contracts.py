@@ -1,0 +1,69 @@
+"""Run the contract tests and the kernels' own tests on this machine and keep the outcome.
+
+python benchmarks/contracts.py --select cuda -- -n 8
+Writes benchmarks/results/contracts-DEVICE.json; what follows "--" goes to pytest. CI has no GPU: this is how
+a run on one is recorded.
+"""
+
+import argparse
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from vqshield.environment import environment
+from vqshield.files import write_atomically
+
+ROOT = Path(__file__).resolve().parents[1]
+TESTS = ("tests/contracts/test_defense_contract.py", "tests/clustering/test_triton.py")
+
+
+class Outcomes:
+    """A pytest plugin that counts."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.failed: list[str] = []
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """Called by pytest after each phase of each test."""
+        if report.when == "call" or report.outcome != "passed":
+            self.counts[report.outcome] += 1
+            if report.failed:
+                self.failed.append(report.nodeid)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--select", default="", help="pytest's -k")
+    parser.add_argument("--results", type=Path, default=ROOT / "benchmarks" / "results")
+    parser.add_argument("pytest", nargs="*")
+    options = parser.parse_args()
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    outcomes = Outcomes()
+    tests = [str(ROOT / test) for test in TESTS]
+    chosen = ["-k", options.select] if options.select else []
+    code = pytest.main([*tests, *chosen, "-q", "-p", "no:cacheprovider", *options.pytest], [outcomes])
+    record = {
+        "what": f"the contract tests of the defenses on {device}",
+        "tests": list(TESTS),
+        "select": options.select,
+        "machine": environment(device),
+        "exit_code": int(code),
+        "outcomes": dict(outcomes.counts),
+        "failed": outcomes.failed,
+    }
+    write_atomically(
+        options.results / f"contracts-{device}.json", (json.dumps(record, indent=1) + "\n").encode()
+    )
+    raise SystemExit(int(code))
+
+
+if __name__ == "__main__":
+    main()
