@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from agreement_table import agreement
+from attack_tables import ATTACK_TABLES
 from speed_tables import SPEED_TABLES
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "docs/results.md", "docs/speed.md")
+PAGES = ("README.md", "docs/attacks.md", "docs/results.md", "docs/speed.md")
 SHOWN = {"none": "no defense", "randdisc": "RandDisc", "prd": "pRD", "swrd": "swRD"}
 # Table 2 of the paper, natural accuracy in percent, by defense and number of centres.
 PAPER_NATURAL = {
@@ -55,30 +56,6 @@ def demo_table() -> str:
         f"classifier; mean ± standard deviation of {first['runs']} runs, seed {summary['seeds']['defense']}; "
         f"{summary['seconds']:.0f} s on {machine['threads']} cores ({machine['processor']}), "
         f"torch {machine['torch']}."
-    )
-    return "\n".join(lines)
-
-
-def informed_table() -> str:
-    """What an attacker who knows the defense leaves, with a full-size classifier."""
-    record = read("informed-cifar10-resnet18.json")
-    rows: dict[str, dict[str, Any]] = {}
-    for row in record["rows"]:
-        short = f"{SHOWN[row['defense']]} ({_short(row['settings'])})"
-        rows.setdefault(short, {})[row["threat"]] = row
-    first = record["rows"][-1]
-    attack = first["attack"].replace("pgd", "PGD").replace("ste", "STE").replace("eot", "EOT")
-    lines = [f"| accuracy in % | natural | ignorant (PGD-20) | informed ({attack}) |", "|---|---|---|---|"]
-    for name, threats in rows.items():
-        cells = [
-            _figure(threats[each]["robust"], threats[each]["std"]) for each in ("none", "ignorant", "eot")
-        ]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    machine = record["environment"]
-    lines.append(
-        f"\nFirst {first['n']} CIFAR-10 test images, ε = {round(record['epsilon'] * 255)}/255 (L∞), "
-        f"{record['classifier']}; mean ± standard deviation of {first['runs']} runs, seed {record['seed']}; "
-        f"{machine['device']}, torch {machine['torch']}. Audit: {record['audit']}."
     )
     return "\n".join(lines)
 
@@ -136,9 +113,9 @@ def _figure(mean: float, std: float, digits: int = 1) -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "demo": demo_table,
     "natural": natural_table,
-    "informed": informed_table,
     "classifier": classifier_table,
     "agreement": agreement,
+    **ATTACK_TABLES,
     **SPEED_TABLES,
 }
 

@@ -2,23 +2,25 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from vqshield import surrogates
 from vqshield.defenses import Defense, create
 from vqshield.errors import InvalidInputError
-from vqshield.surrogates import Surrogate
+from vqshield.surrogates import Attach, Shielding, Surrogate
 
 
 class Defended(nn.Module):
     """classifier(defense(images)): images in [0, 1] → logits, differentiable through a surrogate.
 
     classifier is any module or function from images in [0, 1] to logits; its normalisation belongs inside it.
-    surrogate is a name of vqshield.surrogates or a function of your own.
+    surrogate is a name of vqshield.surrogates, with settings if you like ("soft:temperature=0.1"), a
+    Surrogate, or a function (images, quantized) → a tensor equal to quantized, with a gradient to images.
     """
 
     def __init__(
-        self, classifier: nn.Module, defense: Defense, *, surrogate: str | Surrogate = "ste"
+        self, classifier: nn.Module, defense: Defense, *, surrogate: str | Surrogate | Attach = "ste"
     ) -> None:
         super().__init__()
         if not callable(classifier):
@@ -30,16 +32,26 @@ class Defended(nn.Module):
         self.classifier = classifier
         self.defense = defense
         self._surrogate = surrogates.get(surrogate)
+        self.train(getattr(classifier, "training", False))  # the classifier's mode, which decides its answers
 
     def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
         """Logits (B, classes) of one draw of the defense, by given streams or fresh ones."""
+        streams = self.defense.streams(images, streams)
         quantized = self.defense(images, streams=streams)
-        logits: Tensor = self.classifier(self._surrogate(images, quantized))
+        if images.requires_grad and torch.is_grad_enabled():
+            return self._surrogate.logits(
+                self.classifier, Shielding(images, quantized, self.defense, streams)
+            )
+        logits: Tensor = self.classifier(quantized)
         return logits
 
 
 def defend(
-    classifier: nn.Module, defense: str = "swrd", *, surrogate: str | Surrogate = "ste", **settings: Any
+    classifier: nn.Module,
+    defense: str = "swrd",
+    *,
+    surrogate: str | Surrogate | Attach = "ste",
+    **settings: Any,
 ) -> Defended:
     """Shield a classifier in one line: defend(classifier, "swrd", size=3, codes=25)."""
     return Defended(classifier, create(defense, **settings), surrogate=surrogate)

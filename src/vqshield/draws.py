@@ -1,12 +1,14 @@
 """Repeated evaluation of a random model: what it answers for each image in each of several runs."""
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from vqshield import checks
+from vqshield.errors import InvalidInputError
 
 
 @dataclass(frozen=True)
@@ -15,6 +17,11 @@ class Draws:
 
     predictions: Tensor
     labels: Tensor
+
+    @property
+    def right(self) -> Tensor:
+        """How many runs got each image right, (N,)."""
+        return (self.predictions == self.labels).sum(0)
 
     @property
     def accuracies(self) -> Tensor:
@@ -31,6 +38,37 @@ class Draws:
         """Standard deviation between runs (of the sample; 0 for a single run)."""
         return float(self.accuracies.std()) if len(self.predictions) > 1 else 0.0
 
+    @property
+    def standard_error(self) -> float:
+        """Of the mean accuracy, as an estimate for images like these: the spread between images, not runs."""
+        shares = self.right.double() / len(self.predictions)
+        return float(shares.std() / math.sqrt(len(shares))) if len(shares) > 1 else 0.0
+
+    def vote(self, count: int | None = None) -> float:
+        """Accuracy of the most frequent answer of the first `count` runs (all); ties: the lowest class."""
+        answers = torch.nn.functional.one_hot(self._first(count)).sum(0)  # (N, classes)
+        earlier = torch.arange(answers.shape[1], 0, -1)
+        answers = (answers * (answers.shape[1] + 1) + earlier).argmax(1)
+        return float((answers == self.labels).double().mean())
+
+    def worst(self, count: int | None = None) -> float:
+        """Share of images right in every one of the first `count` runs (all): an attacker may try again."""
+        return float((self._first(count) == self.labels).all(0).double().mean())
+
+    def wilson(self, z: float = 1.96) -> tuple[Tensor, Tensor]:
+        """Bounds (N,), (N,) of Wilson's interval for each image's probability of a right answer."""
+        runs = len(self.predictions)
+        share = self.right.double() / runs
+        middle = (share + z**2 / (2 * runs)) / (1 + z**2 / runs)
+        half = z / (1 + z**2 / runs) * (share * (1 - share) / runs + z**2 / (4 * runs**2)).sqrt()
+        return (middle - half).clamp(0, 1), (middle + half).clamp(0, 1)
+
+    def _first(self, count: int | None) -> Tensor:
+        if count is None:
+            return self.predictions
+        checks.whole("count", count, least=1, below=len(self.predictions) + 1)
+        return self.predictions[:count]
+
 
 def evaluate(
     model: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor, *, runs: int = 10, batch: int = 500
@@ -39,13 +77,37 @@ def evaluate(
     checks.image_batch(images)
     checks.pixel_values(images)
     labels = checks.per_image("labels", labels, images)
-    checks.whole("runs", runs, least=1)
-    checks.whole("batch", batch, least=1)
-    predictions = torch.stack([torch.cat(list(_answers(model, images, batch))) for _ in range(runs)])
-    return Draws(predictions.cpu(), labels.cpu())
+    return Draws(outputs(model, images, runs=runs, batch=batch).argmax(-1).cpu(), labels.cpu())
 
 
 @torch.no_grad()
-def _answers(model: Callable[[Tensor], Tensor], images: Tensor, batch: int) -> Iterator[Tensor]:
-    for part in torch.split(images, batch):
-        yield model(part).argmax(-1)
+def outputs(model: Callable[[Tensor], Tensor], images: Tensor, *, runs: int = 10, batch: int = 500) -> Tensor:
+    """What the model gives in `runs` fresh draws for every image, (runs, N, …).
+
+    `batch` draws at once, of one image or of many, so that a thousand draws of a single image fill the device
+    as well.
+    """
+    checks.whole("runs", runs, least=1)
+    checks.whole("batch", batch, least=1)
+    numbers = torch.arange(runs * len(images), device=images.device)
+    found = torch.cat([model(images[some % len(images)]) for some in torch.split(numbers, batch)])
+    return found.view(runs, len(images), *found.shape[1:])
+
+
+def strongest(selection: Sequence[Draws], report: Sequence[Draws]) -> tuple[Draws, Tensor]:
+    """For each image the attack that leaves least, chosen by the selection draws, reported by the others.
+
+    Choosing and reporting by the same draws would count luck as strength. Where attacks leave equally much of
+    an image, the one that leaves least of all images is taken: the more likely to hold. Also gives the
+    choices, (N,).
+    """
+    if len(selection) != len(report) or not report:
+        raise InvalidInputError(
+            f"{len(selection)} selections and {len(report)} reports should be as many, and at least one"
+        )
+    remaining = torch.stack([each.right for each in selection])  # (attacks, N)
+    ranks = remaining.sum(1).argsort(stable=True).argsort()
+    choice = (remaining * len(selection) + ranks[:, None]).argmin(0)
+    predictions = torch.stack([each.predictions for each in report])  # (attacks, runs, N)
+    index = choice.expand(1, *predictions.shape[1:])
+    return Draws(predictions.gather(0, index)[0], report[0].labels), choice

@@ -31,6 +31,7 @@ class Stage(IntEnum):
     ASSIGNMENT = 1  # omega_i, added to the patches before the nearest centre is sought
     INIT = 2  # which patches k-means starts from
     ATTACK_START = 3  # where in the ball an attack starts
+    ATTACK_MOVE = 4  # which change an attack without gradients tries next
 
 
 def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[int, int]) -> tuple[Tensor, ...]:

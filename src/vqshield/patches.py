@@ -130,3 +130,19 @@ class Sliding(PatchGrid):
                 total[covered] += values.view(batch, channels, rows, columns) * weight
                 weights[covered] += weight
         return total / weights
+
+    def blend(self, windows: Tensor, similarity: Tensor, height: int, width: int) -> Tensor:
+        """As rebuild, from the windows themselves, (B, n, d) each its own; differentiable in both."""
+        size, (rows, columns) = self.size, self.shape(height, width)
+        channels = windows.shape[2] // size**2
+        plane = similarity.view(-1, 1, rows, columns)
+        largest = F.max_pool2d(F.pad(plane.detach(), (size - 1,) * 4, value=-torch.inf), size, stride=1)
+        components = windows.transpose(1, 2).reshape(len(windows), channels, size, size, rows, columns)
+        total = weights = windows.new_zeros(())
+        for dy in range(size):
+            for dx in range(size):
+                around = (dx, size - 1 - dx, dy, size - 1 - dy)
+                weight = (plane - largest[..., dy : dy + rows, dx : dx + columns]).exp()
+                total = total + F.pad(components[:, :, dy, dx] * weight, around)
+                weights = weights + F.pad(weight, around)
+        return total / weights

@@ -1,65 +1,19 @@
-import copy
+import re
 
 import pytest
 import torch
 from conftest import noise_images
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor, nn
+from toys import convnet, two_classes
 
 import vqshield as vq
-from vqshield.attacks import EOT, PGD, Linf, cross_entropy
+from vqshield.attacks import EOT, L2, PGD, Linf, cross_entropy, margin
 
 
 def linear(channels: int = 3, side: int = 8, classes: int = 4) -> nn.Module:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return nn.Sequential(nn.Flatten(), nn.Linear(channels * side * side, classes)).eval()
-
-
-@given(
-    eps=st.floats(0, 1),
-    steps=st.integers(1, 4),
-    step=st.one_of(st.none(), st.floats(0, 1)),
-    random_start=st.booleans(),
-    restarts=st.integers(1, 2),
-    defended=st.booleans(),
-    seed=st.integers(0, 2**64 - 1),
-)
-def test_the_budget_is_kept_and_nothing_else_is_touched(
-    eps, steps, step, random_start, restarts, defended, seed
-) -> None:
-    images, labels = noise_images(3, 3, 8, 8, seed=seed % 1000), torch.tensor([0, 1, 3])
-    model: nn.Module = linear()
-    if defended:
-        model = EOT(vq.defend(model, "prd", codes=4, iterations=2, seed=1), draws=2)
-    model.train()
-    before, weights = torch.get_rng_state(), copy.deepcopy(model.state_dict())
-    attack = PGD(
-        ball=Linf(eps), steps=steps, step=step, random_start=random_start, restarts=restarts, seed=seed
-    )
-    found = attack(model, images, labels)
-    assert float((found - images).abs().max()) <= eps + 1e-6
-    assert 0 <= float(found.min()) <= float(found.max()) <= 1
-    assert found.isfinite().all()
-    assert not found.requires_grad
-    assert torch.equal(torch.get_rng_state(), before)
-    assert model.training
-    assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
-    assert all(p.requires_grad and p.grad is None for p in model.parameters())
-
-
-def test_on_a_linear_two_class_model_pgd_finds_the_optimum() -> None:
-    with torch.random.fork_rng():
-        torch.manual_seed(1)
-        weight = torch.randn(48)
-    model = nn.Sequential(nn.Flatten(), nn.Linear(48, 2))
-    with torch.no_grad():
-        model[1].weight.copy_(torch.stack([weight, -weight]))
-    images, labels = 0.3 + 0.4 * noise_images(5, 3, 4, 4), torch.zeros(5, dtype=torch.int64)
-    found = PGD(ball=Linf(0.1), steps=20)(model, images, labels)
-    best = images - 0.1 * weight.view(3, 4, 4).sign()
-    assert float((found - best).abs().max()) < 1e-6
 
 
 def test_zero_gradient_moves_nothing() -> None:
@@ -82,19 +36,100 @@ def test_random_start_depends_on_the_seed_alone() -> None:
     assert float(moved.std()) == pytest.approx(0.2 / 3**0.5, rel=0.15)
 
 
-def test_restarts_never_lower_the_loss() -> None:
-    images, labels = noise_images(8, 3, 8, 8), torch.arange(8) % 4
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = nn.Sequential(nn.Flatten(), nn.Linear(192, 32), nn.ReLU(), nn.Linear(32, 4))
-    losses = [
-        cross_entropy(
-            model(PGD(ball=Linf(0.05), steps=2, restarts=r)(model, images, labels)), labels
-        ).detach()
-        for r in (1, 4)
+@pytest.mark.parametrize(
+    "more", [{"restarts": 4}, {"candidates": 2}, {"restarts": 2, "candidates": 2}], ids=str
+)
+def test_restarts_and_candidates_never_do_worse(more) -> None:
+    """The best is chosen by what the attack is after, wrong answers and margin, whatever loss it climbs."""
+    images, labels, model = noise_images(32, 3, 16, 16), torch.arange(32) % 5, convnet()
+    ball = Linf(0.02)
+
+    def reached(**settings) -> tuple[Tensor, Tensor]:
+        logits = model(PGD(ball=ball, steps=4, step=0.03, **settings)(model, images, labels)).detach()
+        return (logits.argmax(1) != labels).float(), margin(logits, labels)
+
+    (few_wrong, few), (many_wrong, many) = reached(), reached(**more)
+    assert bool((many_wrong >= few_wrong).all())
+    assert bool((many >= few - 1e-6).all())
+    assert float(many.sum()) > float(few.sum())
+
+
+def test_candidates_are_spread_over_the_second_half_and_end_with_the_last() -> None:
+    assert PGD(ball=Linf(0.1), steps=20)._wanted() == {20}
+    assert PGD(ball=Linf(0.1), steps=20, candidates=4)._wanted() == {20, 18, 15, 13}
+    assert PGD(ball=Linf(0.1), steps=2, candidates=9)._wanted() == {2}
+
+
+def test_on_a_random_model_candidates_are_judged_on_fresh_draws() -> None:
+    """Every call of this model is a draw: 10 for the gradients, and two for each of three candidates."""
+    calls = []
+
+    def model(images: Tensor) -> Tensor:
+        calls.append(images.requires_grad)
+        return images.flatten(1)[:, :4]
+
+    PGD(ball=Linf(0.1), steps=10, candidates=3, judgements=2)(
+        model, noise_images(2, 3, 8, 8), torch.arange(2)
+    )
+    assert (calls.count(True), calls.count(False)) == (10, 6)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "lengths"),
+    [
+        ("constant", [1, 1, 1, 1]),
+        ("linear", [1, 0.75, 0.5, 0.25]),
+        ("cosine", [1, (1 + 0.5**0.5) / 2, 0.5, (1 - 0.5**0.5) / 2]),
+    ],
+)
+def test_schedules_shrink_the_step(schedule: str, lengths) -> None:
+    """Brightness is the loss: every step goes up by its length, so the distances are the lengths' sums."""
+
+    def model(images: Tensor) -> Tensor:
+        return torch.stack([-images.mean((1, 2, 3)), images.mean((1, 2, 3))], 1)
+
+    images, labels = torch.full((1, 1, 2, 2), 0.1), torch.tensor([0])
+    attack = PGD(ball=Linf(0.9), steps=4, step=0.1, schedule=schedule, random_start=False)
+    moved = float((attack(model, images, labels) - images).max())
+    assert moved == pytest.approx(0.1 * sum(lengths), abs=1e-6)
+
+
+def test_momentum_carries_on_over_a_bump() -> None:
+    """Downhill for one step, then up again: without momentum the climb turns back at the foot."""
+
+    def model(images: Tensor) -> Tensor:
+        place = images.mean((1, 2, 3))
+        hill = torch.where(place < 0.35, place, 0.7 - place) + 10 * (place - 0.45).clamp(min=0)
+        return torch.stack([-hill, hill], 1)
+
+    images, labels = torch.full((1, 1, 2, 2), 0.1), torch.tensor([0])
+    reached = [
+        float(
+            PGD(ball=Linf(0.9), steps=12, step=0.1, momentum=momentum, random_start=False)(
+                model, images, labels
+            ).max()
+        )
+        for momentum in (0.0, 0.9)
     ]
-    assert bool((losses[1] >= losses[0] - 1e-6).all())
-    assert float(losses[1].sum()) > float(losses[0].sum())
+    assert reached[0] < 0.45
+    assert reached[1] > 0.9
+
+
+@pytest.mark.parametrize("loss", ["cross-entropy", "margin"])
+@pytest.mark.parametrize("momentum", [0.0, 0.75])
+def test_on_a_linear_model_pgd_finds_the_optimum_in_both_balls(loss: str, momentum: float) -> None:
+    model, weight = two_classes(3, 4, 4)
+    images, labels = 0.3 + 0.4 * noise_images(5, 3, 4, 4), torch.zeros(5, dtype=torch.int64)
+    best = {Linf(0.1): images - 0.1 * weight.sign(), L2(0.2): images - 0.2 * weight / weight.norm()}
+    for ball, expected in best.items():
+        attack = PGD(ball=ball, steps=60, step=ball.eps / 2, momentum=momentum, loss=loss)
+        assert float((attack(model, images, labels) - expected).abs().max()) < 1e-3 * ball.eps
+
+
+def test_an_l2_start_lies_on_the_sphere() -> None:
+    images = 0.4 + 0.2 * noise_images(3, 3, 8, 8)
+    found = PGD(ball=L2(0.5), steps=1, step=0.0)(linear(), images, torch.arange(3))
+    assert torch.allclose((found - images).flatten(1).norm(dim=1), torch.full((3,), 0.5), atol=1e-5)
 
 
 class Random(nn.Module):
@@ -145,6 +180,17 @@ def test_eot_gradient_is_the_mean_of_single_draw_gradients() -> None:
         (lambda: PGD(ball=Linf(0.1), steps=0), "steps=0 should be >= 1"),
         (lambda: PGD(ball=Linf(0.1), restarts=0), "restarts=0"),
         (lambda: PGD(ball=Linf(0.1), step=-1.0), "step=-1.0"),
+        (lambda: PGD(ball=Linf(0.1), candidates=0), "candidates=0 should be >= 1"),
+        (lambda: PGD(ball=Linf(0.1), judgements=0), "judgements=0 should be >= 1"),
+        (lambda: PGD(ball=Linf(0.1), momentum=-0.5), "momentum=-0.5 should be >= 0"),
+        (
+            lambda: PGD(ball=Linf(0.1), schedule="step"),
+            "schedule='step' is unknown; choose one of constant, cosine, linear",
+        ),
+        (
+            lambda: PGD(ball=Linf(0.1), loss="hinge"),
+            "loss='hinge' is unknown; choose one of cross-entropy, dlr, margin",
+        ),
         (lambda: EOT(nn.Identity(), draws=0), "draws=0"),
         (
             lambda: EOT(nn.Identity(), average="median"),
@@ -167,15 +213,8 @@ def test_eot_gradient_is_the_mean_of_single_draw_gradients() -> None:
     ],
 )
 def test_bad_settings_are_named(make, message: str) -> None:
-    import re
-
     with pytest.raises(ValueError, match=re.escape(message)):
         make()
-
-
-def test_an_empty_batch_is_returned() -> None:
-    empty = torch.empty(0, 3, 8, 8)
-    assert PGD(ball=Linf(0.1))(linear(), empty, torch.empty(0, dtype=torch.int64)).shape == empty.shape
 
 
 def test_pgd_on_the_bare_classifier_breaks_it_and_ste_breaks_the_defended_one() -> None:

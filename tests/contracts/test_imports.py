@@ -17,7 +17,11 @@ ORDER = [
     ["surrogates"],
     ["defended"],
     ["attacks"],
+    ["threats"],
+    ["suites"],
     ["draws"],
+    ["audit"],
+    ["certificates"],
     ["data"],
     ["classifiers"],
     ["training"],
@@ -26,7 +30,7 @@ ORDER = [
     ["reports"],
     ["cli"],
 ]
-FORBIDDEN = {"attacks": {"defenses", "defended", "surrogates", "clustering"}}
+FORBIDDEN = {"attacks": {"defenses", "defended", "surrogates"}}
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}
 
 

@@ -1,14 +1,33 @@
 """Attacks on anything that maps images to logits; they know no defense.
 
-A new attack is a new file with an Attack subclass and one line in _ATTACKS.
+A new attack is a new file with an Attack subclass and one line in _ATTACKS. EOT is a wrapper around a model,
+never a loop inside an attack.
 """
 
-from vqshield.attacks.balls import Linf
-from vqshield.attacks.base import Attack, Model, cross_entropy
-from vqshield.attacks.eot import EOT
-from vqshield.attacks.pgd import PGD
+from dataclasses import fields
+from typing import Any
 
-_ATTACKS: dict[str, type[Attack]] = {"pgd": PGD}
+from vqshield import checks
+from vqshield.attacks.apgd import APGD
+from vqshield.attacks.autoattack import AutoAttack
+from vqshield.attacks.balls import L2, Ball, Linf, ball, balls
+from vqshield.attacks.base import Attack, Model
+from vqshield.attacks.bases import InBasis, bases, basis
+from vqshield.attacks.eot import EOT
+from vqshield.attacks.losses import cross_entropy, dlr, losses, margin
+from vqshield.attacks.pgd import PGD
+from vqshield.attacks.random_noise import RandomNoise
+from vqshield.attacks.square import Square
+from vqshield.attacks.transfer import Transfer
+from vqshield.errors import InvalidInputError
+
+_ATTACKS: dict[str, type[Attack]] = {
+    "pgd": PGD,
+    "apgd": APGD,
+    "autoattack": AutoAttack,
+    "square": Square,
+    "noise": RandomNoise,
+}
 
 
 def attacks() -> list[str]:
@@ -16,4 +35,23 @@ def attacks() -> list[str]:
     return list(_ATTACKS)
 
 
-__all__ = ["EOT", "PGD", "Attack", "Linf", "Model", "attacks", "cross_entropy"]
+def known_settings(name: str) -> list[str]:
+    """The settings that an attack takes, besides its ball."""
+    chosen = _ATTACKS[checks.one_of("attack", name, _ATTACKS)]
+    return [field.name for field in fields(chosen) if field.name != "ball"]  # type: ignore[arg-type]
+
+
+def create(name: str, ball: Ball, **settings: Any) -> Attack:
+    """An attack by its name; an unknown name or setting is answered with the known ones."""
+    known = known_settings(name)
+    for setting in settings:
+        if setting not in known:
+            raise InvalidInputError(f"{name} has no setting {setting!r}; it has {', '.join(known)}")
+    return _ATTACKS[name](ball=ball, **settings)  # type: ignore[call-arg]
+
+
+__all__ = [
+    "APGD", "EOT", "L2", "PGD", "Attack", "AutoAttack", "Ball", "InBasis", "Linf", "Model", "RandomNoise",
+    "Square", "Transfer", "attacks", "ball", "balls", "bases", "basis", "create", "cross_entropy", "dlr",
+    "known_settings", "losses", "margin",
+]  # fmt: skip

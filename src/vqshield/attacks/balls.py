@@ -1,33 +1,109 @@
 """The sets an attack may move in: all images within eps of the original, and within [0, 1]."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from vqshield import checks
 
 
 @dataclass(frozen=True)
-class Linf:
-    """Every pixel value may change by at most eps."""
+class Ball(ABC):
+    """All images at a distance of at most eps, in a norm."""
 
     eps: float
+    norm: ClassVar[str]
+    most: ClassVar[float]  # no two images are farther apart, or no limit worth naming
 
     def __post_init__(self) -> None:
-        checks.real("eps", self.eps, most=1.0)
+        checks.real("eps", self.eps, most=self.most)
+
+    @abstractmethod
+    def project(self, moved: Tensor, images: Tensor) -> Tensor:
+        """Allowed images near the moved ones; those allowed already stay."""
+
+    @abstractmethod
+    def start(self, images: Tensor, uniforms: Tensor) -> Tensor:
+        """A point of the ball from values uniform in (0, 1) of the images' shape."""
+
+    @abstractmethod
+    def steepest(self, gradient: Tensor) -> Tensor:
+        """The direction of unit length that raises the loss most; zero where the gradient is."""
+
+    @abstractmethod
+    def length(self, change: Tensor) -> Tensor:
+        """The norm of each image's change, (B,)."""
+
+    def distance(self, moved: Tensor, images: Tensor) -> Tensor:
+        """How far each image was moved, (B,)."""
+        return self.length(moved - images)
+
+
+@dataclass(frozen=True)
+class Linf(Ball):
+    """Every pixel value may change by at most eps."""
+
+    norm = "linf"
+    most = 1.0
 
     def project(self, moved: Tensor, images: Tensor) -> Tensor:
         """The nearest allowed images."""
         return moved.clamp(images - self.eps, images + self.eps).clamp_(0, 1)
 
     def start(self, images: Tensor, uniforms: Tensor) -> Tensor:
-        """A point of the ball from values uniform in (0, 1) of the images' shape."""
+        """Uniform in the ball, cut off at [0, 1]."""
         return self.project(images + (2 * uniforms - 1).to(images.dtype) * self.eps, images)
 
     def steepest(self, gradient: Tensor) -> Tensor:
-        """The direction of unit length that raises the loss most."""
+        """All values by one, whichever way the gradient points."""
         return gradient.sign()
 
-    def distance(self, moved: Tensor, images: Tensor) -> Tensor:
-        """How far each image was moved, (B,)."""
-        return (moved - images).abs().flatten(1).amax(1)
+    def length(self, change: Tensor) -> Tensor:
+        """The largest change of a value."""
+        return change.abs().flatten(1).amax(1)
+
+
+@dataclass(frozen=True)
+class L2(Ball):
+    """The changes of all pixel values, squared and summed, may reach eps²."""
+
+    norm = "l2"
+    most = 1e6
+
+    def project(self, moved: Tensor, images: Tensor) -> Tensor:
+        """Back along the line to the image, then into [0, 1]: that only brings them nearer still."""
+        change = moved - images
+        length = self.length(change)
+        # A hair less than eps, for the rounding of so long a sum.
+        scale = torch.where(length > self.eps, self.eps * (1 - 5e-7) / length, 1.0)
+        return (images + change * scale[:, None, None, None]).clamp_(0, 1)
+
+    def start(self, images: Tensor, uniforms: Tensor) -> Tensor:
+        """Uniform on the sphere, where in so many dimensions nearly all of the ball is."""
+        normals = torch.erfinv(2 * uniforms - 1).to(images.dtype)
+        return self.project(images + self.steepest(normals) * self.eps, images)
+
+    def steepest(self, gradient: Tensor) -> Tensor:
+        """The gradient, scaled to length one."""
+        length = self.length(gradient).clamp(min=torch.finfo(gradient.dtype).tiny)
+        return gradient / length[:, None, None, None]
+
+    def length(self, change: Tensor) -> Tensor:
+        """The root of the sum of squares."""
+        return change.flatten(1).square().sum(1).sqrt()
+
+
+_BALLS: dict[str, type[Ball]] = {kind.norm: kind for kind in (Linf, L2)}
+
+
+def balls() -> list[str]:
+    """The names of the norms."""
+    return list(_BALLS)
+
+
+def ball(norm: str, eps: float) -> Ball:
+    """The ball of that norm: ball("linf", 8/255), ball("l2", 0.5)."""
+    return _BALLS[checks.one_of("norm", norm, _BALLS)](eps)

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from vqshield import checks
-from vqshield.attacks.balls import Linf
-from vqshield.errors import InvalidInputError, VqshieldError
+from vqshield.attacks.balls import Ball
+from vqshield.errors import VqshieldError
+from vqshield.noise import Draw, Stage
 
 Model = Callable[[Tensor], Tensor]
 """Images (B, q, h, w) → logits (B, classes), or (draws, B, classes) of a model that averages over draws."""
@@ -21,7 +22,7 @@ _ROUNDING = 1e-6
 class Attack(ABC):
     """Looks for images within a ball around the given ones that a model gets wrong."""
 
-    ball: Linf
+    ball: Ball
 
     @abstractmethod
     def run(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
@@ -46,22 +47,22 @@ class Attack(ABC):
         return found
 
 
-def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Loss per image, (B,); draws in front of the batch dimension are averaged."""
-    if logits.shape[-2:-1] != labels.shape:
-        raise InvalidInputError(
-            f"logits of shape {tuple(logits.shape)} should be (..., {len(labels)}, classes): a row per image"
-        )
-    chosen = labels.expand(logits.shape[:-1])[..., None]
-    losses = -logits.log_softmax(-1).gather(-1, chosen)[..., 0]
-    return losses.reshape(-1, len(labels)).mean(0)
+def random_start(ball: Ball, images: Tensor, seed: int, number: int = 0) -> Tensor:
+    """Start number `number` of each image: by the seed and an image's place in the batch alone."""
+    draw = Draw(seed, torch.arange(len(images), device=images.device))
+    values = images[0].numel()
+    return ball.start(images, draw.uniforms(Stage.ATTACK_START, number * values, values).view_as(images))
 
 
 @contextmanager
 def _frozen(model: Model) -> Iterator[None]:
-    """No gradients for the parameters: only those of the images are wanted."""
-    module = model if isinstance(model, nn.Module) else None
-    wanted = [p for p in module.parameters() if p.requires_grad] if module else []
+    """No gradients for the parameters, only for the images; and a model in training mode learns nothing, as
+    its running statistics would from every image. Buffers outside its state are its own affair.
+    """
+    module = model if isinstance(model, nn.Module) else nn.Module()
+    wanted = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    state = module.state_dict(keep_vars=True)
+    kept = [(state[name], state[name].clone()) for name, _ in module.named_buffers() if name in state]
     for parameter in wanted:
         parameter.requires_grad_(False)
     try:
@@ -69,3 +70,5 @@ def _frozen(model: Model) -> Iterator[None]:
     finally:
         for parameter in wanted:
             parameter.requires_grad_(True)
+        for buffer, before in kept:
+            buffer.copy_(before)

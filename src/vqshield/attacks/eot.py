@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vqshield import checks
 
-_AVERAGES = ("gradients", "logits")
+AVERAGES = ("gradients", "logits")
 
 
 class EOT(nn.Module):
@@ -27,7 +27,9 @@ class EOT(nn.Module):
         super().__init__()
         self.model = model
         self.draws = checks.whole("draws", draws, least=1)
-        self.average = checks.one_of("average", average, _AVERAGES)
+        self.average = checks.one_of("average", average, AVERAGES)
+        # As the model is: some libraries put a wrapper, and all in it, back into the mode they found it in.
+        self.train(getattr(model, "training", False))
 
     def forward(self, images: Tensor) -> Tensor:
         """All draws in one pass through the model, so that they fill the device."""

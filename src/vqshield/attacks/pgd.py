@@ -1,67 +1,87 @@
 """Projected gradient descent (Madry et al. 2018)."""
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from vqshield import checks
-from vqshield.attacks.balls import Linf
-from vqshield.attacks.base import Attack, Model, cross_entropy
-from vqshield.noise import Draw, Stage
+from vqshield.attacks.balls import Ball
+from vqshield.attacks.base import Attack, Model, random_start
+from vqshield.attacks.best import Best
+from vqshield.attacks.losses import loss, losses
+
+SCHEDULES = ("constant", "linear", "cosine")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PGD(Attack):
-    """Steps of fixed length up the loss, projected back onto the ball.
+    """Steps up the loss, projected back onto the ball.
 
-    step is the length of a step, eps/10 if not given (the paper's for CIFAR). With several restarts the one
-    that ends with the highest loss is kept, judged by the model's own draws at that moment, which are other
-    draws than those an evaluation reports on. Random starts depend on the seed and an image's place in the
-    batch alone; the global RNG is not touched.
+    step: the length of the first step, eps/10 if not given (the paper's for CIFAR); schedule: how it shrinks
+        towards the end.
+    momentum: how much of the earlier directions stays (Dong et al. 2018).
+    restarts: so many climbs from starts of their own.
+    candidates: so many iterates of each climb, evenly spaced over its second half, compete with the others;
+        1: the last alone. Where several compete, judgements fresh evaluations of the model decide, first by
+        the share of wrong answers, then by the loss: never the draws that the gradients came from.
+    Random starts depend on the seed and an image's place in the batch alone; the global RNG is not touched.
     """
 
-    ball: Linf
+    ball: Ball
     steps: int = 20
     step: float | None = None
+    schedule: str = "constant"
+    momentum: float = 0.0
+    loss: str = "cross-entropy"
     random_start: bool = True
     restarts: int = 1
+    candidates: int = 1
+    judgements: int = 2
     seed: int = 0
 
     def __post_init__(self) -> None:
-        checks.whole("steps", self.steps, least=1)
-        checks.whole("restarts", self.restarts, least=1)
+        for name in ("steps", "restarts", "candidates", "judgements"):
+            checks.whole(name, getattr(self, name), least=1)
         checks.whole("seed", self.seed, least=0, below=2**64)
+        checks.real("momentum", self.momentum)
+        checks.one_of("schedule", self.schedule, SCHEDULES)
+        checks.one_of("loss", self.loss, losses())
         if self.step is not None:
             checks.real("step", self.step)
 
     def run(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
-        """The best restart of each image."""
-        best = images
-        highest = torch.full(images.shape[:1], -torch.inf, dtype=images.dtype, device=images.device)
+        """The best candidate of each image."""
+        wanted, moved = self._wanted(), images
+        best = Best(images, labels, judgements=self.judgements)
         for restart in range(self.restarts):
-            found = self._climb(model, images, labels, restart)
-            if self.restarts == 1:
-                return found
-            with torch.no_grad():
-                losses = cross_entropy(model(found), labels)
-            better = losses > highest
-            best = torch.where(better[:, None, None, None], found, best)
-            highest = torch.where(better, losses, highest)
-        return best
+            for number, moved in enumerate(self._climb(model, images, labels, restart), start=1):
+                if number in wanted and (self.restarts > 1 or len(wanted) > 1):
+                    best.consider(model, moved)
+        return moved if self.restarts == 1 and len(wanted) == 1 else best.images
 
-    def _climb(self, model: Model, images: Tensor, labels: Tensor, restart: int) -> Tensor:
-        length = self.ball.eps / 10 if self.step is None else self.step
-        moved = self._start(images, restart) if self.random_start else images
-        for _ in range(self.steps):
+    def _wanted(self) -> set[int]:
+        """The numbers of the steps whose iterates compete, the last one always."""
+        half = self.steps / 2
+        return {self.steps - math.floor(i * half / self.candidates) for i in range(self.candidates)}
+
+    def _climb(self, model: Model, images: Tensor, labels: Tensor, restart: int) -> Iterator[Tensor]:
+        moved = random_start(self.ball, images, self.seed, restart) if self.random_start else images
+        direction = torch.zeros_like(images)
+        for number in range(self.steps):
             moved = moved.detach().requires_grad_()
-            loss = cross_entropy(model(moved), labels).sum()
-            (gradient,) = torch.autograd.grad(loss, moved)
-            moved = self.ball.project(moved.detach() + length * self.ball.steepest(gradient), images)
-        return moved
+            (gradient,) = torch.autograd.grad(loss(self.loss)(model(moved), labels).sum(), moved)
+            # Scaled to a mean size of one, so that no step's gradient outweighs the others' in the momentum.
+            size = gradient.abs().mean((1, 2, 3), keepdim=True).clamp(min=torch.finfo(gradient.dtype).tiny)
+            direction = self.momentum * direction + gradient / size
+            change = self._length(number) * self.ball.steepest(direction)
+            moved = self.ball.project(moved.detach() + change, images)
+            yield moved
 
-    def _start(self, images: Tensor, restart: int) -> Tensor:
-        draw = Draw(self.seed, torch.arange(len(images), device=images.device))
-        values = images[0].numel()
-        uniforms = draw.uniforms(Stage.ATTACK_START, restart * values, values).view_as(images)
-        return self.ball.start(images, uniforms)
+    def _length(self, number: int) -> float:
+        first = self.ball.eps / 10 if self.step is None else self.step
+        done = number / self.steps
+        shrink = {"constant": 1.0, "linear": 1 - done, "cosine": (1 + math.cos(math.pi * done)) / 2}
+        return first * shrink[self.schedule]

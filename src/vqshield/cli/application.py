@@ -6,8 +6,10 @@ import typer
 from typer.core import TyperGroup
 
 import vqshield
+from vqshield.cli.audit import audit
 from vqshield.cli.bench import bench
 from vqshield.cli.demo import demo
+from vqshield.cli.evaluate import evaluate
 from vqshield.cli.list import list_registered
 from vqshield.cli.purify import purify
 from vqshield.cli.train import train
@@ -28,7 +30,7 @@ class PlainEndings(TyperGroup):
             typer.echo(f"error: {error}", err=True)
             raise typer.Exit(BAD_INPUT) from error
         except KeyboardInterrupt as error:
-            typer.echo("interrupted", err=True)
+            typer.echo(": ".join(filter(None, ["interrupted", str(error)])), err=True)
             raise typer.Exit(INTERRUPTED) from error
 
 
@@ -58,7 +60,9 @@ def _common(
 
 
 app.command("demo")(demo)
+app.command("evaluate")(evaluate)
 app.command("purify")(purify)
 app.command("train")(train)
 app.command("list")(list_registered)
 app.command("bench")(bench)
+app.command("audit")(audit)

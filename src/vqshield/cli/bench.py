@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich import progress as rich_progress
 from rich.console import Console
+from rich.progress import MofNCompleteColumn
 from rich.table import Table
 from rich.text import Text
 
+from vqshield.cli.bars import progress_bar
 from vqshield.errors import InvalidInputError
 from vqshield.experiments.bench import Bench, BenchSettings, implementations, workloads
 from vqshield.files import write_atomically
@@ -42,7 +43,9 @@ def bench(
         implementations=_names(implementation),
         threads=_numbers(threads),
     )
-    with _bar(hidden=as_json) as bar:
+    with progress_bar(
+        "{task.description:44}", hidden=as_json, amount=MofNCompleteColumn(), transient=True
+    ) as bar:
         task = bar.add_task("starting", total=None)
         measured = Bench(settings, lambda doing: bar.update(task, description=doing, advance=1))
         bar.update(task, total=measured.work, completed=-1)  # a job is reported when it begins
@@ -71,18 +74,6 @@ def _numbers(text: str) -> tuple[int, ...]:
         raise InvalidInputError(
             f"threads={text!r} should be whole numbers between commas, as in 1,2"
         ) from error
-
-
-def _bar(*, hidden: bool) -> rich_progress.Progress:
-    return rich_progress.Progress(
-        rich_progress.TextColumn("{task.description:44}"),
-        rich_progress.BarColumn(),
-        rich_progress.MofNCompleteColumn(),
-        rich_progress.TimeElapsedColumn(),
-        console=Console(stderr=True),
-        disable=hidden,
-        transient=True,
-    )
 
 
 def _show(record: dict[str, Any], console: Console) -> None:

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich import progress as rich_progress
 from rich.console import Console
 
+from vqshield.cli.bars import progress_bar
 from vqshield.experiments.demo import Demo, DemoSettings
 from vqshield.files import write_atomically
 from vqshield.reports import demo_table, render_demo
@@ -26,7 +26,7 @@ def demo(
 ) -> None:
     """Attack the bundled classifier with and without each shield: a table, and a page with pictures."""
     settings = DemoSettings(images=images, steps=steps, draws=draws, runs=runs, seed=seed)
-    with _bar(hidden=as_json) as bar:
+    with progress_bar("{task.description:10}", hidden=as_json) as bar:
         task = bar.add_task("starting", total=None)
         measured = Demo(settings, lambda doing, count: bar.update(task, description=doing, advance=count))
         bar.update(task, total=measured.work)
@@ -42,20 +42,6 @@ def demo(
     for sentence in summary["sentences"]:
         typer.echo(sentence)
     typer.echo(f"\nPictures and details in {out / 'report.html'}, figures in {out / 'summary.json'}")
-
-
-def _bar(*, hidden: bool) -> rich_progress.Progress:
-    return rich_progress.Progress(
-        rich_progress.TextColumn("{task.description:10}"),
-        rich_progress.BarColumn(),
-        rich_progress.TaskProgressColumn(),
-        rich_progress.TimeElapsedColumn(),
-        rich_progress.TextColumn("left"),
-        rich_progress.TimeRemainingColumn(),
-        console=Console(stderr=True),
-        disable=hidden,
-        speed_estimate_period=600,
-    )
 
 
 def _write(measured: Demo, out: Path) -> None:

@@ -17,6 +17,8 @@ from vqshield.clustering import availability
 from vqshield.data import datasets
 from vqshield.defenses import defense_class, defenses, known_settings
 from vqshield.settings import format_settings
+from vqshield.suites import suites
+from vqshield.surrogates import surrogates
 
 Entry = dict[str, Any]
 
@@ -26,6 +28,8 @@ class Kind(StrEnum):
 
     DEFENSES = "defenses"
     ATTACKS = "attacks"
+    SUITES = "suites"
+    SURROGATES = "surrogates"
     CLASSIFIERS = "classifiers"
     DATA = "data"
     BACKENDS = "backends"
@@ -35,7 +39,7 @@ def list_registered(
     kind: Annotated[Kind | None, typer.Argument(help="One kind alone; without it, all of them.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
 ) -> None:
-    """Show the defenses with their settings, the attacks, classifiers, data sets and clustering backends."""
+    """Show what there is: defenses with their settings, attacks, suites, classifiers, data, backends."""
     listing = {each.value: _LISTS[each]() for each in Kind if kind in (None, each)}
     if as_json:
         typer.echo(json.dumps(listing, indent=2))
@@ -67,6 +71,8 @@ def _names(registry: Callable[[], Any]) -> Callable[[], list[Entry]]:
 _LISTS: dict[Kind, Callable[[], list[Entry]]] = {
     Kind.DEFENSES: _list_defenses,
     Kind.ATTACKS: _names(attacks),
+    Kind.SUITES: _names(suites),
+    Kind.SURROGATES: _names(surrogates),
     Kind.CLASSIFIERS: _names(classifiers),
     Kind.DATA: _names(datasets),
     Kind.BACKENDS: lambda: [{"name": name, "description": said} for name, said in availability().items()],

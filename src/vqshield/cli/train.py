@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich import progress as rich_progress
-from rich.console import Console
 
 from vqshield.classifiers import classifiers
+from vqshield.cli.bars import progress_bar
 from vqshield.training import EpochRecord, TrainResult, TrainSettings, checkpoint_path, trainable
 from vqshield.training import train as run_training
 from vqshield.training.settings import PRECISIONS
@@ -62,18 +61,10 @@ class Bar:
     """A progress bar on stderr with loss, accuracy and the time left."""
 
     def __init__(self, *, hidden: bool) -> None:
-        self.bar = rich_progress.Progress(
-            rich_progress.TextColumn("epoch {task.fields[epoch]}"),
-            rich_progress.BarColumn(),
-            rich_progress.TaskProgressColumn(),
-            rich_progress.TextColumn("loss {task.fields[loss]}  test {task.fields[accuracy]}"),
-            rich_progress.TimeElapsedColumn(),
-            rich_progress.TextColumn("left"),
-            # The pace of the whole run so far: tests and checkpoints make single steps uneven.
-            rich_progress.TimeRemainingColumn(),
-            console=Console(stderr=True),
-            disable=hidden,
-            speed_estimate_period=600,
+        self.bar = progress_bar(
+            "epoch {task.fields[epoch]}",
+            notes="loss {task.fields[loss]}  test {task.fields[accuracy]}",
+            hidden=hidden,
         )
 
     def __enter__(self) -> "Bar":

@@ -89,19 +89,19 @@ class Defense(nn.Module, ABC):
 
     def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
         """Quantized images of the same shape, dtype and device; given stream numbers repeat a draw."""
-        streams = self._check(images, streams)
+        streams = self.streams(images, streams)
         result: Tensor = operators.shield(images.detach(), streams, self._job())
         return result
 
     def codebook(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
         """The centres (B, k, d) that k-means finds in the noisy patches of each image."""
-        streams = self._check(images, streams)
+        streams = self.streams(images, streams)
         result: Tensor = operators.codebook(images.detach(), streams, self._job())
         return result
 
     def quantize(self, images: Tensor, centres: Tensor, *, streams: Tensor | None = None) -> Tensor:
         """Assignment and rebuild with given centres (B, k, d), k any number."""
-        streams = self._check(images, streams)
+        streams = self.streams(images, streams)
         dimensions = images.shape[1] * self.grid.size**2
         if centres.dim() != 3 or (len(centres), centres.shape[2]) != (len(images), dimensions):
             expected = f"({len(images)}, k, {dimensions})"
@@ -109,6 +109,11 @@ class Defense(nn.Module, ABC):
         given = centres.detach().to(images)
         result: Tensor = operators.quantize(images.detach(), given, streams, self._job())
         return result
+
+    def reseeded(self, seed: int) -> Self:
+        """The same defense with another seed, its streams from the start."""
+        other = type(self)(**self.settings(), backend=self.backend, memory=self.memory, seed=seed)
+        return other.to(self._next_stream.device)
 
     def extra_repr(self) -> str:
         """The settings; the seed only where it was given, so that no log gives a random one away."""
@@ -119,7 +124,8 @@ class Defense(nn.Module, ABC):
     def _job(self) -> str:
         return Job(self.recipe(), self.seed, self.backend).encode()
 
-    def _check(self, images: Tensor, streams: Tensor | None) -> Tensor:
+    def streams(self, images: Tensor, given: Tensor | None = None) -> Tensor:
+        """The stream number of each image (B,): those given, or ones not used before. Checks the images."""
         checks.image_batch(images)
         height, width = images.shape[2:]
         size = self.grid.size
@@ -128,8 +134,8 @@ class Defense(nn.Module, ABC):
         count = self.grid.count(height, width)
         if self.codes > count:
             raise InvalidInputError(f"codes={self.codes} should be at most the number of patches n={count}")
-        if streams is not None:
-            return checks.per_image("streams", streams, images)
+        if given is not None:
+            return checks.per_image("streams", given, images)
         entropy = self._given_seed is None
         fresh: Tensor = operators.fresh_streams(self._next_stream, images.detach(), entropy)
         return fresh

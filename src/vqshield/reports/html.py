@@ -1,4 +1,4 @@
-"""The demo's figures and pictures as one HTML page that needs no network, no script and no other file."""
+"""HTML pages that need no network, no script and no other file; the demo's figures and pictures as one."""
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +19,22 @@ def render_demo(summary: Mapping[str, Any], gallery: Sequence[Mapping[str, Any]]
     `summary` is what summary.json holds; `gallery` is a list of {"label", "pictures": [{"caption", "image"
     (uint8 HxWx3), "verdict", "correct"}]}, one entry per image with the columns in the order given.
     """
+    figures = pivot(summary["rows"])
+    return page(
+        "demo.html",
+        title=summary.get("title", "What the shield is worth"),
+        figures=figures,
+        threat_titles=THREATS,
+        attacks=_attacks_by_threat(figures),
+        sentences=summary.get("sentences", []),
+        gallery=[{"label": entry["label"], "pictures": _inline(entry["pictures"])} for entry in gallery],
+        epsilon=_text(summary["epsilon"]) if summary.get("epsilon") is not None else None,
+        facts=_facts(summary),
+    )
+
+
+def page(template: str, **values: Any) -> str:
+    """A page of the package's templates, filled in."""
     try:
         import jinja2
     except ImportError as error:
@@ -31,17 +47,7 @@ def render_demo(summary: Mapping[str, Any], gallery: Sequence[Mapping[str, Any]]
         lstrip_blocks=True,
     )
     environment.filters["percent"] = percent
-    figures = pivot(summary["rows"])
-    return environment.get_template("demo.html").render(
-        title=summary.get("title", "What the shield is worth"),
-        figures=figures,
-        threat_titles=THREATS,
-        attacks=_attacks_by_threat(figures),
-        sentences=summary.get("sentences", []),
-        gallery=[{"label": entry["label"], "pictures": _inline(entry["pictures"])} for entry in gallery],
-        epsilon=_text(summary["epsilon"]) if summary.get("epsilon") is not None else None,
-        facts=_facts(summary),
-    )
+    return environment.get_template(template).render(**values)
 
 
 def _attacks_by_threat(figures: Pivot) -> dict[str, str]:

@@ -1,0 +1,137 @@
+"""Auto-PGD (Croce and Hein 2020): gradient ascent that finds its step lengths itself."""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+from vqshield import checks
+from vqshield.attacks.balls import Ball
+from vqshield.attacks.base import Attack, Model, random_start
+from vqshield.attacks.best import Best
+from vqshield.attacks.losses import errors, loss, losses
+
+_FRESH = 0.75  # alpha: the share of a step that follows the gradient; the rest goes on as before
+_ENOUGH_RISES = 0.75  # rho: fewer rises of the loss than this share of the steps, and the steps are too long
+
+
+class _Point(NamedTuple):
+    """Images, and what one evaluation of the model said about them."""
+
+    images: Tensor  # (B, q, h, w)
+    gradient: Tensor
+    loss: Tensor  # (B,)
+    errors: Tensor  # (B,)
+
+    def or_else(self, chosen: Tensor, other: Self) -> Self:
+        """The other point for the images chosen (B,), this one for the rest."""
+        image = chosen[:, None, None, None]
+        return type(self)(
+            torch.where(image, other.images, self.images),
+            torch.where(image, other.gradient, self.gradient),
+            torch.where(chosen, other.loss, self.loss),
+            torch.where(chosen, other.errors, self.errors),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class APGD(Attack):
+    """Long steps with momentum, halved for an image as soon as they stop paying.
+
+    At checkpoints that grow denser, an image goes back to its best point so far and its step is halved if the
+    loss rose in too few steps since the last checkpoint, or if the best loss is the same as there although
+    the step was not halved there. The first step is 2·eps.
+
+    For a random model the loss of a point is the average over the draws of the one evaluation that also gave
+    its gradient; wrap it in EOT to have many. The best point is thus partly a lucky one. So that luck does
+    not choose the result, each climb offers its point of highest loss, the one most often wrong and the last
+    one, and judgements fresh evaluations of the model decide between them and between restarts.
+    """
+
+    ball: Ball
+    steps: int = 100
+    loss: str = "cross-entropy"
+    random_start: bool = True
+    restarts: int = 1
+    judgements: int = 2
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "restarts", "judgements"):
+            checks.whole(name, getattr(self, name), least=1)
+        checks.whole("seed", self.seed, least=0, below=2**64)
+        checks.one_of("loss", self.loss, losses())
+
+    def run(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
+        """The best candidate of each image."""
+        best = Best(images, labels, judgements=self.judgements)
+        for restart in range(self.restarts):
+            for candidates in self._climb(model, images, labels, restart):
+                best.consider(model, candidates)
+        return best.images
+
+    def _climb(self, model: Model, images: Tensor, labels: Tensor, restart: int) -> tuple[Tensor, ...]:
+        start = random_start(self.ball, images, self.seed, restart) if self.random_start else images
+        here = highest = wrongest = self._look(model, start, labels)
+        before = here.images
+        length = torch.full_like(here.loss, 2 * self.ball.eps)[:, None, None, None]
+        schedule = _Schedule(self.steps, here.loss)
+        for number in range(1, self.steps + 1):
+            moved = self._move(here, before, length, images, fresh=_FRESH if number > 1 else 1.0)
+            last, before = here.loss, here.images
+            here = self._look(model, moved, labels)
+            highest = highest.or_else(here.loss > highest.loss, here)
+            more = (here.errors > wrongest.errors) | (
+                (here.errors == wrongest.errors) & (here.loss > wrongest.loss)
+            )
+            wrongest = wrongest.or_else(more, here)
+            halve = schedule.halve(number, rose=here.loss > last, highest=highest.loss)
+            length = torch.where(halve[:, None, None, None], length / 2, length)
+            latest, here = here, here.or_else(halve, highest)
+        return highest.images, wrongest.images, latest.images
+
+    def _look(self, model: Model, points: Tensor, labels: Tensor) -> _Point:
+        points = points.detach().requires_grad_()
+        logits = model(points)
+        values = loss(self.loss)(logits, labels)
+        (gradient,) = torch.autograd.grad(values.sum(), points)
+        return _Point(points.detach(), gradient, values.detach(), errors(logits.detach(), labels))
+
+    def _move(self, here: _Point, before: Tensor, length: Tensor, images: Tensor, *, fresh: float) -> Tensor:
+        step = self.ball.project(here.images + length * self.ball.steepest(here.gradient), images)
+        change = fresh * (step - here.images) + (1 - fresh) * (here.images - before)
+        return self.ball.project(here.images + change, images)
+
+
+class _Schedule:
+    """Says at the checkpoints which images' steps are too long."""
+
+    def __init__(self, steps: int, first: Tensor) -> None:
+        self._checkpoints = checkpoints(steps)
+        self._since = 0
+        self._rises = torch.zeros_like(first)
+        self._highest = first
+        self._halved = torch.ones_like(first, dtype=torch.bool)
+
+    def halve(self, number: int, *, rose: Tensor, highest: Tensor) -> Tensor:
+        """After step `number`: (B,) whether to halve."""
+        self._rises += rose
+        if number not in self._checkpoints:
+            return torch.zeros_like(rose)
+        wandering = self._rises < _ENOUGH_RISES * (number - self._since)
+        stuck = ~self._halved & (highest <= self._highest)
+        self._since, self._rises = number, torch.zeros_like(self._rises)
+        self._highest, self._halved = highest, wandering | stuck
+        return self._halved
+
+
+def checkpoints(steps: int) -> list[int]:
+    """The numbers of the steps after which step lengths are looked at: 22, 41, 57, 70, … of a hundred."""
+    found, gap, place = [], 22, 22  # percent
+    while place <= 100:
+        found.append(math.ceil(place * steps / 100))
+        gap = max(gap - 3, 6)
+        place += gap
+    return sorted(set(found))

@@ -1,0 +1,116 @@
+"""AutoAttack (Croce and Hein 2020) through the package pyautoattack, the authors' own code."""
+
+import logging
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vqshield import checks
+from vqshield.attacks.apgd import APGD
+from vqshield.attacks.balls import Ball
+from vqshield.attacks.base import Attack, Model
+from vqshield.errors import InvalidInputError, MissingExtraError
+
+_CLASSES = {"standard": 4, "rand": 3}  # fewer, and its losses (targeted DLR, DLR) are not defined
+_NORMS = {"linf": "Linf", "l2": "L2"}
+_TARGETS = 9  # it attacks towards so many other classes, and fails if there are fewer
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoAttack(Attack):
+    """The standard ensemble, or the one for random models; gives images only, never an accuracy.
+
+    version: "standard" (APGD, targeted APGD and FAB, Square) or "rand" (APGD with two losses, each gradient
+        the average of draws evaluations).
+    batch: how many images it is handed at a time by itself; its random numbers depend on that.
+
+    A single draw tells AutoAttack which images are wrong already; those, and the ones that it could not
+    break, it returns as they came. On a random model, or where the images are used against another model,
+    that would leave them unattacked. So all that came back unchanged are then attacked by our APGD, whose
+    candidates judgements evaluations choose between. On a deterministic model no image that was wrong
+    becomes right by that.
+
+    It knows one row of logits an image: those of an EOT model that gives draws are averaged for it. Its log
+    is silenced, and its reseeding of the global random number generators is undone.
+    """
+
+    ball: Ball
+    version: str = "standard"
+    draws: int = 20
+    batch: int = 250
+    judgements: int = 2
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        checks.one_of("version", self.version, _CLASSES)
+        for name in ("draws", "batch", "judgements"):
+            checks.whole(name, getattr(self, name), least=1)
+        checks.whole("seed", self.seed, least=0, below=2**64)
+        checks.one_of("the ball's norm", self.ball.norm, _NORMS)
+
+    def run(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
+        """AutoAttack's images, and ours where it has none."""
+        if self.ball.eps == 0:
+            return images
+        with _undisturbed():
+            found = self._original(model, images, labels)
+        unchanged = (found == images).flatten(1).all(1).nonzero()[:, 0]
+        if len(unchanged):
+            # From the image itself, so that one that is wrong for certain cannot become right on the way.
+            apgd = APGD(ball=self.ball, random_start=False, judgements=self.judgements, seed=self.seed)
+            found[unchanged] = apgd.run(model, images[unchanged], labels[unchanged])
+        return found
+
+    def _original(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
+        def logits(points: Tensor) -> Tensor:
+            """As pyautoattack wants them: (B, classes), float32, its own to write to."""
+            values = model(points.to(images.dtype))
+            return values.reshape(-1, *values.shape[-2:]).mean(0).float()
+
+        with torch.no_grad():
+            classes = logits(images[:1]).shape[-1]
+        if classes < _CLASSES[self.version]:
+            least = _CLASSES[self.version]
+            raise InvalidInputError(f"version={self.version!r} needs at least {least} classes, not {classes}")
+        single = images.float()
+        attack = _package().AutoAttack(
+            logits, norm=_NORMS[self.ball.norm], eps=self.ball.eps, seed=self.seed, version=self.version,
+            device=images.device,
+        )  # fmt: skip
+        attack.apgd_targeted.n_target_classes = attack.fab.n_target_classes = min(_TARGETS, classes - 1)
+        if self.version == "rand":
+            attack.apgd.eot_iter = self.draws
+        found, _ = attack.run_standard_evaluation(single, labels, batch_size=self.batch)
+        same = (found == single).flatten(1).all(1)[:, None, None, None]
+        return torch.where(same, images, found.to(images.dtype))
+
+
+def _package() -> Any:
+    try:
+        return import_module("pyautoattack")
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("pyautoattack", "attacks") from error
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """What pyautoattack changes for the whole process is put back: generators, log, trace function."""
+    logger = logging.getLogger("auto-attack")
+    python, numpy, tracer, silent = random.getstate(), np.random.get_state(), sys.gettrace(), logger.disabled
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
+    logger.disabled = True
+    with ExitStack() as stack:
+        stack.enter_context(torch.random.fork_rng(devices=devices))
+        stack.callback(random.setstate, python)
+        stack.callback(np.random.set_state, numpy)
+        stack.callback(sys.settrace, tracer)  # its check for dynamic defenses ends a debugger's or coverage's
+        stack.callback(setattr, logger, "disabled", silent)
+        yield

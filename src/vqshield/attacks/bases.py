@@ -1,0 +1,195 @@
+"""Search bases: a wrapper that lets a gradient attack move only in some directions.
+
+Quantization is a low-pass filter: it wipes out what changes from pixel to pixel, and passes on what whole
+regions share. An attack that looks only among such changes wastes nothing on what is wiped out.
+
+A new basis is a Basis here and a line in _BASES.
+"""
+
+import math
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vqshield import checks, clustering
+from vqshield.attacks.base import Model
+from vqshield.clustering.base import Recipe
+from vqshield.clustering.lloyd import nearest
+from vqshield.errors import InvalidInputError
+from vqshield.noise import Draw
+from vqshield.patches import Disjoint
+from vqshield.settings import parse_spec
+
+
+class Basis(ABC):
+    """A space of directions for each image."""
+
+    @abstractmethod
+    def project(self, gradient: Tensor, images: Tensor) -> Tensor:
+        """The part of each image's gradient (B, q, h, w) in its space: an orthogonal projection."""
+
+
+@dataclass(frozen=True)
+class Pixels(Basis):
+    """All directions."""
+
+    def project(self, gradient: Tensor, images: Tensor) -> Tensor:
+        """The gradient itself."""
+        return gradient
+
+
+@dataclass(frozen=True)
+class LowFrequencies(Basis):
+    """The lowest count × count coefficients of each channel's cosine transform (DCT-II)."""
+
+    count: int = 8
+
+    def __post_init__(self) -> None:
+        checks.whole("count", self.count, least=1)
+
+    def project(self, gradient: Tensor, images: Tensor) -> Tensor:
+        """Low frequencies along the columns, then along the rows."""
+        height, width = gradient.shape[2:]
+        return self._filter(height).to(gradient) @ gradient @ self._filter(width).to(gradient)
+
+    def _filter(self, length: int) -> Tensor:
+        """C'C of the first rows C of the orthonormal cosine transform: (length, length)."""
+        frequencies = torch.arange(min(self.count, length), dtype=torch.float64)[:, None]
+        places = torch.arange(length, dtype=torch.float64)[None] + 0.5
+        waves = (math.pi / length * frequencies * places).cos()
+        waves = waves / waves.square().sum(1, keepdim=True).sqrt()
+        return waves.T @ waves
+
+
+@dataclass(frozen=True)
+class Blocks(Basis):
+    """Changes that are constant in each side × side block; the last of a row or column may be smaller."""
+
+    side: int = 4
+
+    def __post_init__(self) -> None:
+        checks.whole("side", self.side, least=1)
+
+    def project(self, gradient: Tensor, images: Tensor) -> Tensor:
+        """The mean of each block."""
+        height, width = gradient.shape[2:]
+        means = F.avg_pool2d(gradient, self.side, ceil_mode=True)
+        spread = means.repeat_interleave(self.side, 2).repeat_interleave(self.side, 3)
+        return spread[:, :, :height, :width]
+
+
+@dataclass(frozen=True)
+class Clusters(Basis):
+    """Changes that all patches of a cluster share, so that their centre moves as a whole.
+
+    k-means with codes centres runs on the disjoint size × size patches of the images as they are at each
+    step, without noise and from the same random numbers for all: what pRD does, less its secrets. A pixel
+    that only padding added belongs to no patch.
+    """
+
+    size: int = 2
+    codes: int = 25
+
+    def __post_init__(self) -> None:
+        checks.whole("size", self.size, least=1)
+        checks.whole("codes", self.codes, least=1)
+
+    def project(self, gradient: Tensor, images: Tensor) -> Tensor:
+        """The mean over each cluster, component by component of its patches."""
+        grid = Disjoint(self.size)
+        member = F.one_hot(self._labels(grid, images), self.codes).to(gradient)  # (B, n, k)
+        values = _cut(grid, gradient)  # (B, n, d)
+        inside = _cut(grid, torch.ones_like(gradient))
+        counts = member.transpose(1, 2) @ inside  # (B, k, d)
+        means = (member.transpose(1, 2) @ values) / counts.clamp(min=1)
+        shared = (member @ means).transpose(1, 2)
+        height, width = gradient.shape[2:]
+        padded = tuple(count * self.size for count in grid.shape(height, width))
+        return F.fold(shared, padded, self.size, stride=self.size)[:, :, :height, :width]
+
+    def _labels(self, grid: Disjoint, images: Tensor) -> Tensor:
+        padded = grid.pad(images.detach())
+        codes = min(self.codes, grid.count(*padded.shape[2:]))
+        recipe = Recipe(
+            grid=grid, codes=codes, iterations=20, init="kmeans++", tolerance=0.0, sigma=0.0, tau=0.0
+        )
+        draw = Draw(0, torch.zeros(len(images), dtype=torch.int64, device=images.device))
+        centres = clustering.get("auto", images.device).codebook(padded, recipe, draw)
+        return nearest(_cut(grid, padded).double(), centres.double())
+
+
+def _cut(grid: Disjoint, images: Tensor) -> Tensor:
+    return F.unfold(grid.pad(images), grid.size, stride=grid.size).transpose(1, 2)
+
+
+_BASES: dict[str, Callable[..., Basis]] = {
+    "pixels": Pixels,
+    "dct": LowFrequencies,
+    "block": Blocks,
+    "clusters": Clusters,
+}
+
+
+def bases() -> list[str]:
+    """The names of the bases; all but pixels may be followed by a number: dct8, block4, clusters2."""
+    return list(_BASES)
+
+
+def basis(name: str) -> Basis:
+    """A basis by name, with its number and settings if you like: "dct", "block8", "clusters2:codes=40"."""
+    return _parse(name)
+
+
+def _parse(name: str) -> Basis:
+    if not isinstance(name, str):
+        raise InvalidInputError(f"basis should be a name, not {type(name).__name__}")
+    word, settings = parse_spec(name)
+    parts = re.fullmatch(r"([a-z]+)(\d{0,9})", word)
+    kind, number = parts.groups() if parts else (word, "")
+    chosen = _BASES[checks.one_of("basis", kind, _BASES)]
+    known = [field.name for field in fields(chosen)]  # type: ignore[arg-type]
+    if number and not known:
+        raise InvalidInputError(f"basis={name!r} takes no number; write {kind}")
+    for setting in settings:
+        if setting not in known:
+            raise InvalidInputError(f"{kind} has no setting {setting!r}; it has {', '.join(known) or 'none'}")
+    return chosen(**({known[0]: int(number)} if number else {}), **settings)
+
+
+class _Projected(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, images: Tensor, chosen: Basis) -> Tensor:
+        ctx.save_for_backward(images)
+        ctx.basis = chosen
+        return images.view_as(images)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None]:
+        return ctx.basis.project(gradients[0], ctx.saved_tensors[0]), None
+
+
+class InBasis(nn.Module):
+    """A model with the same answers, whose gradients lie in a basis; for every attack that uses gradients.
+
+    The attack's own step comes after it: a sign (Linf) keeps blocks and clusters whole and makes a low
+    frequency a pattern of large areas. A random start is not in the basis; switch it off to stay inside.
+    """
+
+    def __init__(self, model: Model, basis: str | Basis) -> None:
+        super().__init__()
+        self.model = model
+        self.basis = basis if isinstance(basis, Basis) else _parse(basis)
+        self.train(getattr(model, "training", False))  # as the model is, for libraries that restore modes
+
+    def forward(self, images: Tensor) -> Tensor:
+        """The model's logits."""
+        if not (images.requires_grad and torch.is_grad_enabled()):
+            return self.model(images)
+        attached: Tensor = _Projected.apply(images, self.basis)  # type: ignore[no-untyped-call]
+        return self.model(attached)

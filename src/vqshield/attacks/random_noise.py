@@ -1,0 +1,54 @@
+"""Random noise: the weakest attack there is, and a yardstick. One that does no better has found nothing."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vqshield import checks
+from vqshield.attacks.balls import Ball
+from vqshield.attacks.base import Attack, Model, random_start
+from vqshield.attacks.best import Best
+from vqshield.noise import Draw, Stage
+
+KINDS = ("corners", "points")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomNoise(Attack):
+    """The worst of several random images of the ball.
+
+    kind: "corners" changes every value by the same amount, up or down; "points" are uniform in the Linf ball,
+        and on the sphere of the L2 ball.
+    tries: so many of them; judgements evaluations of the model choose.
+    """
+
+    ball: Ball
+    tries: int = 10
+    kind: str = "corners"
+    judgements: int = 2
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        checks.whole("tries", self.tries, least=1)
+        checks.whole("judgements", self.judgements, least=1)
+        checks.whole("seed", self.seed, least=0, below=2**64)
+        checks.one_of("kind", self.kind, KINDS)
+
+    def run(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
+        """The try that the model got wrong most often."""
+        make = _corner if self.kind == "corners" else random_start
+        if self.tries == 1:
+            return make(self.ball, images, self.seed, 0)
+        best = Best(images, labels, judgements=self.judgements)
+        for number in range(self.tries):
+            best.consider(model, make(self.ball, images, self.seed, number))
+        return best.images
+
+
+def _corner(ball: Ball, images: Tensor, seed: int, number: int) -> Tensor:
+    values = images[0].numel()
+    draw = Draw(seed, torch.arange(len(images), device=images.device))
+    words = draw.words(Stage.ATTACK_START, number * values, values).view_as(images)
+    signs = torch.where(words < 2**31, -1.0, 1.0).to(images.dtype)
+    return ball.project(images + ball.eps * ball.steepest(signs), images)

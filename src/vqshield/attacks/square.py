@@ -1,0 +1,216 @@
+"""The Square attack (Andriushchenko et al. 2020): random search with square changes; needs no gradients."""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vqshield import checks
+from vqshield.attacks.balls import L2, Ball, Linf
+from vqshield.attacks.base import Attack, Model
+from vqshield.attacks.best import Best
+from vqshield.attacks.losses import ENOUGH, margin
+from vqshield.errors import InvalidInputError
+from vqshield.noise import Draw, Stage
+
+_HALVINGS = (10, 50, 200, 1000, 2000, 4000, 6000, 8000)  # of 10,000 queries: there p is halved
+
+
+@dataclass(frozen=True, kw_only=True)
+class Square(Attack):
+    """Changes a square of the image at a time and keeps what raises the margin, averaged over draws.
+
+    queries: at most so many evaluations of the model, besides the judgements.
+    p_init: the share of the pixels in the first squares; it is halved again and again.
+
+    The first two queries tell whether the model is random. If it is, a change must win twice, on draws of
+    its own each time, and the image held is asked about again whenever a change loses: its value is the mean
+    over the evaluations after it won, so that a lucky one neither lets a bad change in nor, grown stale,
+    keeps good ones out. The images held at four times compete in the end, by judgements fresh evaluations.
+    """
+
+    ball: Ball
+    queries: int = 5000
+    p_init: float = 0.8
+    judgements: int = 2
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        checks.whole("queries", self.queries, least=2)
+        checks.real("p_init", self.p_init, most=1.0)
+        checks.whole("judgements", self.judgements, least=1)
+        checks.whole("seed", self.seed, least=0, below=2**64)
+        if type(self.ball) not in _MOVES:
+            known = ", ".join(kind.norm for kind in _MOVES)
+            raise InvalidInputError(f"ball={self.ball} is none that Square knows; it knows {known}")
+
+    def run(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
+        """The image held at the end, or at an earlier time if a random model likes that less."""
+        draw = Draw(self.seed, torch.arange(len(images), device=images.device))
+        moves = _MOVES[type(self.ball)](self.ball, images, draw)
+        best = Best(images, labels, judgements=self.judgements)
+        with torch.no_grad():
+            held = _Held(model, moves.start(), labels)
+            quarter, number = 1, 0
+            while held.queries + held.random < self.queries and bool((held.value < ENOUGH).any()):
+                share = self.p_init / 2 ** sum(held.queries > h * self.queries / 10_000 for h in _HALVINGS)
+                held.challenge(moves.propose(held.images, share, number))
+                number += 1
+                if held.random and 4 * held.queries >= quarter * self.queries:
+                    best.consider(model, held.images)
+                    quarter += 1
+        if held.random and quarter <= 4:  # nothing was left to gain before the last quarter
+            best.consider(model, held.images)
+        return best.images if held.random else held.images
+
+
+class _Held:
+    """The image held so far, one for each in the batch, and what it is worth."""
+
+    def __init__(self, model: Model, images: Tensor, labels: Tensor) -> None:
+        self._model, self._labels, self.images = model, labels, images
+        first, second = model(images), model(images)
+        self.queries = 2
+        self.random = not torch.equal(first, second)
+        self.value = (margin(first, labels) + margin(second, labels)) / 2
+        self._count = torch.full_like(self.value, 2.0)
+
+    def challenge(self, proposal: Tensor) -> None:
+        """Hold the proposal instead where it is worth more."""
+        asked = self._ask(proposal)
+        wins = asked > self.value
+        if self.random:
+            again = self._ask(torch.where(wins[:, None, None, None], proposal, self.images))
+            lost = ~wins
+            wins = wins & (again > self.value)
+            self._count += lost
+            mean = self.value + lost * (again - self.value) / self._count.clamp(min=1)
+            self.value = torch.where(wins, again, mean)
+            self._count = torch.where(wins, 0.0, self._count)  # what it won by was partly luck
+        else:
+            self.value = torch.where(wins, asked, self.value)
+        self.images = torch.where(wins[:, None, None, None], proposal, self.images)
+
+    def _ask(self, images: Tensor) -> Tensor:
+        self.queries += 1
+        return margin(self._model(images), self._labels)
+
+
+class _Moves(ABC):
+    """Where to begin and what to try next; by the draw alone, each image of the batch its own."""
+
+    def __init__(self, ball: Ball, images: Tensor, draw: Draw) -> None:
+        self._ball, self._images, self._draw = ball, images, draw
+        self._channels, self._height, self._width = images.shape[1:]
+
+    @abstractmethod
+    def start(self) -> Tensor:
+        """The first images held."""
+
+    @abstractmethod
+    def propose(self, held: Tensor, share: float, number: int) -> Tensor:
+        """Change number `number`: the images held, changed in a square of that share of the pixels."""
+
+    def _uniforms(self, stage: Stage, number: int, count: int) -> Tensor:
+        values = self._draw.uniforms(stage, number * count, count)  # (B, count)
+        return values.to(self._images.dtype)
+
+    def _signs(self, uniforms: Tensor, *shape: int) -> Tensor:
+        return torch.where(uniforms < 0.5, -1.0, 1.0).to(self._images.dtype).view(-1, *shape)
+
+    def _side(self, share: float) -> int:
+        return round(math.sqrt(share * self._height * self._width))
+
+    def _place(self, uniforms: Tensor, side: int) -> tuple[Tensor, Tensor, Tensor]:
+        """A square from values (B, 2): each pixel's row and column in it, cut off at its edges, and whether
+        it is inside.
+        """
+        rows = self._along(uniforms[:, 0], side, self._height)[:, :, None]
+        columns = self._along(uniforms[:, 1], side, self._width)[:, None, :]
+        inside = (rows >= 0) & (rows < side) & (columns >= 0) & (columns < side)
+        return rows.clamp(0, side - 1), columns.clamp(0, side - 1), inside
+
+    def _along(self, uniforms: Tensor, side: int, length: int) -> Tensor:
+        first = (uniforms * (length - side + 1)).long().clamp(max=length - side)
+        return torch.arange(length, device=first.device) - first[:, None]
+
+
+class _LinfMoves(_Moves):
+    """Every value stays at one of its two extremes; a square sets each channel to one of them."""
+
+    def start(self) -> Tensor:
+        """Vertical stripes, one pixel wide."""
+        uniforms = self._uniforms(Stage.ATTACK_START, 0, self._channels * self._width)
+        stripes = self._signs(uniforms, self._channels, 1, self._width)
+        return self._ball.project(self._images + self._ball.eps * stripes, self._images)
+
+    def propose(self, held: Tensor, share: float, number: int) -> Tensor:
+        """From one extreme to the other is 2·eps; what is there already is projected back."""
+        uniforms = self._uniforms(Stage.ATTACK_MOVE, number, 2 + self._channels)
+        side = min(max(self._side(share), 1), self._height, self._width)
+        inside = self._place(uniforms[:, :2], side)[2][:, None]
+        change = 2 * self._ball.eps * self._signs(uniforms[:, 2:], self._channels, 1, 1)
+        return self._ball.project(held + change * inside, self._images)
+
+
+class _L2Moves(_Moves):
+    """Bumps, half up and half down; a change takes the budget from one square and spends it in another."""
+
+    def start(self) -> Tensor:
+        """Bumps side by side, about five in a row."""
+        side = max(min(self._height, self._width) // 5, 1)
+        rows, columns = self._height // side, self._width // side
+        uniforms = self._uniforms(Stage.ATTACK_START, 0, (self._channels + 1) * rows * columns)
+        tiles = self._signs(uniforms, self._channels + 1, rows, columns)
+        tiles = tiles.repeat_interleave(side, 2).repeat_interleave(side, 3)
+        upright = bump(side).to(tiles).repeat(rows, columns)
+        lying = bump(side).T.to(tiles).repeat(rows, columns)
+        plane = torch.where(tiles[:, :1] > 0, upright, lying) * tiles[:, 1:]
+        margins = (0, self._width - columns * side, 0, self._height - rows * side)
+        change = self._ball.steepest(torch.nn.functional.pad(plane, margins))
+        return self._ball.project(self._images + self._ball.eps * change, self._images)
+
+    def propose(self, held: Tensor, share: float, number: int) -> Tensor:
+        """Add a bump to what is in one square; scale it to the budget of both squares and what was unused."""
+        uniforms = self._uniforms(Stage.ATTACK_MOVE, number, 5 + self._channels)
+        side = min(max(self._side(share), 3) | 1, self._height, self._width)  # odd
+        rows, columns, inside = self._place(uniforms[:, :2], side)
+        emptied = self._place(uniforms[:, 2:4], side)[2][:, None]
+        inside = inside[:, None]
+        shape = bump(side).to(held)
+        plane = torch.where(uniforms[:, 4, None, None] < 0.5, shape[rows, columns], shape[columns, rows])
+        change = held - self._images
+        here = change * inside
+        direction = self._signs(uniforms[:, 5:], self._channels, 1, 1) * plane[:, None] * inside
+        direction = direction + here / _lengths(here)
+        left = (self._ball.eps**2 - self._ball.length(change).square()).clamp(min=0)[:, None, None, None]
+        both = (change * (inside | emptied)).square().sum((2, 3), keepdim=True)
+        budget = (both + left / self._channels).sqrt()  # (B, q, 1, 1)
+        moved = torch.where(inside, budget * direction / _lengths(direction), change * ~emptied)
+        return self._ball.project(self._images + moved, self._images)
+
+
+def _lengths(change: Tensor) -> Tensor:
+    """The L2 norm of each channel, (B, q, 1, 1), never zero."""
+    return change.square().sum((2, 3), keepdim=True).sqrt().clamp(min=torch.finfo(change.dtype).tiny)
+
+
+def bump(side: int) -> Tensor:
+    """A square of unit length: a pyramid up in the upper half, one down in the lower (float64)."""
+    upper, lower = side // 2, side - side // 2
+    square = torch.cat([_pyramid(upper, side), -_pyramid(lower, side)])
+    return square / square.square().sum().sqrt()
+
+
+def _pyramid(height: int, width: int) -> Tensor:
+    """The sum of 1/(j+1)² over the rings j from a pixel's own to the outermost."""
+    rows = (torch.arange(height) - height // 2).abs()[:, None]
+    columns = (torch.arange(width) - width // 2).abs()[None]
+    rings = torch.arange(max(height, width) // 2 + 1, dtype=torch.float64)
+    values = (rings + 1).pow(-2).flip(0).cumsum(0).flip(0)
+    return values[torch.maximum(rows.expand(-1, width), columns.expand(height, -1))]
+
+
+_MOVES: dict[type[Ball], type[_Moves]] = {Linf: _LinfMoves, L2: _L2Moves}

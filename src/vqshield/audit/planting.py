@@ -1,0 +1,133 @@
+"""R9, the binarization test (Zimmermann et al. 2022): plant adversarial images, and let an attack find them.
+
+Around each image a linear readout of the classifier's features is fitted that tells one point on the border
+of the ball from points well inside it. So an adversarial image is there, by construction. For a random
+defense the fit is over many draws, and both the planting and the finding are judged by the majority of fresh
+ones. The planted points are patterns of large blocks: single pixels would not survive any quantizer.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vqshield.attacks.balls import Ball
+from vqshield.defended import Defended
+from vqshield.defenses import Defense
+from vqshield.draws import outputs
+from vqshield.errors import InvalidInputError
+from vqshield.noise import Draw, Stage
+from vqshield.threats import Threat
+
+_BLOCK = 8
+_INSIDE = 0.5  # the inner points' share of the budget
+_RIDGE = 0.1  # of the features' mean variance, added to each: few draws, many features
+
+
+class Features(nn.Module):
+    """The input of a classifier's last linear layer."""
+
+    def __init__(self, classifier: nn.Module) -> None:
+        super().__init__()
+        layers = [layer for layer in classifier.modules() if isinstance(layer, nn.Linear)]
+        if not layers:
+            raise InvalidInputError("the classifier has no linear layer whose input could serve as features")
+        self.classifier, self._last = classifier, [layers[-1]]  # in a list: it is registered already
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(B, features)."""
+        kept: list[Tensor] = []
+        hook = self._last[0].register_forward_hook(lambda _layer, given, _output: kept.append(given[0]))
+        try:
+            self.classifier(images)
+        finally:
+            hook.remove()
+        return kept[-1].flatten(1)
+
+
+class Readouts(nn.Module):
+    """Logits (0, w_i·features + b_i) with a readout of its own for each image of the batch, in turn."""
+
+    def __init__(self, features: Features, weights: Tensor, offsets: Tensor) -> None:
+        super().__init__()
+        self.features, self._weights, self._offsets = features, weights, offsets
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Image i of a batch, or of its repetition by EOT, is read by readout i modulo their number."""
+        which = torch.arange(len(images), device=images.device) % len(self._weights)
+        scores = (self.features(images) * self._weights[which]).sum(1) + self._offsets[which]
+        return torch.stack([torch.zeros_like(scores), scores], 1)
+
+
+@dataclass(frozen=True)
+class Planted:
+    """How many planted images were confirmed, and how many of those the attack found.
+
+    blindly: how many a random pattern of the same kind hits; the fewer, the more the test says.
+    """
+
+    total: int
+    valid: int
+    found: int
+    blindly: int
+
+
+def plant_and_find(
+    classifier: nn.Module, defense: Defense, threat: Threat, ball: Ball, images: Tensor, *,
+    inner: int, draws: int, batch: int, seed: int,
+) -> Planted:  # fmt: skip
+    """Run the test on a batch of images with a threat as it would be used."""
+    features = Features(classifier)
+    model = Defended(features, defense)
+    patterns = _patterns(images, inner + 2, seed)
+    planted = ball.project(images + _longest(ball, patterns[0]), images)
+    inside = [images] + [
+        ball.project(images + _INSIDE * _longest(ball, each), images) for each in patterns[2:]
+    ]
+    outer = outputs(model, planted, runs=2 * draws, batch=batch)  # (draws, B, F)
+    within = torch.cat([outputs(model, each, runs=max(1, draws // 8), batch=batch) for each in inside])
+    readouts = Readouts(features, *_fit(within, outer))
+    judged = Defended(readouts, defense)
+    valid = (_share(judged, planted, draws) > 0.5) & (_share(judged, images, draws) < 0.5)
+    labels = torch.zeros(len(images), dtype=torch.int64, device=images.device)
+    attacked = threat(readouts, defense, images, labels)
+    found = _share(judged, attacked, draws) > 0.5
+    blind = ball.project(images + _longest(ball, patterns[1]), images)
+    blindly = _share(judged, blind, draws) > 0.5
+    counts = (int(each.sum()) for each in (valid, found & valid, blindly & valid))
+    return Planted(len(images), *counts)
+
+
+def _patterns(images: Tensor, count: int, seed: int) -> Tensor:
+    """Random signs in blocks, (count, B, q, h, w)."""
+    batch, channels, height, width = images.shape
+    rows, columns = -(-height // _BLOCK), -(-width // _BLOCK)
+    draw = Draw(seed, torch.arange(count * batch, device=images.device))
+    words = draw.words(Stage.ATTACK_START, 0, channels * rows * columns)
+    signs = ((words & 1) * 2 - 1).to(images.dtype).view(count * batch, channels, rows, columns)
+    large = F.interpolate(signs, scale_factor=_BLOCK)[:, :, :height, :width]
+    return large.reshape(count, *images.shape)
+
+
+def _longest(ball: Ball, patterns: Tensor) -> Tensor:
+    return ball.eps * ball.steepest(patterns)
+
+
+def _fit(within: Tensor, outer: Tensor) -> tuple[Tensor, Tensor]:
+    """Each image's readout: Fisher's discriminant, its threshold halfway between the two means."""
+    low, high = within.double().transpose(0, 1), outer.double().transpose(0, 1)  # (B, draws, F)
+    means = low.mean(1), high.mean(1)
+    centred = torch.cat([low - means[0][:, None], high - means[1][:, None]], 1)
+    covariance = centred.transpose(1, 2) @ centred / centred.shape[1]
+    ridge = _RIDGE * covariance.diagonal(dim1=1, dim2=2).mean(1)
+    covariance += ridge[:, None, None].clamp(min=1e-12) * torch.eye(low.shape[2], device=low.device)
+    weights = torch.linalg.solve(covariance, means[1] - means[0])
+    offsets = -(weights * (means[0] + means[1]) / 2).sum(1)
+    return weights.to(within), offsets.to(within)
+
+
+@torch.no_grad()
+def _share(model: nn.Module, images: Tensor, draws: int) -> Tensor:
+    """The share of draws that take each image for a planted one. Whole batches: readouts go by place."""
+    return torch.stack([model(images).argmax(1) for _ in range(draws)]).double().mean(0)

@@ -1,0 +1,87 @@
+"""`vqshield audit`: can the robust accuracy of a defended classifier be believed?"""
+
+import dataclasses
+import json
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from vqshield.attacks import ball, balls
+from vqshield.audit import QUICK, AuditSettings
+from vqshield.audit import audit as run_audit
+from vqshield.cli.bars import progress_bar
+from vqshield.cli.evaluate import number
+from vqshield.data import SAMPLE_NAME, datasets
+from vqshield.defenses import defenses
+from vqshield.environment import environment
+from vqshield.errors import InvalidInputError
+from vqshield.experiments.specification import defense as create_defense
+from vqshield.experiments.subject import BUNDLED, load_subject
+from vqshield.files import write_atomically
+from vqshield.reports.audit import audit_table, render_audit
+from vqshield.suites import suites
+
+PARTS = 8  # what the audit reports as it goes
+
+
+def audit(
+    attack: Annotated[
+        list[str] | None,
+        typer.Option(help=f"The attacks to judge, as for evaluate; without it, {suites()[0]}, or -quick."),
+    ] = None,
+    defense: Annotated[str, typer.Option(help=f"A defense, of {', '.join(defenses())}.")] = "swrd",
+    data: Annotated[str, typer.Option(help=f"Data set: {', '.join(datasets())}.")] = SAMPLE_NAME,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder with the data set's official files.")] = None,
+    classifier: Annotated[
+        str, typer.Option(help=f"A safetensors file, or {BUNDLED}, the bundled one.")
+    ] = BUNDLED,
+    norm: Annotated[str, typer.Option(help=f"The attacks' norm: {', '.join(balls())}.")] = "linf",
+    eps: Annotated[str, typer.Option(help="The attacks' budget, as in 8/255 or 0.5.")] = "8/255",
+    limit: Annotated[int, typer.Option(help="So many images.")] = 50,
+    seed: Annotated[int, typer.Option(help="Decides every draw.")] = 0,
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto: the GPU where there is one.")] = "auto",
+    quick: Annotated[bool, typer.Option("--quick/--full", help="Fewer draws and steps, for a CPU.")] = True,
+    out: Annotated[Path, typer.Option(help="Folder for audit.json and audit.html.")] = Path("vqshield-audit"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print the audit as JSON.")] = False,
+) -> None:
+    """Try to catch a robust accuracy out: ten checks, R1 to R10, each with its figures and what they mean."""
+    settings = dataclasses.replace(QUICK if quick else AuditSettings(), seed=seed)
+    chosen = attack or ["adaptive-v1-quick" if quick else "adaptive-v1"]
+    shield = create_defense(defense, seed=seed)
+    if shield is None:
+        raise InvalidInputError(
+            f"defense={defense!r} leaves nothing to audit; give one of {', '.join(defenses())}"
+        )
+    room = ball(norm, number("eps", eps))
+    subject = load_subject(data=data, data_dir=data_dir, classifier=classifier, limit=limit, device=device)
+    images, labels = subject.data.floats().to(subject.device), subject.data.labels.to(subject.device)
+    began = time.perf_counter()
+    with progress_bar("{task.description}", hidden=as_json) as bar:
+        task = bar.add_task("starting", total=PARTS)
+        found = run_audit(
+            subject.classifier, shield.to(subject.device), images, labels, attacks=chosen, ball=room,
+            settings=settings, report=lambda part: bar.update(task, description=part, advance=1),
+        )  # fmt: skip
+    record = {
+        "what": "red flags R1 to R10",
+        "data": subject.data.name,
+        "classifier": subject.name,
+        "defense": defense,
+        "given": chosen,
+        "norm": norm,
+        "eps": room.eps,
+        "settings": dataclasses.asdict(settings),
+        "machine": environment(subject.device),
+        "seconds": round(time.perf_counter() - began, 1),
+        **found.plain(),
+    }
+    write_atomically(out / "audit.json", (json.dumps(record, indent=1) + "\n").encode())
+    write_atomically(out / "audit.html", render_audit(record).encode())
+    if as_json:
+        typer.echo(json.dumps(record, indent=1))
+        return
+    Console().print(audit_table(record))
+    typer.echo(f"Details in {out / 'audit.html'}, figures in {out / 'audit.json'}")

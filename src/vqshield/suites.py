@@ -1,0 +1,74 @@
+"""Named, versioned ensembles of threats; a suite's result per image is the minimum over its members.
+
+A version never changes once it is released: a stronger ensemble gets a new number, so that two figures with
+the same name mean the same attack. How the members were chosen: docs/attacks.md.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from vqshield import checks
+from vqshield.attacks import PGD, Ball, attacks
+from vqshield.errors import InvalidInputError
+from vqshield.settings import parse_spec
+from vqshield.threats import Threat, threat
+
+Suite = Callable[[Ball, int], list[Threat]]
+
+
+def _member(
+    name: str, *, ball: Ball, seed: int, surrogate: str, loss: str, eot: int, steps: int,
+    candidates: int = 1, basis: str = "pixels",
+) -> Threat:  # fmt: skip
+    """PGD with long first steps that shrink to nothing, and momentum: what did best among those tried."""
+    attack = PGD(
+        ball=ball, steps=steps, step=ball.eps / 4, schedule="cosine", momentum=0.75, loss=loss,
+        candidates=candidates, seed=seed,
+    )  # fmt: skip
+    level = "eot" if surrogate == "ste" and basis == "pixels" else "adaptive"
+    return Threat(name=name, level=level, attack=attack, surrogate=surrogate, eot=eot, basis=basis)
+
+
+def _adaptive_v1(ball: Ball, seed: int) -> list[Threat]:
+    """Soft gradients with either loss, the same in blocks of pixels, and plain straight-through."""
+    soft, drawn = "soft:temperature=0.03", "soft:temperature=0.1,noise=drawn"
+    make = partial(_member, ball=ball, seed=seed, eot=5, steps=60, candidates=4)
+    return [
+        make("adaptive-v1/soft-margin", surrogate=soft, loss="margin"),
+        make("adaptive-v1/soft-entropy", surrogate=drawn, loss="cross-entropy"),
+        make("adaptive-v1/soft-blocks", surrogate=soft, loss="margin", basis="block2"),
+        make("adaptive-v1/ste-margin", surrogate="ste", loss="margin"),
+    ]
+
+
+def _adaptive_v1_quick(ball: Ball, seed: int) -> list[Threat]:
+    """For a CPU and a first look: less of the two strongest kinds."""
+    make = partial(_member, ball=ball, seed=seed, eot=4, steps=20, loss="margin")
+    return [
+        make("adaptive-v1-quick/soft-margin", surrogate="soft:temperature=0.03"),
+        make("adaptive-v1-quick/ste-margin", surrogate="ste"),
+    ]
+
+
+_SUITES: dict[str, Suite] = {"adaptive-v1": _adaptive_v1, "adaptive-v1-quick": _adaptive_v1_quick}
+
+
+def suites() -> list[str]:
+    """The names of the suites."""
+    return list(_SUITES)
+
+
+def suite(name: str, ball: Ball, *, seed: int = 0) -> list[Threat]:
+    """The members of a suite, for that ball."""
+    return _SUITES[checks.one_of("suite", name, _SUITES)](ball, seed)
+
+
+def expand(text: str, ball: Ball, *, seed: int = 0) -> list[Threat]:
+    """The members of a suite, or the one threat that is typed out."""
+    name, settings = parse_spec(text)
+    checks.one_of("attack", name, [*attacks(), *suites()])
+    if name not in _SUITES:
+        return [threat(text, ball, seed=seed)]
+    if settings:
+        raise InvalidInputError(f"{text!r} has settings; a suite such as {name} takes none")
+    return suite(name, ball, seed=seed)

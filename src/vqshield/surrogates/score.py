@@ -1,0 +1,58 @@
+"""The score function: a gradient of the expected logits that never looks through the quantizer."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vqshield.defenses.base import Defense
+from vqshield.errors import InvalidInputError
+from vqshield.noise import Draw, Stage
+from vqshield.surrogates.base import Classifier, Shielding, Surrogate
+from vqshield.surrogates.soft import cut, sum_up
+
+
+class _Scored(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, images: Tensor, logits: Tensor, advantage: Tensor, score: Tensor) -> Tensor:
+        ctx.save_for_backward(advantage, score)
+        return logits.view_as(logits)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Any, None, None, None]:
+        advantage, score = ctx.saved_tensors
+        weight = (gradients[0] * advantage).sum(-1)
+        return weight[:, None, None, None] * score, None, None, None
+
+
+@dataclass(frozen=True)
+class Score(Surrogate):
+    """grad E[z] = E[(z − b)·(epsilon/sigma² + omega/tau²)] for each logit z, b the bare classifier's.
+
+    A draw depends on the image only through its noisy patches, so the gradient of an expectation over draws
+    is that of the noise's density: exact for RandDisc and pRD, and for swRD with weights_from="noisy" (each
+    pixel then sums the noise of all windows over it). swRD's clean weights depend on the image besides; that
+    part is left out. Unbiased, of great variance: it needs hundreds of draws, and EOT that averages logits.
+    """
+
+    def logits(self, classifier: Classifier, shielding: Shielding) -> Tensor:
+        """The true logits; their gradient is the score's."""
+        defense = shielding.defense
+        if defense.sigma == 0 or defense.tau == 0:
+            found = f"sigma={defense.sigma:g}, tau={defense.tau:g}"
+            raise InvalidInputError(f"surrogate='score' needs sigma > 0 and tau > 0, not {found}")
+        with torch.no_grad():
+            logits = classifier(shielding.quantized)
+            advantage = logits - classifier(shielding.images)
+            score = _score(defense, shielding)
+        result: Tensor = _Scored.apply(shielding.images, logits, advantage, score)  # type: ignore[no-untyped-call]
+        return result
+
+
+def _score(defense: Defense, shielding: Shielding) -> Tensor:
+    draw, patches = Draw(defense.seed, shielding.streams), cut(defense, shielding.images)
+    values = patches[0].numel()
+    noise = draw.normals(Stage.CODEBOOK, 0, values) / defense.sigma
+    noise += draw.normals(Stage.ASSIGNMENT, 0, values) / defense.tau
+    return sum_up(defense, noise.view_as(patches), shielding.images).to(patches)

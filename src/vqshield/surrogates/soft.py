@@ -1,0 +1,109 @@
+"""Soft assignment: each patch a mixture of centres instead of the nearest one, in the backward pass."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vqshield import checks
+from vqshield.defenses.base import Defense
+from vqshield.noise import Draw, Stage
+from vqshield.patches import Sliding
+from vqshield.surrogates.base import ImageSurrogate, Shielding
+
+CENTRES = ("constant", "means", "unrolled")
+NOISES = ("none", "drawn")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Soft(ImageSurrogate):
+    """The gradient of sum_j softmax_j(−‖p − c_j‖²/T)·c_j in place of the nearest centre's.
+
+    temperature: T, in squared units of [0, 1].
+    centres: "constant" takes the codebook as given; "means" differentiates every centre as the mean of the
+        patches nearest to it, which is what k-means ends in; "unrolled" through rounds of soft k-means.
+    rounds: how many, if unrolled.
+    noise: "none" assigns the clean patches, "drawn" those with the draw's own omega.
+    """
+
+    temperature: float = 0.03
+    centres: str = "means"
+    rounds: int = 3
+    noise: str = "none"
+
+    def __post_init__(self) -> None:
+        checks.real("temperature", self.temperature, least=1e-6)
+        checks.one_of("centres", self.centres, CENTRES)
+        checks.whole("rounds", self.rounds, least=1)
+        checks.one_of("noise", self.noise, NOISES)
+
+    def attach(self, shielding: Shielding) -> Tensor:
+        """The quantized images' values, the smooth images' gradient."""
+        smooth = self._smooth(shielding)
+        return shielding.quantized + (smooth - smooth.detach())
+
+    def _smooth(self, shielding: Shielding) -> Tensor:
+        defense, images = shielding.defense, shielding.images
+        found = defense.codebook(images, streams=shielding.streams)  # (B, k, d)
+        patches = cut(defense, images)  # (B, n, d)
+        centres = self._differentiable(found, patches)
+        assigned = patches
+        if self.noise == "drawn" and defense.tau > 0:
+            draw = Draw(defense.seed, shielding.streams)
+            omega = draw.normals(Stage.ASSIGNMENT, 0, patches[0].numel())
+            assigned = patches + (defense.tau * omega).view_as(patches).to(patches)
+        mixed = torch.bmm(self._weights(assigned, centres), centres)
+        return put_together(defense, mixed, patches, assigned, images)
+
+    def _weights(self, patches: Tensor, centres: Tensor) -> Tensor:
+        return (_closeness(patches, centres) / self.temperature).softmax(-1)  # (B, n, k)
+
+    def _differentiable(self, centres: Tensor, patches: Tensor) -> Tensor:
+        """The centres found, with the gradient that their treatment says."""
+        if self.centres == "constant":
+            return centres
+        if self.centres == "means":
+            nearest = _closeness(patches.detach(), centres).argmax(-1)
+            member = F.one_hot(nearest, centres.shape[1]).to(patches)  # (B, n, k)
+            share = member / member.sum(1, keepdim=True).clamp(min=1)
+            moving = torch.bmm(share.transpose(1, 2), patches)
+        else:
+            moving = centres
+            for _ in range(self.rounds):
+                weights = self._weights(patches, moving)
+                total = weights.sum(1)[..., None].clamp(min=torch.finfo(weights.dtype).tiny)
+                moving = torch.bmm(weights.transpose(1, 2), patches) / total
+        return centres + (moving - moving.detach())
+
+
+def _closeness(patches: Tensor, centres: Tensor) -> Tensor:
+    """−‖p−c‖² plus ‖p‖², which all centres share and a softmax does not see: (B, n, k)."""
+    return 2 * torch.bmm(patches, centres.transpose(1, 2)) - centres.square().sum(-1)[:, None]
+
+
+def cut(defense: Defense, images: Tensor) -> Tensor:
+    """The patches (B, n, d). Not PatchGrid.cut: this gradient is a sum in a fixed order on a GPU too."""
+    padded = defense.grid.pad(images)
+    stride = 1 if isinstance(defense.grid, Sliding) else defense.grid.size
+    return F.unfold(padded, defense.grid.size, stride=stride).transpose(1, 2)
+
+
+def put_together(defense: Defense, mixed: Tensor, clean: Tensor, noisy: Tensor, images: Tensor) -> Tensor:
+    """Images from quantized patches (B, n, d), weighted as the defense weights its windows."""
+    height, width = images.shape[2:]
+    if not isinstance(defense.grid, Sliding):
+        return sum_up(defense, mixed, images)
+    recipe = defense.recipe()
+    windows = clean if recipe.weights_from == "clean" else noisy
+    similarity = -recipe.beta * (mixed - windows).square().sum(-1)  # (B, n)
+    return defense.grid.blend(mixed, similarity, height, width)
+
+
+def sum_up(defense: Defense, patches: Tensor, images: Tensor) -> Tensor:
+    """Every pixel the sum of itself in all patches (B, n, d) that cover it; padding is cropped away."""
+    height, width = images.shape[2:]
+    stride = 1 if isinstance(defense.grid, Sliding) else defense.grid.size
+    padded = defense.grid.pad(images[:1]).shape[2:]
+    folded = F.fold(patches.transpose(1, 2), padded, defense.grid.size, stride=stride)
+    return folded[:, :, :height, :width]

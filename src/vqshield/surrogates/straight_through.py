@@ -1,0 +1,47 @@
+"""The gradient of the identity, and any other that a user writes as a function of both images."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vqshield.surrogates.base import ImageSurrogate, Shielding
+
+Attach = Callable[[Tensor, Tensor], Tensor]
+"""(images, quantized) → a tensor equal to quantized, with a gradient towards images."""
+
+
+class _Identity(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, images: Tensor, quantized: Tensor) -> Tensor:
+        return quantized.view_as(quantized)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Any, None]:
+        return gradients[0], None
+
+
+@dataclass(frozen=True)
+class StraightThrough(ImageSurrogate):
+    """The quantizer is taken for the identity (Bengio et al. 2013; BPDA of Athalye et al. 2018).
+
+    Cheap, and often too weak: it sees neither which centre a patch falls to nor that the centres move.
+    """
+
+    def attach(self, shielding: Shielding) -> Tensor:
+        """The gradient at the quantized images is handed to the images unchanged."""
+        result: Tensor = _Identity.apply(shielding.images, shielding.quantized)  # type: ignore[no-untyped-call]
+        return result
+
+
+@dataclass(frozen=True)
+class Own(ImageSurrogate):
+    """A function of the user's from (images, quantized)."""
+
+    function: Attach
+
+    def attach(self, shielding: Shielding) -> Tensor:
+        """Whatever the function says."""
+        return self.function(shielding.images, shielding.quantized)

@@ -1,0 +1,86 @@
+import re
+
+import pytest
+import torch
+from conftest import noise_images
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vqshield.attacks import L2, Linf, ball, balls
+
+grey = 0.3 + 0.4 * noise_images(4, 3, 5, 6).double()  # no step of the sizes below reaches 0 or 1
+
+
+def test_l2_projection_is_the_nearest_point_of_the_ball() -> None:
+    change = noise_images(4, 3, 5, 6, seed=1).double() - 0.5
+    change[0] *= 0.01  # inside already
+    projected = L2(0.2).project(grey + change, grey) - grey
+    for i in range(4):
+        length = float(change[i].square().sum() ** 0.5)
+        expected = change[i] if length <= 0.2 else change[i] * 0.2 / length
+        assert torch.allclose(projected[i], expected, atol=1e-12)
+    nearer = (projected - change).flatten(1).norm(dim=1)
+    for seed in range(20):  # no other point of the ball is as near
+        other = L2(0.2).start(grey, noise_images(4, 3, 5, 6, seed=seed).double().clamp(1e-6)) - grey
+        assert bool((nearer <= (other - change).flatten(1).norm(dim=1) + 1e-12).all())
+
+
+def test_linf_projection_clips_each_value() -> None:
+    change = 0.4 * (noise_images(4, 3, 5, 6, seed=1).double() - 0.5)
+    assert torch.allclose(Linf(0.1).project(grey + change, grey), grey + change.clamp(-0.1, 0.1))
+
+
+@given(norm=st.sampled_from(balls()), eps=st.floats(0, 1), scale=st.floats(0, 1e4), seed=st.integers(0, 999))
+def test_projection_keeps_the_budget_the_range_and_what_is_allowed_already(norm, eps, scale, seed) -> None:
+    images = noise_images(3, 2, 4, 5, seed=seed)
+    moved = images + scale * (noise_images(3, 2, 4, 5, seed=seed + 1) - 0.5)
+    chosen = ball(norm, eps)
+    projected = chosen.project(moved, images)
+    assert bool((chosen.distance(projected, images) <= eps + 1e-6).all())
+    assert 0 <= float(projected.min()) <= float(projected.max()) <= 1
+    assert torch.allclose(chosen.project(projected, images), projected, atol=1e-6)
+
+
+@pytest.mark.parametrize("chosen", [Linf(0.1), L2(0.5)], ids=str)
+def test_the_steepest_direction_has_unit_length_and_the_largest_slope(chosen) -> None:
+    gradient = noise_images(4, 3, 5, 6).double() - 0.5
+    direction = chosen.steepest(gradient)
+    assert torch.allclose(chosen.length(direction), torch.ones(4).double())
+    slope = (direction * gradient).flatten(1).sum(1)
+    dual = gradient.flatten(1).abs().sum(1) if chosen.norm == "linf" else gradient.flatten(1).norm(dim=1)
+    assert torch.allclose(slope, dual)
+    assert torch.equal(chosen.steepest(torch.zeros_like(gradient)), torch.zeros_like(gradient))
+
+
+def test_starts_are_uniform_in_the_cube_and_on_the_sphere() -> None:
+    uniforms = torch.rand(200, 3, 5, 6, generator=torch.Generator().manual_seed(0)).double()
+    uniforms = uniforms.clamp(1e-9, 1 - 1e-9)
+    images = torch.full((200, 3, 5, 6), 0.5).double()
+    cube = Linf(0.1).start(images, uniforms) - images
+    assert float(cube.abs().max()) <= 0.1
+    assert float(cube.std()) == pytest.approx(0.1 / 3**0.5, rel=0.02)
+    sphere = L2(0.3).start(images, uniforms) - images
+    assert torch.allclose(sphere.flatten(1).norm(dim=1), torch.full((200,), 0.3).double())
+    assert float(sphere.flatten(1).mean(0).abs().max()) < 0.3 * 4 / 90**0.5 / 200**0.5
+
+
+def test_lengths_and_distances() -> None:
+    change = torch.tensor([[3.0, -4.0], [0.0, 0.5]]).view(2, 1, 1, 2)
+    assert Linf(0.1).length(change).tolist() == [4.0, 0.5]
+    assert L2(0.1).length(change).tolist() == [5.0, 0.5]
+    assert L2(0.1).distance(grey + 0.1, grey).tolist() == pytest.approx([0.1 * 90**0.5] * 4)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ball("l1", 0.1), "norm='l1' is unknown; choose one of l2, linf"),
+        (lambda: L2(-1.0), "eps=-1.0 should be from 0 to"),
+        (lambda: L2(float("nan")), "eps=nan"),
+        (lambda: Linf(8), "eps=8 should be from 0 to 1"),
+        (lambda: Linf("8/255"), "eps='8/255' should be a number, not str"),
+    ],
+)
+def test_bad_settings_are_named(make, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        make()

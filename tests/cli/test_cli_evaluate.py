@@ -1,0 +1,186 @@
+"""`vqshield evaluate`: a table with its caveats, records that survive a kill, nonsense refused at once."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from vqshield.cli.application import app
+from vqshield.errors import InvalidInputError
+from vqshield.experiments.evaluation import Evaluation
+from vqshield.experiments.records import Records, read_manifest
+
+QUICK = ["--device", "cpu", "--limit", "4", "--batch", "2", "--runs", "2", "--defense", "prd:iterations=2"]
+PGD = ["--attack", "pgd:steps=1,eot=2"]
+IGNORANT = ["--attack", "pgd:steps=1,surrogate=none"]
+
+
+def evaluate(*arguments: str):
+    return CliRunner(env={"COLUMNS": "100"}).invoke(app, ["evaluate", *arguments])
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    out = tmp_path_factory.mktemp("evaluate") / "out"
+    result = evaluate(*QUICK, *PGD, *IGNORANT, "--out", str(out))
+    assert result.exit_code == 0, result.output
+    return out, result.stdout
+
+
+def test_table_summary_and_records(finished: tuple[Path, str]) -> None:
+    out, text = finished
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["complete"] is True
+    assert [(row["defense"], row["attack"]) for row in summary["rows"]] == [
+        ("none", "none"),
+        *[("prd:iterations=2", attack) for attack in ("none", PGD[1], IGNORANT[1], "adaptive")],
+    ]
+    assert len((out / "records.jsonl").read_text().splitlines()) == 4 * 4
+    for shown in (
+        "no defense",
+        "defense prd:iterations=2",
+        PGD[1],
+        IGNORANT[1],
+        "adaptive",
+        "ignorant",
+        " ± ",
+    ):
+        assert shown in text
+    assert "…" not in text
+    assert "Audit of the robust accuracies: not run" in text
+    assert "WARNING" not in text
+
+
+def test_a_finished_run_is_only_summed_up_again(finished: tuple[Path, str], monkeypatch) -> None:
+    out, _ = finished
+    before = (out / "records.jsonl").read_bytes()
+    monkeypatch.setattr(Evaluation, "_measure", None)
+    again = evaluate(*QUICK, *PGD, *IGNORANT, "--out", str(out), "--json")
+    assert again.exit_code == 0, again.output
+    assert json.loads(again.stdout) == json.loads((out / "summary.json").read_text())
+    assert again.stderr == ""
+    assert (out / "records.jsonl").read_bytes() == before
+    assert evaluate("--summary-only", "--out", str(out), "--json").stdout == again.stdout
+
+
+def test_another_specification_is_refused_with_both_values(finished: tuple[Path, str]) -> None:
+    out, _ = finished
+    before = (out / "records.jsonl").read_bytes()
+    result = evaluate(*QUICK, *PGD, *IGNORANT, "--out", str(out), "--eps", "4/255")
+    assert result.exit_code == 2
+    assert f"{out} holds records made with eps=0.0313" in result.stderr
+    assert "choose another folder" in result.stderr
+    assert (out / "records.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("attack", "warning"),
+    [
+        (IGNORANT, "WARNING: these attacks ignore the defense: the figure flatters it"),
+        ([], "WARNING: no attack was given"),
+    ],
+)
+def test_the_table_warns_of_attacks_that_prove_little(
+    tmp_path: Path, attack: list[str], warning: str
+) -> None:
+    result = evaluate(*QUICK, *attack, "--out", str(tmp_path / "out"))
+    assert warning in result.stdout
+    assert ("Audit" in result.stdout) is bool(attack)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--data", "cifar11"], ["data='cifar11'", "cifar10-sample", "mnist"]),
+        (["--data", "cifar10"], ["cifar10", "folder"]),
+        (["--classifier", "resnet"], ["classifier='resnet'", "small-cifar10"]),
+        (["--defense", "shield9"], ["defense='shield9'", "none", "swrd"]),
+        (["--defense", "swrd:colour=3"], ["'colour'", "size"]),
+        (["--defense", "prd:size=64"], ["size=64"]),
+        (["--attack", "hope"], ["attack='hope'", "pgd", "adaptive-v1"]),
+        (["--attack", "pgd:luck=1"], ["'luck'", "steps", "surrogate"]),
+        (["--attack", "pgd:surrogate=magic"], ["surrogate='magic'", "none", "ste"]),
+        (["--attack", "pgd", "--attack", "pgd"], ["'pgd' is given twice"]),
+        (["--norm", "l7"], ["norm='l7'", "linf"]),
+        (["--eps", "-1/255"], ["eps=-0.0039"]),
+        (["--eps", "much"], ["eps='much'", "number"]),
+        (["--eps", "1,runs=3"], ["should be one number"]),
+        (["--limit", "0"], ["limit=0 should be >= 1"]),
+        (["--runs", "0"], ["runs=0 should be >= 1"]),
+        (["--selection", "0"], ["selection=0 should be >= 1"]),
+        (["--batch", "0"], ["batch=0 should be >= 1"]),
+        (["--seed", "-1"], ["seed=-1"]),
+        (["--device", "abacus"], ["device='abacus'", "cpu, cuda or auto"]),
+        (["--summary-only"], ["no evaluation was begun there"]),
+    ],
+)
+def test_nonsense_is_refused_before_any_work(tmp_path: Path, arguments: list[str], named: list[str]) -> None:
+    result = evaluate("--out", str(tmp_path / "out"), *arguments)
+    assert result.exit_code == 2
+    assert all(word in result.stderr for word in named), result.stderr
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(tmp_path: Path, monkeypatch) -> None:
+    whole = Evaluation._measure
+
+    def interrupted(self, cell):
+        if cell.images.start == 2 and cell.attack != "none":
+            raise KeyboardInterrupt
+        return whole(self, cell)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Evaluation, "_measure", interrupted)
+        stopped = evaluate(*QUICK, *PGD, "--out", str(tmp_path))
+    assert stopped.exit_code == 130
+    assert f"interrupted: what is finished is in {tmp_path}; run the same command again" in stopped.stderr
+    partial = json.loads((tmp_path / "summary.json").read_text())
+    assert partial["complete"] is False
+    assert [row["n"] for row in partial["rows"]] == [4, 4, 2, 2]
+    shown = evaluate("--summary-only", "--out", str(tmp_path)).stdout
+    assert "not finished" in shown
+    assert evaluate(*QUICK, *PGD, "--out", str(tmp_path)).exit_code == 0
+    assert json.loads((tmp_path / "summary.json").read_text())["complete"] is True
+
+
+@pytest.mark.slow
+def test_killed_in_the_middle_it_ends_in_the_same_bytes(tmp_path: Path) -> None:
+    arguments = ["--device", "cpu", "--limit", "24", "--batch", "1", "--runs", "2", "--defense", "prd", *PGD]
+
+    def start(out: Path) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "vqshield", "evaluate", *arguments, "--out", str(out), "--json"]
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"})
+
+    unbroken, killed = tmp_path / "unbroken", tmp_path / "killed"
+    assert start(unbroken).wait(timeout=120) == 0
+    process, records = start(killed), killed / "records.jsonl"
+    deadline = time.monotonic() + 120
+    while not (records.is_file() and records.read_bytes().count(b"\n") >= 5):
+        assert process.poll() is None, "it ended before anything was written"
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    with (
+        pytest.raises(InvalidInputError, match="another process is writing into"),
+        Records(killed, []).writing(read_manifest(killed)),
+    ):
+        pass
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait(timeout=60) == -signal.SIGKILL, "it was finished before it could be killed"
+    written = records.read_bytes()
+    assert written.count(b"\n") < 24 * 3
+    records.write_bytes(written[:-20])  # and half a line, as if the machine had gone down
+    assert start(killed).wait(timeout=120) == 0
+    assert records.read_bytes() == (unbroken / "records.jsonl").read_bytes()
+    summaries = [json.loads((out / "summary.json").read_text()) for out in (killed, unbroken)]
+    for summary in summaries:
+        assert summary["complete"] is True
+        for part in (summary, *summary["rows"]):
+            del part["seconds"]
+    assert summaries[0] == summaries[1]
