@@ -39,7 +39,7 @@ def demo_table() -> str:
     rows: dict[str, dict[str, Any]] = {}
     for row in summary["rows"]:
         rows.setdefault(row["defense"], {})[row["threat"]] = row
-    attack = rows["swRD"]["eot"]["attack"].replace("pgd", "PGD").replace("ste", "STE").replace("eot", "EOT")
+    attack = rows["swRD"]["adaptive"]["attack"].replace("pgd", "PGD").replace("eot", "EOT")
     lines = [
         f"| accuracy in % | natural | attack that ignores the shield | attack through it ({attack}) |",
         "|---|---|---|---|",
@@ -47,7 +47,7 @@ def demo_table() -> str:
     for name, threats in rows.items():
         cells = [
             _figure(threats[threat]["robust"], threats[threat]["std"])
-            for threat in ("none", "ignorant", "eot")
+            for threat in ("none", "ignorant", "adaptive")
         ]
         lines.append(f"| {SHOWN.get(name, name)} | {' | '.join(cells)} |")
     machine, first = summary["machine"], summary["rows"][-1]

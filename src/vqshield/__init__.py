@@ -4,9 +4,10 @@
 >>> model = vq.defend(classifier, "swrd", size=3)   # doctest: +SKIP
 """
 
+from vqshield import certificates
 from vqshield.defended import Defended, defend
 from vqshield.defenses import PRD, SWRD, Defense, RandDisc, defenses
 
 __version__ = "0.1.0"
 
-__all__ = ["PRD", "SWRD", "Defended", "Defense", "RandDisc", "defend", "defenses"]
+__all__ = ["PRD", "SWRD", "Defended", "Defense", "RandDisc", "certificates", "defend", "defenses"]

@@ -32,7 +32,9 @@ class Defended(nn.Module):
         self.classifier = classifier
         self.defense = defense
         self._surrogate = surrogates.get(surrogate)
-        self.train(getattr(classifier, "training", False))  # the classifier's mode, which decides its answers
+        self.training = getattr(
+            classifier, "training", False
+        )  # its mode; the modes of its layers are its own
 
     def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
         """Logits (B, classes) of one draw of the defense, by given streams or fresh ones."""

@@ -8,6 +8,7 @@ import json
 import os
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from itertools import product
 from typing import Any
 
 import torch
@@ -15,10 +16,13 @@ from torch import Tensor
 
 from vqshield import checks, clustering
 from vqshield.clustering import Backend, Recipe
-from vqshield.noise import Draw
+from vqshield.noise import Draw, Stage
 from vqshield.patches import Disjoint, Sliding
 
 _GRIDS = {"disjoint": Disjoint, "sliding": Sliding}
+_FLOAT32_GRID = 2.0**23  # multiples of 2^-23 in [0, 1] are the same numbers in float32 and float64
+_BYTES_A_VALUE = 128  # of temporaries while a Gaussian value is made
+_FEWEST, _CACHE_FRIENDLY = 2**12, 2**17  # values at once, at least; and at most on a CPU
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,31 @@ def quantize(images: Tensor, centres: Tensor, streams: Tensor, job: str) -> Tens
     return _cropped(backend.quantize(padded, centres, plan.recipe, draw), images)
 
 
+@torch.library.custom_op("vqshield::noisy_images", mutates_args=())
+def noisy_images(images: Tensor, streams: Tensor, job: str, stage: int, scale: float) -> Tensor:
+    """Images plus scale·N(0, I), one value of the stage's noise for each of theirs, clamped to [0, 1].
+
+    Clamping, and rounding to a grid that both dtypes hold, come after the noise: they are post-processing,
+    which no certificate suffers from.
+    """
+    plan = Job.decode(job)
+    checks.pixel_values(images)
+    if scale == 0:
+        return images.clone(memory_format=torch.contiguous_format)
+    flat, draw = images.flatten(1), Draw(plan.seed, streams)
+    noisy = torch.empty(flat.shape, dtype=images.dtype, device=images.device)
+    count, values = flat.shape
+    most = max(_FEWEST, plan.recipe.memory // _BYTES_A_VALUE)
+    most = min(most, _CACHE_FRIENDLY) if images.device.type == "cpu" else most
+    rows, columns = max(1, most // values), min(most, values)
+    for top, left in product(range(0, count, rows), range(0, values, columns)):
+        block = slice(top, top + rows), slice(left, left + columns)
+        clean = flat[block].double()
+        moved = draw[block[0]].normals(Stage(stage), left, clean.shape[1]).mul_(scale).add_(clean)
+        noisy[block] = moved.clamp_(0, 1).mul_(_FLOAT32_GRID).round_().div_(_FLOAT32_GRID)
+    return noisy.view(images.shape)
+
+
 def _cropped(padded: Tensor, images: Tensor) -> Tensor:
     return padded[:, :, : images.shape[2], : images.shape[3]].contiguous()
 
@@ -85,6 +114,11 @@ def _(images: Tensor, streams: Tensor, job: str) -> Tensor:
 
 @quantize.register_fake
 def _(images: Tensor, centres: Tensor, streams: Tensor, job: str) -> Tensor:
+    return images.new_empty(images.shape)
+
+
+@noisy_images.register_fake
+def _(images: Tensor, streams: Tensor, job: str, stage: int, scale: float) -> Tensor:
     return images.new_empty(images.shape)
 
 

@@ -8,6 +8,7 @@ from torch import Tensor
 import vqshield as vq
 from vqshield.clustering import backends, get
 from vqshield.defenses import create
+from vqshield.defenses.base import NOISES
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 SHAPES = [(3, 32, 32), (1, 28, 28), (3, 31, 33), (1, 7, 9), (2, 12, 5)]
@@ -25,6 +26,12 @@ def backend(request: pytest.FixtureRequest, device: str) -> str:
         get(request.param, device)
     except ValueError as reason:
         pytest.skip(str(reason))
+    return request.param
+
+
+@pytest.fixture(params=NOISES)
+def noise(request: pytest.FixtureRequest) -> str:
+    """Where the noise is added."""
     return request.param
 
 
@@ -57,9 +64,11 @@ def test_an_image_is_bit_equal_alone_in_a_batch_and_in_any_order(
         assert torch.equal(torch.cat(parts), together)
 
 
-def test_natural_images_are_bit_equal_alone_and_in_a_batch(defense_name, backend, device, natural) -> None:
+def test_natural_images_are_bit_equal_alone_and_in_a_batch(
+    defense_name, backend, device, noise, natural
+) -> None:
     images, streams = natural.to(device), torch.arange(64)
-    defense = create(defense_name, seed=2, backend=backend)
+    defense = create(defense_name, seed=2, backend=backend, noise=noise)
     together = defense(images, streams=streams)
     for i in range(0, 64, 9):
         assert torch.equal(defense(images[i : i + 1], streams=streams[i : i + 1])[0], together[i])
@@ -78,10 +87,10 @@ def test_the_number_of_threads_changes_nothing(defense_name, backend, device, na
     assert torch.equal(outputs[0], outputs[2])
 
 
-def test_a_small_memory_budget_changes_nothing(defense_name, backend, device) -> None:
+def test_a_small_memory_budget_changes_nothing(defense_name, backend, device, noise) -> None:
     images, streams = noise_images(5, 3, 40, 37).to(device), torch.arange(5)
-    roomy = make(defense_name, backend)(images, streams=streams)
-    tight = make(defense_name, backend, memory=1000)(images, streams=streams)
+    roomy = make(defense_name, backend, noise=noise)(images, streams=streams)
+    tight = make(defense_name, backend, noise=noise, memory=1000)(images, streams=streams)
     assert torch.equal(roomy, tight)
 
 
@@ -93,9 +102,9 @@ def test_cpu_and_gpu_agree(defense_name, natural) -> None:
     assert float(((on_cpu - on_gpu).abs() > 1e-5).float().mean()) < 1e-3
 
 
-def test_the_global_generator_is_neither_read_nor_advanced(defense_name, backend, device) -> None:
+def test_the_global_generator_is_neither_read_nor_advanced(defense_name, backend, device, noise) -> None:
     images = noise_images(2, 3, 16, 16).to(device)
-    defense = make(defense_name, backend)
+    defense = make(defense_name, backend, noise=noise)
     torch.manual_seed(0)
     before, first = torch.get_rng_state(), defense(images, streams=torch.arange(2))
     assert torch.equal(torch.get_rng_state(), before)
@@ -103,9 +112,9 @@ def test_the_global_generator_is_neither_read_nor_advanced(defense_name, backend
     assert torch.equal(defense(images, streams=torch.arange(2)), first)
 
 
-def test_noise_stays_on_in_eval(defense_name, backend, device) -> None:
+def test_noise_stays_on_in_eval(defense_name, backend, device, noise) -> None:
     images = noise_images(1, 3, 16, 16).to(device)
-    defense = make(defense_name, backend).eval()
+    defense = make(defense_name, backend, noise=noise).eval()
     assert not torch.equal(defense(images), defense(images))
 
 
@@ -117,18 +126,21 @@ def test_default_constructed_defenses_differ_and_so_do_their_calls(defense_name)
     assert not torch.equal(one(images), one(images))
 
 
-def test_a_given_seed_repeats_the_whole_sequence_of_calls(defense_name, backend, device) -> None:
+def test_a_given_seed_repeats_the_whole_sequence_of_calls(defense_name, backend, device, noise) -> None:
     images = noise_images(3, 3, 16, 16).to(device)
-    runs = [[defense(images), defense(images)] for defense in (make(defense_name, backend) for _ in range(2))]
+    runs = [
+        [defense(images), defense(images)]
+        for defense in (make(defense_name, backend, noise=noise) for _ in range(2))
+    ]
     assert torch.equal(runs[0][0], runs[1][0])
     assert torch.equal(runs[0][1], runs[1][1])
     assert not torch.equal(runs[0][0], runs[0][1])
-    explicit = make(defense_name, backend)(images, streams=torch.arange(3, 6))
+    explicit = make(defense_name, backend, noise=noise)(images, streams=torch.arange(3, 6))
     assert torch.equal(runs[0][1], explicit)
 
 
-def test_codebook_then_quantize_is_the_defense(defense_name, backend, device, natural) -> None:
-    defense, streams = make(defense_name, backend), torch.arange(8)
+def test_codebook_then_quantize_is_the_defense(defense_name, backend, device, noise, natural) -> None:
+    defense, streams = make(defense_name, backend, noise=noise), torch.arange(8)
     centres = defense.codebook(natural[:8].to(device), streams=streams)
     size = defense.grid.size
     assert centres.shape == (8, 6, 3 * size * size)
@@ -138,22 +150,22 @@ def test_codebook_then_quantize_is_the_defense(defense_name, backend, device, na
     )
 
 
-def test_float64_images_give_the_same_as_float32(defense_name, backend, device, natural) -> None:
-    defense, streams = make(defense_name, backend), torch.arange(8)
+def test_float64_images_give_the_same_as_float32(defense_name, backend, device, noise, natural) -> None:
+    defense, streams = make(defense_name, backend, noise=noise), torch.arange(8)
     wide = defense(natural[:8].to(device).double(), streams=streams)
     assert wide.dtype == torch.float64
     assert float((wide - defense(natural[:8].to(device), streams=streams)).abs().max()) < 1e-6
 
 
-def test_autocast_does_not_reach_into_the_defense(defense_name, backend, device, natural) -> None:
-    defense, streams = make(defense_name, backend), torch.arange(8)
+def test_autocast_does_not_reach_into_the_defense(defense_name, backend, device, noise, natural) -> None:
+    defense, streams = make(defense_name, backend, noise=noise), torch.arange(8)
     with torch.autocast(device, dtype=torch.bfloat16):
         output = defense(natural[:8].to(device), streams=streams)
     assert torch.equal(output, defense(natural[:8].to(device), streams=streams))
 
 
-def test_memory_layout_changes_nothing(defense_name, backend, device, natural) -> None:
-    defense, streams = make(defense_name, backend), torch.arange(8)
+def test_memory_layout_changes_nothing(defense_name, backend, device, noise, natural) -> None:
+    defense, streams = make(defense_name, backend, noise=noise), torch.arange(8)
     plain = defense(natural[:8].to(device), streams=streams)
     assert torch.equal(
         defense(natural[:8].to(device).contiguous(memory_format=torch.channels_last), streams=streams), plain
@@ -162,14 +174,15 @@ def test_memory_layout_changes_nothing(defense_name, backend, device, natural) -
     assert torch.equal(defense(flipped, streams=streams), plain)
 
 
-def test_an_empty_batch_gives_an_empty_batch(defense_name, backend, device) -> None:
-    assert make(defense_name, backend)(torch.empty(0, 3, 16, 16, device=device)).shape == (0, 3, 16, 16)
+def test_an_empty_batch_gives_an_empty_batch(defense_name, backend, device, noise) -> None:
+    images = torch.empty(0, 3, 16, 16, device=device)
+    assert make(defense_name, backend, noise=noise)(images).shape == (0, 3, 16, 16)
 
 
-def test_the_input_is_left_as_it_was(defense_name, backend, device) -> None:
+def test_the_input_is_left_as_it_was(defense_name, backend, device, noise) -> None:
     images = noise_images(2, 3, 15, 17).to(device)
     before = images.clone()
-    make(defense_name, backend)(images)
+    make(defense_name, backend, noise=noise)(images)
     assert torch.equal(images, before)
 
 
@@ -205,7 +218,9 @@ def test_presets_carry_the_paper_settings(defense_name) -> None:
     assert type(create(defense_name)).preset("imagenet", seed=1).codes == 30
 
 
-def test_settings_rebuild_the_same_defense(defense_name, natural: Tensor) -> None:
-    defense = create(defense_name, codes=7, sigma=0.02, tau=0.01, iterations=3, init="random", seed=4)
+def test_settings_rebuild_the_same_defense(defense_name, noise, natural: Tensor) -> None:
+    tau = 0.02 if noise == "shared" else 0.01
+    given = {"codes": 7, "sigma": 0.02, "tau": tau, "noise": noise, "iterations": 3, "init": "random"}
+    defense = create(defense_name, **given, seed=4)
     again = create(defense_name, **defense.settings(), seed=4)
     assert torch.equal(defense(natural[:4]), again(natural[:4]))

@@ -120,8 +120,8 @@ def test_unknown_names_list_the_known_ones() -> None:
         vq.defend(torch.nn.Identity(), "randdisc", size=2)
     with pytest.raises(ValueError, match="preset='svhn' is unknown; choose one of cifar10, cifar100"):
         vq.SWRD.preset("svhn")
-    with pytest.raises(ValueError, match="surrogate='soft' is unknown; choose one of ste"):
-        vq.defend(torch.nn.Identity(), surrogate="soft")
+    with pytest.raises(ValueError, match="surrogate='magic' is unknown; choose one of score, soft, ste"):
+        vq.defend(torch.nn.Identity(), surrogate="magic")
     with pytest.raises(ValueError, match="defense should be a Defense"):
         vq.Defended(torch.nn.Identity(), "swrd")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="classifier should be a module, not str"):

@@ -24,7 +24,7 @@ def test_summary_has_a_row_for_every_defense_and_threat(finished: tuple[Path, st
     assert [(row["defense"], row["threat"]) for row in summary["rows"]] == [
         (defense, threat)
         for defense in ("none", "RandDisc", "pRD", "swRD")
-        for threat in ("none", "ignorant", "eot")
+        for threat in ("none", "ignorant", "adaptive")
     ]
     for row in summary["rows"]:
         assert {"defense", "threat", "attack", "natural", "robust", "std", "n"} <= set(row)

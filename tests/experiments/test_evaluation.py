@@ -131,7 +131,7 @@ def test_attack_selection_and_report_have_seeds_of_their_own(
 
     evaluation = Evaluation(replace(SETTINGS, attacks=(STE,)), subject, tmp_path)
     monkeypatch.setattr(module, "defense", watched(module.defense))
-    monkeypatch.setattr(module, "threats", watched(module.threats))
+    monkeypatch.setattr(module, "expand", watched(module.expand))
     evaluation.run()
     # In each of 3 chunks: bare natural 1, natural 1, attack 2 (its start, its draws), selection 1, report 1.
     assert len(seeds) == len(set(seeds)) == 3 * 6

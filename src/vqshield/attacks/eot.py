@@ -29,7 +29,7 @@ class EOT(nn.Module):
         self.draws = checks.whole("draws", draws, least=1)
         self.average = checks.one_of("average", average, AVERAGES)
         # As the model is: some libraries put a wrapper, and all in it, back into the mode they found it in.
-        self.train(getattr(model, "training", False))
+        self.training = getattr(model, "training", False)
 
     def forward(self, images: Tensor) -> Tensor:
         """All draws in one pass through the model, so that they fill the device."""

@@ -52,7 +52,7 @@ class Differences:
         return Agreement(
             pooled=_correlation(predicted.flatten(), self.changes.flatten()),
             median=float(torch.tensor(own).median()),
-            reliability=float(1 - noise),
+            reliability=float((1 - noise).nan_to_num(neginf=0.0)),  # none where no change was measured
             images=len(self.images),
             directions=len(self.signs),
             draws=self.draws,

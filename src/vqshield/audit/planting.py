@@ -23,6 +23,7 @@ from vqshield.threats import Threat
 _BLOCK = 8
 _INSIDE = 0.5  # the inner points' share of the budget
 _RIDGE = 0.1  # of the features' mean variance, added to each: few draws, many features
+_APART = 10.0  # logits between the two means: at hundreds a cross-entropy has no gradient left to follow
 
 
 class Features(nn.Module):
@@ -123,6 +124,7 @@ def _fit(within: Tensor, outer: Tensor) -> tuple[Tensor, Tensor]:
     ridge = _RIDGE * covariance.diagonal(dim1=1, dim2=2).mean(1)
     covariance += ridge[:, None, None].clamp(min=1e-12) * torch.eye(low.shape[2], device=low.device)
     weights = torch.linalg.solve(covariance, means[1] - means[0])
+    weights *= _APART / (weights * (means[1] - means[0])).sum(1, keepdim=True).clamp(min=1e-12)
     offsets = -(weights * (means[0] + means[1]) / 2).sum(1)
     return weights.to(within), offsets.to(within)
 

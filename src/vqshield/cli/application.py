@@ -8,6 +8,7 @@ from typer.core import TyperGroup
 import vqshield
 from vqshield.cli.audit import audit
 from vqshield.cli.bench import bench
+from vqshield.cli.certify import certify
 from vqshield.cli.demo import demo
 from vqshield.cli.evaluate import evaluate
 from vqshield.cli.list import list_registered
@@ -61,6 +62,7 @@ def _common(
 
 app.command("demo")(demo)
 app.command("evaluate")(evaluate)
+app.command("certify")(certify)
 app.command("purify")(purify)
 app.command("train")(train)
 app.command("list")(list_registered)

@@ -13,10 +13,12 @@ from torch import Tensor, nn
 from vqshield import checks, clustering, operators
 from vqshield.clustering import Recipe
 from vqshield.errors import InvalidInputError
+from vqshield.noise import Stage
 from vqshield.operators import Job
 from vqshield.patches import Disjoint, Sliding
 
 DEFAULT_NOISE = 4 / 255
+NOISES = ("patch", "image", "shared")
 
 
 class Defense(nn.Module, ABC):
@@ -26,6 +28,10 @@ class Defense(nn.Module, ABC):
         codes: k, the number of centres.
         sigma: standard deviation of the noise epsilon_i on the patches that k-means sees, in units of [0, 1].
         tau: standard deviation of the noise omega_i on the patches when their nearest centre is sought.
+        noise: "patch" draws both noises anew for every patch, as the paper does. "image" adds them to the
+            image before it is cut: one draw for k-means, one for the assignment, and windows that overlap see
+            the same noise. "shared" is one draw on the image for both, and needs sigma = tau. Noisy images
+            are clamped to [0, 1].
         iterations: at most so many rounds of Lloyd's algorithm.
         init: "kmeans++" or "random", the patches that k-means starts from.
         tolerance: an image is done when at most this share of its patches changes label (0: none).
@@ -45,6 +51,7 @@ class Defense(nn.Module, ABC):
         codes: int = 25,
         sigma: float = DEFAULT_NOISE,
         tau: float = DEFAULT_NOISE,
+        noise: str = "patch",
         iterations: int = 20,
         init: str = "kmeans++",
         tolerance: float = 0.0,
@@ -56,6 +63,11 @@ class Defense(nn.Module, ABC):
         self.codes = checks.whole("codes", codes, least=1)
         self.sigma = checks.real("sigma", sigma)
         self.tau = checks.real("tau", tau)
+        self.noise = checks.one_of("noise", noise, NOISES)
+        if noise == "shared" and self.sigma != self.tau:
+            raise InvalidInputError(
+                f"sigma={sigma} and tau={tau} should be equal for noise='shared': it is one draw for both"
+            )
         self.iterations = checks.whole("iterations", iterations, least=1)
         self.init = checks.one_of("init", init, clustering.inits())
         self.tolerance = checks.real("tolerance", tolerance, most=1.0)
@@ -79,24 +91,44 @@ class Defense(nn.Module, ABC):
 
     def settings(self) -> dict[str, Any]:
         """What decides the output, besides seed and streams: keyword arguments of the constructor."""
-        names = ("codes", "sigma", "tau", "iterations", "init", "tolerance")
+        names = ("codes", "sigma", "tau", "noise", "iterations", "init", "tolerance")
         return {name: getattr(self, name) for name in names}
 
+    def certificate_terms(self) -> dict[str, Any]:
+        """What a worst-case certificate depends on: the arguments of vqshield.certificates.coverage."""
+        on_image, grid = self.noise != "patch", self.grid
+        return {
+            "kind": "disjoint" if isinstance(grid, Disjoint) else "sliding",
+            "size": grid.size,
+            "sigma": self.sigma,
+            "tau": self.tau,
+            # Noise on the image comes before the padding, which then copies no pixel without its noise.
+            "padding": grid.padding if isinstance(grid, Disjoint) and not on_image else "zero",
+            "noise": "image" if on_image else "patch",
+            "shared": self.noise == "shared",
+        }
+
     def recipe(self) -> Recipe:
-        """What a backend is told."""
+        """What a backend is told; noise that is on the image already is none of its business."""
         settings = Defense.settings(self)
+        if settings.pop("noise") != "patch":
+            settings |= {"sigma": 0.0, "tau": 0.0}
         return Recipe(grid=self.grid, memory=self.memory, **settings)
 
     def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
         """Quantized images of the same shape, dtype and device; given stream numbers repeat a draw."""
         streams = self.streams(images, streams)
-        result: Tensor = operators.shield(images.detach(), streams, self._job())
+        if self.noise == "image":  # two different images: no backend does both stages in one go
+            return self.quantize(images, self.codebook(images, streams=streams), streams=streams)
+        seen = self.seen(images, Stage.CODEBOOK, streams=streams)
+        result: Tensor = operators.shield(seen, streams, self._job())
         return result
 
     def codebook(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
         """The centres (B, k, d) that k-means finds in the noisy patches of each image."""
         streams = self.streams(images, streams)
-        result: Tensor = operators.codebook(images.detach(), streams, self._job())
+        seen = self.seen(images, Stage.CODEBOOK, streams=streams)
+        result: Tensor = operators.codebook(seen, streams, self._job())
         return result
 
     def quantize(self, images: Tensor, centres: Tensor, *, streams: Tensor | None = None) -> Tensor:
@@ -107,7 +139,17 @@ class Defense(nn.Module, ABC):
             expected = f"({len(images)}, k, {dimensions})"
             raise InvalidInputError(f"centres of shape {tuple(centres.shape)} should be {expected}")
         given = centres.detach().to(images)
-        result: Tensor = operators.quantize(images.detach(), given, streams, self._job())
+        seen = self.seen(images, Stage.ASSIGNMENT, streams=streams)
+        result: Tensor = operators.quantize(seen, given, streams, self._job())
+        return result
+
+    def seen(self, images: Tensor, stage: Stage, *, streams: Tensor) -> Tensor:
+        """The images that a stage cuts into patches: with their noise, where that is on the image."""
+        if self.noise == "patch":
+            return images.detach()
+        scale = self.sigma if stage == Stage.CODEBOOK else self.tau
+        drawn = Stage.CODEBOOK if self.noise == "shared" else stage
+        result: Tensor = operators.noisy_images(images.detach(), streams, self._job(), int(drawn), scale)
         return result
 
     def reseeded(self, seed: int) -> Self:

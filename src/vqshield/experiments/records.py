@@ -1,18 +1,19 @@
 """A folder of records: what was measured of each image, safe against crashes, restarts and second processes.
 
 manifest.json  the whole specification, written first; another specification never mixes with its records
-records.jsonl  one JSON line per image, defense and attack, in the order of the chunks; only ever appended to
+records.jsonl  one JSON line per image and thing measured, in the order of the chunks; only ever appended to
 times.jsonl    how long each chunk took: beside the records, which are the same however often one stops
 """
 
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Generic, Self, TypeVar
 
 from vqshield.errors import FileFormatError, InvalidInputError
 from vqshield.files import write_atomically
@@ -20,11 +21,38 @@ from vqshield.files import write_atomically
 MANIFEST, RECORDS, TIMES, LOCK = "manifest.json", "records.jsonl", "times.jsonl", ".lock"
 
 Key = tuple[str, str, int]
-"""Defense, attack, image: what a record is of."""
+"""Defense, attack or certificate, image: what a record is of."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record:
+class Line(ABC):
+    """What was measured of one image: a line of the file. A kind of record is a subclass with its fields."""
+
+    defense: str
+
+    @property
+    @abstractmethod
+    def key(self) -> Key:
+        """What it is of."""
+
+    def line(self) -> bytes:
+        """The record as it stands in the file."""
+        return json.dumps(asdict(self), ensure_ascii=False).encode() + b"\n"
+
+    @classmethod
+    def parse(cls, line: bytes) -> Self:
+        """The record of a line."""
+        values: dict[str, Any] = dict(json.loads(line))
+        for name in [name for name, value in values.items() if isinstance(value, list)]:
+            values[name] = tuple(values[name])
+        return cls(**values)
+
+
+AnyLine = TypeVar("AnyLine", bound=Line)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record(Line):
     """One image, by one attack, in front of one defense.
 
     image: its place in the data; distance: how far the attack moved it.
@@ -32,7 +60,6 @@ class Record:
     predictions: the answers of the runs that are reported.
     """
 
-    defense: str
     attack: str
     level: str
     image: int
@@ -46,24 +73,16 @@ class Record:
         """What it is of."""
         return self.defense, self.attack, self.image
 
-    def line(self) -> bytes:
-        """The record as it stands in the file."""
-        return json.dumps(asdict(self), ensure_ascii=False).encode() + b"\n"
 
-    @classmethod
-    def parse(cls, line: bytes) -> "Record":
-        """The record of a line."""
-        values = json.loads(line)
-        return cls(**{**values, "predictions": tuple(values["predictions"])})
-
-
-class Records:
+class RecordFolder(Generic[AnyLine]):
     """The records of one specification, whose chunks (the keys of each) come in a fixed order."""
 
-    def __init__(self, folder: Path, chunks: Sequence[Sequence[Key]]) -> None:
-        self.folder, self._chunks = folder, chunks
+    def __init__(
+        self, folder: Path, chunks: Sequence[Sequence[Key]], parse: Callable[[bytes], AnyLine]
+    ) -> None:
+        self.folder, self._chunks, self._parse = folder, chunks, parse
 
-    def read(self) -> list[Record]:
+    def read(self) -> list[AnyLine]:
         """The records of all whole chunks so far."""
         return self._read()[0]
 
@@ -83,7 +102,7 @@ class Records:
         return total
 
     @contextmanager
-    def writing(self, specification: Mapping[str, Any]) -> Iterator["Writer"]:
+    def writing(self, specification: Mapping[str, Any]) -> Iterator["Writer[AnyLine]"]:
         """Begin or go on; no other process can meanwhile."""
         self._refuse_foreign_files(specification)
         with _locked(self.folder):
@@ -111,15 +130,15 @@ class Records:
                     f"{self.folder} holds a {name} but no {MANIFEST} that says of what; choose another folder"
                 )
 
-    def _read(self) -> tuple[list[Record], int]:
+    def _read(self) -> tuple[list[AnyLine], int]:
         """The records of whole chunks, and how many bytes of the file they are."""
         path = self.folder / RECORDS
         lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
         keys = [key for chunk in self._chunks for key in chunk]
-        records = []
+        records: list[AnyLine] = []
         for number, line in enumerate(lines, start=1):
             try:
-                records.append(Record.parse(line))
+                records.append(self._parse(line))
             except (ValueError, TypeError, KeyError) as error:
                 if number == len(lines):  # half a line of a run that was killed
                     break
@@ -135,13 +154,20 @@ class Records:
         return records[:whole], sum(len(line) for line in lines[:whole])
 
 
-class Writer:
+class Records(RecordFolder[Record]):
+    """The records of an evaluation."""
+
+    def __init__(self, folder: Path, chunks: Sequence[Sequence[Key]]) -> None:
+        super().__init__(folder, chunks, Record.parse)
+
+
+class Writer(Generic[AnyLine]):
     """Appends chunk after chunk; `done` of them are in the file."""
 
     def __init__(self, file: IO[bytes], times: IO[bytes], done: int) -> None:
         self._file, self._times, self.done = file, times, done
 
-    def append(self, chunk: Sequence[Record], *, seconds: float) -> None:
+    def append(self, chunk: Sequence[AnyLine], *, seconds: float) -> None:
         """Write the next chunk; it is on the disk when this returns."""
         self._file.write(b"".join(record.line() for record in chunk))
         self._file.flush()
@@ -151,8 +177,8 @@ class Writer:
         self.done += 1
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """The specification of the records in a folder."""
+def read_manifest(folder: Path, *, field: str | None = None) -> dict[str, Any]:
+    """The specification of the records in a folder; field is one that its kind must have."""
     path = folder / MANIFEST
     if not path.is_file():
         raise InvalidInputError(f"there is no {MANIFEST} in {folder}; no evaluation was begun there")
@@ -160,6 +186,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         manifest: dict[str, Any] = json.loads(path.read_bytes())
     except ValueError as error:
         raise FileFormatError(f"{path} is not JSON: {error}") from error
+    if field is not None and field not in manifest:
+        raise InvalidInputError(f"{path} has no field {field!r}: it belongs to records of another kind")
     return manifest
 
 

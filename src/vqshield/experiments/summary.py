@@ -57,7 +57,7 @@ def summarise(
 
 def summarise_folder(folder: Path, *, audit: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The summary of the records in a folder, finished or not."""
-    specification = read_manifest(folder)
+    specification = read_manifest(folder, field="attacks")
     records = Records(folder, [cell.keys for cell in cells(specification)])
     return summarise(specification, records.read(), seconds=records.seconds(), audit=audit)
 

@@ -13,7 +13,7 @@ THREATS = {
     "ignorant": "Attack that ignores the shield",
     "ste": "Attack through the shield (STE)",
     "eot": "Attack through the shield and its noise (STE + EOT)",
-    "adaptive": "Strongest attack for each image",
+    "adaptive": "Attack made for the shield",
 }
 
 

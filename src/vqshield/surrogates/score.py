@@ -32,8 +32,9 @@ class Score(Surrogate):
 
     A draw depends on the image only through its noisy patches, so the gradient of an expectation over draws
     is that of the noise's density: exact for RandDisc and pRD, and for swRD with weights_from="noisy" (each
-    pixel then sums the noise of all windows over it). swRD's clean weights depend on the image besides; that
-    part is left out. Unbiased, of great variance: it needs hundreds of draws, and EOT that averages logits.
+    pixel then sums the noise of all windows over it). Noise on the image needs no sum; a shared draw counts
+    once. swRD's clean weights depend on the image besides; that part is left out. Unbiased, of great
+    variance: it needs hundreds of draws, and EOT that averages logits.
     """
 
     def logits(self, classifier: Classifier, shielding: Shielding) -> Tensor:
@@ -51,8 +52,17 @@ class Score(Surrogate):
 
 
 def _score(defense: Defense, shielding: Shielding) -> Tensor:
-    draw, patches = Draw(defense.seed, shielding.streams), cut(defense, shielding.images)
-    values = patches[0].numel()
-    noise = draw.normals(Stage.CODEBOOK, 0, values) / defense.sigma
-    noise += draw.normals(Stage.ASSIGNMENT, 0, values) / defense.tau
-    return sum_up(defense, noise.view_as(patches), shielding.images).to(patches)
+    images = shielding.images
+    if defense.noise != "patch":
+        return _scaled_noise(defense, shielding.streams, images).to(images)
+    noise = _scaled_noise(defense, shielding.streams, cut(defense, images))
+    return sum_up(defense, noise, images).to(images)
+
+
+def _scaled_noise(defense: Defense, streams: Tensor, values: Tensor) -> Tensor:
+    """epsilon/sigma² + omega/tau² of what the noise was added to, images or patches."""
+    draw, count = Draw(defense.seed, streams), values[0].numel()
+    noise = draw.normals(Stage.CODEBOOK, 0, count) / defense.sigma
+    if defense.noise != "shared":
+        noise += draw.normals(Stage.ASSIGNMENT, 0, count) / defense.tau
+    return noise.view_as(values)

@@ -48,13 +48,19 @@ class Soft(ImageSurrogate):
         found = defense.codebook(images, streams=shielding.streams)  # (B, k, d)
         patches = cut(defense, images)  # (B, n, d)
         centres = self._differentiable(found, patches)
-        assigned = patches
-        if self.noise == "drawn" and defense.tau > 0:
-            draw = Draw(defense.seed, shielding.streams)
-            omega = draw.normals(Stage.ASSIGNMENT, 0, patches[0].numel())
-            assigned = patches + (defense.tau * omega).view_as(patches).to(patches)
+        assigned = patches if self.noise == "none" else patches + self._omega(shielding, patches)
         mixed = torch.bmm(self._weights(assigned, centres), centres)
         return put_together(defense, mixed, patches, assigned, images)
+
+    def _omega(self, shielding: Shielding, patches: Tensor) -> Tensor:
+        """The noise that this draw's assignment saw."""
+        defense = shielding.defense
+        if defense.noise != "patch":
+            seen = defense.seen(shielding.images, Stage.ASSIGNMENT, streams=shielding.streams)
+            return cut(defense, seen - shielding.images.detach())
+        draw = Draw(defense.seed, shielding.streams)
+        omega = draw.normals(Stage.ASSIGNMENT, 0, patches[0].numel())
+        return (defense.tau * omega).view_as(patches).to(patches)
 
     def _weights(self, patches: Tensor, centres: Tensor) -> Tensor:
         return (_closeness(patches, centres) / self.temperature).softmax(-1)  # (B, n, k)

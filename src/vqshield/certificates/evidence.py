@@ -1,0 +1,96 @@
+"""What m draws show about each image: the few numbers that every error bound is a function of."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vqshield import checks
+from vqshield.errors import InvalidInputError
+
+_ROUNDING = 1e-2  # half precision adds up to 1 only about; logits do not at all
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Per image, from m draws x̂'_i of one given image x' each; all (B,)."""
+
+    draws: int  # m
+    margin: Tensor  # rho(x, y, f)
+    mean_l1: Tensor  # mean of ‖f(x) − f(x̂'_i)‖₁
+    mean_truncated: Tensor  # mean of min(1, ‖f(x) − f(x̂'_i)‖₁ / rho); 1 where rho ≤ 0
+    variance_truncated: Tensor  # sample variance of the same; 0 for a single draw
+    errors: Tensor  # how many draws have rho(x̂'_i, y, f) ≤ 0
+
+
+def margin(outputs: Tensor, labels: Tensor) -> Tensor:
+    """rho = f[y] − max_{j≠y} f[j] of softmax outputs (..., B, classes): the answer is right where it is > 0.
+
+    A tie counts as an error, as in the paper.
+    """
+    labels = _check_labels(outputs, labels)
+    chosen = labels.expand(outputs.shape[:-1])[..., None]
+    others = outputs.scatter(-1, chosen, -torch.inf).amax(-1)
+    return outputs.gather(-1, chosen)[..., 0] - others
+
+
+def l1_distance(outputs: Tensor, others: Tensor) -> Tensor:
+    """‖f(x) − f(x̂')‖₁ over the classes, the last dimension: between 0 and 2."""
+    return (outputs - others).abs().sum(-1)
+
+
+def evidence(*, reference: Tensor, drawn: Iterable[Tensor], labels: Tensor) -> Evidence:
+    """The evidence in softmax outputs.
+
+    reference is f(x) of the clean images, (B, classes); drawn holds f(x̂'_i), (m, B, classes) or anything that
+    yields m tensors (B, classes), so that they need not all be in memory; labels are the true ones, (B,).
+    """
+    outputs = _softmax("reference", reference)
+    labels = _check_labels(outputs, labels)
+    rho = margin(outputs, labels)
+    rows, errors = [], torch.zeros_like(labels)
+    for draw in drawn:
+        if draw.shape != outputs.shape:
+            raise InvalidInputError(
+                f"a draw of shape {tuple(draw.shape)} should be {tuple(outputs.shape)}, as the reference"
+            )
+        values = _softmax("drawn", draw.to(outputs.device))
+        rows.append(l1_distance(outputs, values))
+        errors += margin(values, labels) <= 0
+    if not rows:
+        raise InvalidInputError("drawn holds 0 draws; there should be at least 1")
+    distances = torch.stack(rows)  # (m, B)
+    truncated = torch.where(rho > 0, distances / rho, 1.0).clamp(max=1)
+    spread = truncated.var(0) if len(rows) > 1 else torch.zeros_like(rho)
+    mean_truncated = truncated.mean(0).clamp(max=1)  # rounding may leave a mean of ones just above 1
+    return Evidence(len(rows), rho, distances.mean(0), mean_truncated, spread, errors)
+
+
+def _softmax(name: str, outputs: Tensor) -> Tensor:
+    """Softmax outputs (B, classes) as float64."""
+    if outputs.dim() != 2 or outputs.shape[1] < 2 or not outputs.is_floating_point():
+        found = f"shape {tuple(outputs.shape)} and dtype {outputs.dtype}"
+        raise InvalidInputError(
+            f"{name} of {found} should be floating-point, (B, classes), 2 classes or more"
+        )
+    values = outputs.detach().double()
+    checks.finite(name, values)
+    sums = values.sum(-1)
+    wrong = ((sums - 1).abs() > _ROUNDING) | (values < 0).any(-1)
+    if bool(wrong.any()):
+        row = values[wrong][0]
+        raise InvalidInputError(
+            f"{name} holds a row with minimum {float(row.min()):g} and sum {float(row.sum()):g}; "
+            "give softmax outputs (≥ 0, sum 1), not logits"
+        )
+    return values
+
+
+def _check_labels(outputs: Tensor, labels: Tensor) -> Tensor:
+    labels = checks.per_image("labels", labels, outputs.flatten(0, -3)[0] if outputs.dim() > 2 else outputs)
+    classes = outputs.shape[-1]
+    wrong = labels[(labels < 0) | (labels >= classes)]
+    if len(wrong):
+        raise InvalidInputError(f"labels contain {int(wrong[0])}; they should be from 0 to {classes - 1}")
+    return labels

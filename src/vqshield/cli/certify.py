@@ -1,0 +1,116 @@
+"""`vqshield certify`: what draws prove about a defended classifier, image by image and for all of them."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from vqshield.cli.bars import progress_bar
+from vqshield.cli.evaluate import number
+from vqshield.data import SAMPLE_NAME, datasets
+from vqshield.defenses import defenses
+from vqshield.experiments.certification import Certification
+from vqshield.experiments.certification_settings import CERTIFICATES, CertificationSettings
+from vqshield.experiments.certification_summary import summarise_certification_folder
+from vqshield.experiments.subject import BUNDLED, load_subject
+from vqshield.files import write_atomically
+from vqshield.reports.certification import certificate_caveats, certificate_tables
+
+DEFAULT = CertificationSettings()
+
+
+def certify(
+    certificate: Annotated[
+        str,
+        typer.Option(
+            help=f"One of {', '.join(CERTIFICATES)}. vote: the majority vote within an L2 radius, whatever "
+            "the attack; draws: error bounds that hold for given images alone."
+        ),
+    ] = DEFAULT.certificate,
+    defense: Annotated[
+        str, typer.Option(help=f"A defense, of {', '.join(defenses())}, as in swrd:noise=image,sigma=0.1.")
+    ] = DEFAULT.defense,
+    data: Annotated[str, typer.Option(help=f"Data set: {', '.join(datasets())}.")] = SAMPLE_NAME,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder with the data set's official files.")] = None,
+    classifier: Annotated[
+        str, typer.Option(help=f"A safetensors file, or {BUNDLED}, the bundled one.")
+    ] = BUNDLED,
+    attack: Annotated[
+        str, typer.Option(help="Makes the images of --certificate draws; as for evaluate, no suite.")
+    ] = DEFAULT.attack,
+    eps: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A budget of that attack, L-inf, as in 8/255; may be repeated. Natural images always come "
+            "first. Without it, 8/255."
+        ),
+    ] = None,
+    draws: Annotated[int, typer.Option(help="m, the draws behind an error bound.")] = DEFAULT.draws,
+    delta: Annotated[float, typer.Option(help="The chance that an error bound fails.")] = DEFAULT.delta,
+    n0: Annotated[int, typer.Option(help="Draws that choose a vote's answer.")] = DEFAULT.n0,
+    n: Annotated[int, typer.Option(help="Fresh draws that bound its probability.")] = DEFAULT.n,
+    alpha: Annotated[
+        float, typer.Option(help="The chance that a vote's certificate is wrong.")
+    ] = DEFAULT.alpha,
+    radius: Annotated[
+        list[float] | None,
+        typer.Option(help="An L2 radius to give the certified accuracy at; may be repeated."),
+    ] = None,
+    limit: Annotated[int | None, typer.Option(help="Only so many images; without it, all.")] = None,
+    seed: Annotated[int, typer.Option(help="Decides every draw of defense and attack.")] = DEFAULT.seed,
+    batch: Annotated[int, typer.Option(help="Draws made at once.")] = DEFAULT.batch,
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto: the GPU where there is one.")] = "auto",
+    out: Annotated[
+        Path, typer.Option(help="Folder for records and summary; a run that was stopped goes on there.")
+    ] = Path("vqshield-certificates"),
+    summary_only: Annotated[
+        bool, typer.Option("--summary-only", help="Only sum up what is in --out, finished or not.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+) -> None:
+    """Certify a defended classifier: tables, summary.json, and records.jsonl with a line for every image."""
+    radii = radius or ()
+    if not summary_only:
+        budgets = DEFAULT.eps if eps is None else tuple(number("eps", each) for each in eps)
+        settings = CertificationSettings(
+            defense=defense, certificate=certificate, attack=attack, eps=budgets, draws=draws, delta=delta,
+            n0=n0, n=n, alpha=alpha, seed=seed, batch=batch,
+        )  # fmt: skip
+        subject = load_subject(
+            data=data, data_dir=data_dir, classifier=classifier, limit=limit, device=device
+        )
+        with progress_bar("{task.description}", hidden=as_json) as bar:
+            task = bar.add_task("starting", total=None)
+            work = Certification(
+                settings,
+                subject,
+                out,
+                lambda doing, done: bar.update(task, description=doing, completed=done),
+            )
+            bar.update(task, total=work.work)
+            try:
+                work.run()
+            except KeyboardInterrupt as stop:
+                _write(out, radii)
+                raise KeyboardInterrupt(
+                    f"what is finished is in {out}; run the same command again to go on"
+                ) from stop
+    summary = _write(out, radii)
+    if as_json:
+        typer.echo(json.dumps(summary, indent=1))
+        return
+    console = Console()
+    for table in certificate_tables(summary):
+        console.print(table)
+    for line in certificate_caveats(summary):
+        console.print(line, markup=False, highlight=False)
+    typer.echo(f"\nFigures in {out / 'summary.json'}, every image in {out / 'records.jsonl'}")
+
+
+def _write(out: Path, radii: Sequence[float]) -> dict[str, Any]:
+    summary = summarise_certification_folder(out, radii=radii)
+    write_atomically(out / "summary.json", (json.dumps(summary, indent=1) + "\n").encode())
+    return summary

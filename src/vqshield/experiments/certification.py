@@ -1,0 +1,178 @@
+"""Certificates of a defended classifier, image by image, in a run that may stop at any moment.
+
+As in an evaluation, every cell of work is a pure function of the specification: a run that was stopped and
+resumed writes the same bytes as one that was not.
+"""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vqshield.certificates import bounds_from, certify_vote, clopper_pearson_lower, evidence
+from vqshield.defended import Defended
+from vqshield.draws import outputs
+from vqshield.environment import environment
+from vqshield.experiments.certification_records import (
+    CertificateRecord,
+    DrawsRecord,
+    VoteRecord,
+    parse_record,
+)
+from vqshield.experiments.certification_settings import Cell, CertificationSettings, cells, coverage_of
+from vqshield.experiments.evaluation import Report, derived_seed
+from vqshield.experiments.records import RecordFolder
+from vqshield.experiments.subject import Subject
+from vqshield.settings import format_value
+from vqshield.threats import threat
+
+
+class Certification:
+    """Every certificate that was asked for, of every image; run() writes the records, or goes on with them.
+
+    Draws that an attack is made with, draws that choose a vote's answer and draws that certify have seeds of
+    their own: what is certified is fixed before the draws that certify it.
+    """
+
+    def __init__(
+        self,
+        settings: CertificationSettings,
+        subject: Subject,
+        folder: Path,
+        report: Report = lambda *_: None,
+    ) -> None:
+        self.settings, self.subject, self._report = settings, subject, report
+        first = subject.data.floats(slice(1))
+        settings.create(seed=0).streams(first)  # is the image large enough for it?
+        self.specification: dict[str, Any] = {
+            **subject.described(),
+            **settings.described(),
+            "values": first.numel(),
+            "machine": environment(subject.device),
+        }
+        self.cells = cells(self.specification)
+        self.records: RecordFolder[CertificateRecord] = RecordFolder(
+            folder, [cell.keys for cell in self.cells], parse_record
+        )
+        self._done = 0
+
+    @property
+    def work(self) -> int:
+        """How many draws there are in all: what a progress bar counts."""
+        return sum(map(self._cost, self.cells))
+
+    def run(self) -> None:
+        """Do what is not done yet."""
+        flags = torch.backends.cudnn
+        # A faster algorithm that is chosen anew at every call would change last bits from run to run.
+        repeatable = flags.flags(
+            enabled=flags.enabled, benchmark=False, deterministic=True, allow_tf32=flags.allow_tf32
+        )
+        with self.records.writing(self.specification) as writer, repeatable:
+            self._done = sum(map(self._cost, self.cells[: writer.done]))
+            for cell in self.cells[writer.done :]:
+                began = time.perf_counter()
+                found = self._certify(cell)
+                writer.append(found, seconds=time.perf_counter() - began)
+
+    def _certify(self, cell: Cell) -> list[CertificateRecord]:
+        data, place = self.subject.data, self.subject.device
+        part = slice(cell.images.start, cell.images.stop)
+        images, labels = data.floats(part).to(place), data.labels[part]
+        if cell.eps is None:
+            return self._votes(cell, images, labels)
+        return self._error_bounds(cell, cell.eps, images, labels)
+
+    def _votes(self, cell: Cell, images: Tensor, labels: Tensor) -> list[CertificateRecord]:
+        options, covered = self.settings, coverage_of(self.settings.create(seed=0))
+        selection = self._counts(cell, "selection", images, options.n0)
+        estimation = self._counts(cell, "estimation", images, options.n)
+        votes = certify_vote(
+            selection_counts=selection, estimation_counts=estimation, alpha=options.alpha,
+            sigma_eff=covered.sigma_eff, copies=covered.copies,
+        )  # fmt: skip
+        selected = selection.argmax(-1)
+        right = estimation.gather(-1, labels[:, None])[:, 0]
+        p_y = clopper_pearson_lower(count=right, draws=options.n, delta=options.alpha)
+        return [
+            VoteRecord(
+                defense=cell.defense,
+                image=image,
+                label=int(labels[number]),
+                selected=int(selected[number]),
+                top=int(estimation[number, selected[number]]),
+                right=int(right[number]),
+                answer=int(votes.answers[number]),
+                abstain=bool(votes.radii[number] == 0),
+                radius=float(votes.radii[number]),
+                p_lower=float(votes.probabilities[number]),
+                p_y=float(p_y[number]),
+            )
+            for number, image in enumerate(cell.images)
+        ]
+
+    def _error_bounds(
+        self, cell: Cell, eps: float, images: Tensor, labels: Tensor
+    ) -> list[CertificateRecord]:
+        options = self.settings
+        moved = self._attacked(cell, eps, images, labels) if eps else images
+        with torch.no_grad():
+            reference = self.subject.classifier(images).double().softmax(-1).cpu()
+        blocks = self._logits(cell, "draws", moved, options.draws)
+        drawn = (draw for block in blocks for draw in block.double().softmax(-1))
+        seen = evidence(reference=reference, drawn=drawn, labels=labels)
+        bounds = bounds_from(seen, delta=options.delta)
+        distances = options.ball(eps).distance(moved, images)
+        return [
+            DrawsRecord(
+                defense=cell.defense,
+                eps=eps,
+                image=image,
+                label=int(labels[number]),
+                distance=float(distances[number]),
+                margin=float(seen.margin[number]),
+                mean_l1=float(seen.mean_l1[number]),
+                mean_truncated=float(seen.mean_truncated[number]),
+                variance_truncated=float(seen.variance_truncated[number]),
+                errors=int(seen.errors[number]),
+                bounds={name: float(values[number]) for name, values in bounds.items()},
+            )
+            for number, image in enumerate(cell.images)
+        ]
+
+    def _attacked(self, cell: Cell, eps: float, images: Tensor, labels: Tensor) -> Tensor:
+        """The images x', found without any of the draws that certify them."""
+        options = self.settings
+        chosen = threat(options.attack, options.ball(eps), seed=self._seed(cell, "attack"))
+        shield = options.create(seed=self._seed(cell, "attacked draws")).to(images.device)
+        return chosen(self.subject.classifier, shield, images, labels.to(images.device))
+
+    def _counts(self, cell: Cell, purpose: str, images: Tensor, draws: int) -> Tensor:
+        """How often each class came out, (N, classes)."""
+        found = torch.zeros(len(images), len(self.subject.data.classes), dtype=torch.int64)
+        for block in self._logits(cell, purpose, images, draws):
+            answers = block.argmax(-1).T  # (N, draws of the block)
+            found.scatter_add_(1, answers, torch.ones_like(answers))
+        return found
+
+    def _logits(self, cell: Cell, purpose: str, images: Tensor, draws: int) -> Iterator[Tensor]:
+        """The logits of fresh draws, (some, N, classes) at a time, so that a million need no memory."""
+        shield = self.settings.create(seed=self._seed(cell, purpose)).to(images.device)
+        model, batch = Defended(self.subject.classifier, shield), self.settings.batch
+        doing = "votes" if cell.eps is None else f"error bounds at eps {format_value(cell.eps)}"
+        some = max(1, batch // len(images))
+        for start in range(0, draws, some):
+            block = outputs(model, images, runs=min(some, draws - start), batch=batch).cpu()
+            self._done += block.shape[0] * block.shape[1]
+            self._report(doing, self._done)
+            yield block
+
+    def _seed(self, cell: Cell, purpose: str) -> int:
+        return derived_seed(self.settings.seed, cell.defense, cell.what, cell.images.start, purpose)
+
+    def _cost(self, cell: Cell) -> int:
+        draws = self.settings.n0 + self.settings.n if cell.eps is None else self.settings.draws
+        return draws * len(cell.images)
