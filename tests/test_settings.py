@@ -88,3 +88,11 @@ def test_formatted_settings_read_back(settings):
 )
 def test_values_look_as_typed(value, text):
     assert format_value(value) == text
+
+
+def test_true_and_false_are_no_words() -> None:
+    assert parse_spec("pgd:random_start=false,loss=margin") == (
+        "pgd",
+        {"random_start": False, "loss": "margin"},
+    )
+    assert parse_spec("pgd:random_start=true")[1]["random_start"] is True

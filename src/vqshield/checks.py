@@ -31,6 +31,13 @@ def real(name: str, value: object, *, least: float = 0.0, most: float = math.inf
     return float(value)
 
 
+def flag(name: str, value: object) -> bool:
+    """True or False, nothing that merely counts as one of them."""
+    if not isinstance(value, bool):
+        raise InvalidInputError(f"{name}={value!r} should be true or false")
+    return value
+
+
 def one_of(name: str, value: object, choices: Iterable[str]) -> str:
     """One of the choices."""
     known = sorted(choices)

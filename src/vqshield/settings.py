@@ -11,9 +11,10 @@ from typing import Any
 
 from vqshield.errors import InvalidInputError
 
-Setting = int | float | str
+Setting = bool | int | float | str
 
 _FORM = "name or name:key=value,key=value, for example swrd:size=3,tau=4/255"
+_TRUTH = {"true": True, "false": False}
 _WORD = re.compile(r"[A-Za-z_][\w+-]*", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d{1,30}", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -22,7 +23,7 @@ _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 def parse_spec(text: str) -> tuple[str, dict[str, Setting]]:
     """Split "name:key=value,..." into the name and its settings.
 
-    Values may be whole numbers (25), decimals (0.5, 1e-3), fractions (4/255) or words (kmeans++).
+    Values are whole numbers (25), decimals (0.5, 1e-3), fractions (4/255), true, false, words (kmeans++).
     """
     name, colon, rest = text.partition(":")
     name = name.strip()
@@ -44,6 +45,8 @@ def parse_spec(text: str) -> tuple[str, dict[str, Setting]]:
 def _parse_value(key: str, text: str) -> Setting:
     if _INTEGER.fullmatch(text):
         return int(text)
+    if text in _TRUTH:
+        return _TRUTH[text]
     if _WORD.fullmatch(text):
         return text
     above, slash, below = (part.strip() for part in text.partition("/"))

@@ -62,6 +62,7 @@ class APGD(Attack):
         for name in ("steps", "restarts", "judgements"):
             checks.whole(name, getattr(self, name), least=1)
         checks.whole("seed", self.seed, least=0, below=2**64)
+        checks.flag("random_start", self.random_start)
         checks.one_of("loss", self.loss, losses())
 
     def run(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:

@@ -185,7 +185,7 @@ class InBasis(nn.Module):
         super().__init__()
         self.model = model
         self.basis = basis if isinstance(basis, Basis) else _parse(basis)
-        self.train(getattr(model, "training", False))  # as the model is, for libraries that restore modes
+        self.training = getattr(model, "training", False)  # as the model is: libraries restore modes
 
     def forward(self, images: Tensor) -> Tensor:
         """The model's logits."""

@@ -46,6 +46,7 @@ class PGD(Attack):
         for name in ("steps", "restarts", "candidates", "judgements"):
             checks.whole(name, getattr(self, name), least=1)
         checks.whole("seed", self.seed, least=0, below=2**64)
+        checks.flag("random_start", self.random_start)
         checks.real("momentum", self.momentum)
         checks.one_of("schedule", self.schedule, SCHEDULES)
         checks.one_of("loss", self.loss, losses())

@@ -42,8 +42,9 @@ class AuditSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("runs", "batch", "queries", "directions", "draws"):
+        for name in ("runs", "batch", "queries", "directions"):
             checks.whole(name, getattr(self, name), least=1)
+        checks.whole("draws", self.draws, least=8)  # R9 needs several of its share
         checks.whole("seed", self.seed, least=0, below=2**63)
 
 
@@ -149,11 +150,10 @@ class _Run:
         else:
             result.append(flags.not_run("R2", f"{main.name} has no steps, or too few to vary"))
         self._report("R3")
-        smaller, larger = (self._threats(type(self.ball)(self.ball.eps * f))[place] for f in (0.5, 2))
-        sizes = (self.ball.eps / 2, self.probes.accuracy(smaller)), (self.ball.eps, usual)
-        result.append(
-            flags.monotone("R3", "eps", [*sizes, (2 * self.ball.eps, self.probes.accuracy(larger))])
-        )
+        eps, most = self.ball.eps, self.ball.most
+        others = [each for each in (eps / 2, min(2 * eps, most)) if each != eps]
+        sizes = {each: self.probes.accuracy(self._threats(type(self.ball)(each))[place]) for each in others}
+        result.append(flags.monotone("R3", "eps", sorted({**sizes, eps: usual}.items())))
         self._report("R7")
         doubled = dataclasses.replace(main, eot=2 * main.eot)
         result.append(flags.draws_suffice(usual, self.probes.accuracy(doubled), main.eot))

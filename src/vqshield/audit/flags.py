@@ -131,7 +131,7 @@ def below_natural(robust: Accuracy, natural: Accuracy) -> Flag:
 def noise_is_weaker(noise: Accuracy, attack: Accuracy) -> Flag:
     """R6."""
     good = not attack.beyond(noise)
-    meaning = "the attack does more than noise of the same size" if good else (
+    meaning = "the attack does no less harm than noise of the same size" if good else (
         "noise of the same size does more harm than the attack, which therefore searches in the wrong place"
     )  # fmt: skip
     return Flag("R6", _outcome(good), meaning, {"random noise": noise, "attack": attack})

@@ -32,7 +32,7 @@ def audit_table(record: Mapping[str, Any]) -> "Table":
             Text(flag["outcome"], style=_STYLES[flag["outcome"]]),
             flag["title"],
             Text("\n".join(shown_figures(flag["figures"]))),
-            flag["meaning"],
+            Text(flag["meaning"]),
         )
     return table
 

@@ -10,7 +10,7 @@ from vqshield.defenses.base import Defense
 from vqshield.errors import InvalidInputError
 from vqshield.noise import Draw, Stage
 from vqshield.surrogates.base import Classifier, Shielding, Surrogate
-from vqshield.surrogates.soft import cut, sum_up
+from vqshield.surrogates.soft import cut
 
 
 class _Scored(torch.autograd.Function):
@@ -55,8 +55,13 @@ def _score(defense: Defense, shielding: Shielding) -> Tensor:
     images = shielding.images
     if defense.noise != "patch":
         return _scaled_noise(defense, shielding.streams, images).to(images)
-    noise = _scaled_noise(defense, shielding.streams, cut(defense, images))
-    return sum_up(defense, noise, images).to(images)
+    # Each pixel sums the noise of all its copies: those of overlapping windows and of mirrored borders.
+    with torch.enable_grad():
+        values = images.detach().requires_grad_()
+        patches = cut(defense, values)
+        noise = _scaled_noise(defense, shielding.streams, patches).to(images)
+        (score,) = torch.autograd.grad(patches, values, noise)
+    return score
 
 
 def _scaled_noise(defense: Defense, streams: Tensor, values: Tensor) -> Tensor:

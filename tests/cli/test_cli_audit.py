@@ -1,0 +1,134 @@
+"""`vqshield audit`: two files and a table, a flattering figure called out, nonsense refused at once."""
+
+import dataclasses
+import json
+from html import unescape
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from vqshield.audit import QUICK, TITLES, AuditSettings
+from vqshield.cli.application import app
+
+TINY = dataclasses.replace(
+    QUICK, runs=2, batch=4, queries=4, directions=2, draws=4, probe="pgd:steps=2,eot=2,surrogate=soft"
+)
+FEW = ["--device", "cpu", "--limit", "4", "--defense", "prd:iterations=2"]
+IGNORANT = ["--attack", "pgd:steps=1,surrogate=none"]
+command = import_module("vqshield.cli.audit")
+
+
+def run(*arguments: str):
+    return CliRunner(env={"COLUMNS": "120"}).invoke(app, ["audit", *arguments])
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The quick settings take minutes on a CPU."""
+    monkeypatch.setattr(command, "QUICK", TINY)
+
+
+def test_it_writes_both_files_and_prints_the_table(tmp_path: Path) -> None:
+    out = tmp_path / "new" / "folder"
+    result = run(*FEW, *IGNORANT, "--out", str(out), "--seed", "3")
+    assert result.exit_code == 0, result.output
+    assert sorted(path.name for path in out.iterdir()) == ["audit.html", "audit.json"]
+    found = json.loads((out / "audit.json").read_text())
+    assert [flag["name"] for flag in found["flags"]] == list(TITLES)
+    assert found["passed"] is False
+    assert {flag["name"]: flag["outcome"] for flag in found["flags"]}["R4"] == "fail"
+    assert (found["defense"], found["given"], found["n"]) == ("prd:iterations=2", [IGNORANT[1]], 4)
+    assert (found["data"], found["classifier"]) == ("cifar10-sample", "small-cifar10")
+    assert (found["norm"], found["eps"]) == ("linf", 8 / 255)
+    assert found["settings"] == dataclasses.asdict(dataclasses.replace(TINY, seed=3))
+    assert found["machine"]["torch"]
+    assert found["seconds"] > 0
+    for name in TITLES:
+        assert f"\n {name} " in result.stdout
+    assert "prd:iterations=2:" in result.stdout
+    assert "under attack" in result.stdout
+    assert "not run" in result.stdout
+    assert str(out / "audit.html") in result.stdout.replace("\n", "")
+
+
+def test_the_page_needs_nothing_from_outside(tmp_path: Path) -> None:
+    assert run(*FEW, *IGNORANT, "--out", str(tmp_path)).exit_code == 0
+    page = (tmp_path / "audit.html").read_text()
+    assert page.startswith("<!doctype html>")
+    assert "<script" not in page
+    assert "http://" not in page
+    assert "https://" not in page
+    assert all(title in unescape(page) for title in TITLES.values())
+
+
+def test_json_is_the_record_and_nothing_else(tmp_path: Path) -> None:
+    knowing = ["--attack", "pgd:steps=4,eot=2,surrogate=soft", "--attack", "square:queries=4"]
+    result = run(*FEW, *knowing, "--norm", "l2", "--eps", "1/2", "--out", str(tmp_path), "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found == json.loads((tmp_path / "audit.json").read_text())
+    assert list(found["attacks"]) == found["given"] == [knowing[1], knowing[3]]
+    assert (found["norm"], found["eps"]) == ("l2", 0.5)
+    ran = [flag["name"] for flag in found["flags"] if flag["outcome"] != "not run"]
+    assert {"R1", "R2", "R3", "R4", "R5", "R6", "R7", "R8", "R10"} <= set(ran)
+    assert found["flags"][1]["figures"].keys() == {"steps 1", "steps 2", "steps 4"}
+    assert result.stderr == ""
+
+
+def test_a_seed_repeats_the_figures(tmp_path: Path) -> None:
+    found = []
+    for folder in ("one", "two"):
+        result = run(*FEW, *IGNORANT, "--out", str(tmp_path / folder), "--json")
+        found.append(json.loads(result.stdout))
+        del found[-1]["seconds"]
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("flag", "attack", "settings"),
+    [([], "adaptive-v1-quick", TINY), (["--full"], "adaptive-v1", AuditSettings())],
+)
+def test_without_an_attack_a_suite_is_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flag: list[str], attack: str, settings: AuditSettings
+) -> None:
+    asked = {}
+
+    def record_what_is_asked(*_given, **options):
+        asked.update(options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "run_audit", record_what_is_asked)
+    assert run(*FEW, *flag, "--out", str(tmp_path / "out")).exit_code == 130
+    assert asked["attacks"] == [attack]
+    assert asked["settings"] == settings
+    assert not (tmp_path / "out").exists(), "nothing is written of an audit that was stopped"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--data", "cifar11"], ["data='cifar11'", "cifar10-sample"]),
+        (["--classifier", "resnet"], ["classifier='resnet'", "small-cifar10"]),
+        (["--defense", "shield9"], ["defense='shield9'", "swrd"]),
+        (["--defense", "none"], ["defense='none' leaves nothing to audit", "prd"]),
+        (["--defense", "swrd:colour=3"], ["'colour'", "size"]),
+        (["--attack", "hope"], ["attack='hope'", "adaptive-v1", "pgd"]),
+        (["--attack", "pgd:luck=1"], ["'luck'", "steps", "surrogate"]),
+        (["--attack", "pgd:surrogate=magic"], ["surrogate='magic'", "soft"]),
+        (["--attack", "adaptive-v1:steps=3"], ["a suite such as adaptive-v1 takes none"]),
+        (["--norm", "l7"], ["norm='l7'", "l2, linf"]),
+        (["--eps", "-1/255"], ["eps=-0.0039"]),
+        (["--eps", "much"], ["eps='much'"]),
+        (["--limit", "0"], ["limit=0 should be >= 1"]),
+        (["--seed", "-1"], ["seed=-1"]),
+        (["--device", "abacus"], ["device='abacus'"]),
+    ],
+)
+def test_nonsense_is_refused_before_any_work(tmp_path: Path, arguments: list[str], named: list[str]) -> None:
+    result = run("--limit", "2", "--out", str(tmp_path / "out"), *arguments)
+    assert result.exit_code == 2
+    assert all(word in result.stderr for word in named), result.stderr
+    assert "Traceback" not in result.output
+    assert not (tmp_path / "out").exists()

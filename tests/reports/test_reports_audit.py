@@ -1,0 +1,171 @@
+"""An audit as a table and as a page: every flag with its figures, nothing from outside, nothing hostile."""
+
+import io
+import re
+import sys
+from html.parser import HTMLParser
+
+import pytest
+from rich.console import Console
+
+from vqshield.audit import FAIL, NOT_RUN, PASS, TITLES, Accuracy, Audit, flags
+from vqshield.errors import MissingExtraError
+from vqshield.reports.audit import audit_table, headline, render_audit, shown_figures
+
+HOSTILE = '"><script>alert(1)</script><img src=http://evil.example/x onerror=alert(1)>[red]'
+
+
+def record(**changes):
+    found = Audit(
+        tuple(
+            flags.in_order([
+                flags.unbounded(Accuracy(0.0, 0.0), 0.5),
+                flags.monotone("R2", "steps", [(5, Accuracy(0.4, 0.01)), (10, Accuracy(0.6, 0.01))]),
+                flags.below_natural(Accuracy(0.123, 0.02), Accuracy(0.9, 0.03)),
+                flags.planted(23, 24, 24, 1),
+                flags.gradients_agree(0.91234, {"soft": {"pooled": 0.91234, "images": 24}}),
+            ])
+        ),
+        natural=Accuracy(0.9, 0.03),
+        reported=Accuracy(0.123, 0.02),
+        attacks={"pgd:steps=20,eot=5": Accuracy(0.15, 0.02)},
+        images=24,
+    )  # fmt: skip
+    fixed = {
+        "data": "cifar10-sample", "classifier": "small-cifar10", "defense": "swrd:size=3",
+        "given": ["pgd"], "norm": "linf", "eps": 8 / 255, "settings": {"seed": 7},
+        "machine": {"cores": 2, "torch": "2.13.0"}, "seconds": 12.6,
+    }  # fmt: skip
+    return {**fixed, **found.plain(), **changes}
+
+
+class Page(HTMLParser):
+    """Every tag with its attributes, and the text outside styles."""
+
+    def __init__(self, source):
+        super().__init__()
+        self.tags, self.text, self.styles, self._open = [], [], [], ""
+        self.feed(source)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        self._open = tag
+
+    def handle_data(self, data):
+        (self.styles if self._open == "style" else self.text).append(data)
+
+    def handle_endtag(self, tag):
+        self._open = ""
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def printed(table, width=160):
+    text = io.StringIO()
+    Console(width=width, file=text).print(table)
+    return text.getvalue()
+
+
+def test_the_headline_never_shows_a_figure_without_its_verdict():
+    assert headline(record()) == (
+        "swrd:size=3: 12.3 ± 2.0 % under attack; 4 checks passed, 1 failed, 5 not run"
+    )
+    assert headline(record(passed=True)).endswith("; all ten checks passed")
+
+
+def test_every_flag_stands_in_the_table_with_outcome_figures_and_meaning():
+    text = re.sub(r"\s+", " ", printed(audit_table(record()), width=400))
+    for name, title in TITLES.items():
+        assert f"{name} " in text
+        assert title in text
+    assert (text.count(" not run "), text.count(" fail ")) == (1 + 5, 1), "one of them in the headline"
+    assert "accuracy rises from steps 5 to 10" in text
+    assert "robust: 12.3 ± 2.0 %" in text
+    assert "12.3 ± 2.0 % under attack; 4 checks passed, 1 failed, 5 not run" in text
+
+
+def test_the_table_fits_a_narrow_terminal_without_losing_a_word():
+    text = printed(audit_table(record()), width=80)
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= 80
+    for name in TITLES:
+        assert re.search(rf"^ ?{name}\b", text, re.MULTILINE)
+
+
+def test_figures_are_shown_as_lines_of_text():
+    figures = {
+        "left": {"mean": 0.5, "standard_error": 0.0123},
+        "soft": {"pooled": 0.98765, "images": 24},
+        "limit": 0.01,
+        "found": 23,
+        "note": "words",
+    }
+    assert list(shown_figures(figures)) == [
+        "left: 50.0 ± 1.2 %",
+        "soft: pooled 0.988, images 24",
+        "limit: 0.01",
+        "found: 23",
+        "note: words",
+    ]
+    assert list(shown_figures({})) == []
+
+
+def test_the_page_holds_flags_figures_and_how_it_was_made():
+    page = Page(render_audit(record()))
+    text = re.sub(r"\s+", " ", " ".join(page.text))
+    for title in TITLES.values():
+        assert title in text
+    for words in (
+        "swrd:size=3: 12.3 ± 2.0 % under attack; 4 checks passed, 1 failed, 5 not run",
+        "steps 5: 40.0 ± 1.0 %", "share: 0.958", "soft: pooled 0.912, images 24", "accuracy rises from steps",
+        "90.0 ± 3.0 %", "pgd:steps=20,eot=5 15.0 ± 2.0 %", "linf, eps 0.031373", "24 of cifar10-sample",
+        "small-cifar10", "13 s", "2.13.0",
+    ):  # fmt: skip
+        assert words in text, words
+    assert text.count("not asked for") == 5
+    assert "A check that was not run has not passed." in text
+
+
+def test_outcomes_are_told_by_words_and_marked_for_style():
+    page = Page(render_audit(record()))
+    marked = [each["class"] for each in page.all("span") if each.get("class", "").startswith("outcome")]
+    expected = [flag["outcome"] for flag in record()["flags"]]
+    assert marked == [f"outcome {outcome}" for outcome in expected]
+    assert set(expected) == {PASS, FAIL, NOT_RUN}
+
+
+def test_nothing_is_asked_for_from_outside():
+    page = Page(render_audit(record()))
+    for _, attributes in page.tags:
+        for name in ("src", "href", "srcset", "action", "data", "poster"):
+            assert attributes.get(name, "data:").startswith("data:")
+    assert "url(" not in "".join(page.styles)
+    assert "@import" not in "".join(page.styles)
+    assert not page.all("script")
+    policies = [each["content"] for each in page.all("meta") if each.get("http-equiv")]
+    assert policies == ["default-src 'none'; img-src data:; style-src 'unsafe-inline'"]
+
+
+def test_hostile_names_stay_text():
+    flag = flags.Flag("R9", NOT_RUN, HOSTILE, {HOSTILE: HOSTILE}).plain()
+    everywhere = record(
+        defense=HOSTILE, classifier=HOSTILE, data=HOSTILE, flags=[flag],
+        attacks={HOSTILE: {"mean": 0.5, "error": 0.1}}, machine={HOSTILE: HOSTILE},
+    )  # fmt: skip
+    page = Page(render_audit(everywhere))
+    assert not page.all("script")
+    assert not page.all("img")
+    assert not any("onerror" in attributes for _, attributes in page.tags)
+    assert " ".join(page.text).count("<script>alert(1)</script>") >= 7
+    row = re.sub(r"\s+", "", printed(audit_table(everywhere), width=400))
+    assert row.count("[red]") == 4, "headline, both sides of the figure, meaning"
+
+
+@pytest.mark.parametrize(("module", "make"), [("jinja2", render_audit), ("rich", audit_table)])
+def test_without_the_extra_its_name_is_given(module: str, make, monkeypatch) -> None:
+    for loaded in [name for name in sys.modules if name.split(".")[0] == module]:
+        monkeypatch.delitem(sys.modules, loaded)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingExtraError, match=f"{module} is not installed"):
+        make(record())

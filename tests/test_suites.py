@@ -1,0 +1,105 @@
+"""Suites: named, versioned, and never changed once released."""
+
+import re
+
+import pytest
+import torch
+from conftest import noise_images
+from torch import nn
+
+import vqshield as vq
+from vqshield.attacks import L2, PGD, Linf
+from vqshield.errors import InvalidInputError
+from vqshield.suites import expand, suite, suites
+from vqshield.surrogates import Soft, StraightThrough, get
+from vqshield.threats import Threat, threat
+
+BALL = Linf(8 / 255)
+SOFT, DRAWN = Soft(temperature=0.03), Soft(temperature=0.1, noise="drawn")
+
+# What the versions mean, for good. A stronger ensemble is a new name, not an edit here.
+RELEASED = {
+    "adaptive-v1": {
+        "adaptive-v1/soft-margin": ("adaptive", SOFT, "margin", 5, 60, 4, "pixels"),
+        "adaptive-v1/soft-entropy": ("adaptive", DRAWN, "cross-entropy", 5, 60, 4, "pixels"),
+        "adaptive-v1/soft-blocks": ("adaptive", SOFT, "margin", 5, 60, 4, "block2"),
+        "adaptive-v1/ste-margin": ("eot", StraightThrough(), "margin", 5, 60, 4, "pixels"),
+    },
+    "adaptive-v1-quick": {
+        "adaptive-v1-quick/soft-margin": ("adaptive", SOFT, "margin", 4, 20, 1, "pixels"),
+        "adaptive-v1-quick/ste-margin": ("eot", StraightThrough(), "margin", 4, 20, 1, "pixels"),
+    },
+}
+
+
+def test_every_suite_is_pinned() -> None:
+    assert suites() == list(RELEASED)
+
+
+@pytest.mark.parametrize("room", [BALL, L2(0.5)], ids=str)
+@pytest.mark.parametrize("name", RELEASED)
+def test_a_version_means_what_it_always_meant(name: str, room) -> None:
+    members = suite(name, room, seed=3)
+    assert [each.name for each in members] == list(RELEASED[name])
+    for each in members:
+        level, surrogate, loss, eot, steps, candidates, basis = RELEASED[name][each.name]
+        attack = PGD(
+            ball=room, steps=steps, step=room.eps / 4, schedule="cosine", momentum=0.75, loss=loss,
+            candidates=candidates, seed=3,
+        )  # fmt: skip
+        assert each.attack == attack
+        assert get(each.surrogate) == surrogate
+        assert (each.level, each.eot, each.average, each.basis) == (level, eot, "gradients", basis)
+
+
+def test_members_differ_and_can_be_looked_up() -> None:
+    for name in suites():
+        members = suite(name, BALL)
+        assert len(set(members)) == len({each.name for each in members}) == len(members) > 1
+        assert members == suite(name, BALL)
+        assert not set(members) & set(suite(name, Linf(4 / 255)))
+
+
+@pytest.mark.parametrize("name", RELEASED)
+def test_a_suites_name_stands_for_its_members(name: str) -> None:
+    assert expand(name, BALL, seed=7) == suite(name, BALL, seed=7)
+
+
+def test_a_threat_stands_for_itself() -> None:
+    text = "pgd:steps=3,eot=2"
+    assert expand(text, BALL, seed=7) == [threat(text, BALL, seed=7)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("adaptive-v1:steps=3", "'adaptive-v1:steps=3' has settings; a suite such as adaptive-v1 takes none"),
+        (
+            "adaptive-v0",
+            "attack='adaptive-v0' is unknown; choose one of adaptive-v1, adaptive-v1-quick, apgd, autoattack",
+        ),
+        ("pgd:luck=1", "pgd has no setting 'luck'"),
+        ("", "'' does not start with a name"),
+    ],
+)
+def test_mistakes_are_answered_with_what_is_known(text: str, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=re.escape(message)):
+        expand(text, BALL)
+
+
+def test_an_unknown_suite_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(InvalidInputError, match="suite='pgd' is unknown; choose one of adaptive-v1"):
+        suite("pgd", BALL)
+
+
+def test_the_quick_suite_runs_and_keeps_the_budget() -> None:
+    images, labels = noise_images(2, 3, 8, 8), torch.tensor([0, 1])
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        classifier = nn.Sequential(nn.Flatten(), nn.Linear(192, 3)).eval()
+    found = []
+    for member in suite("adaptive-v1-quick", BALL):
+        assert isinstance(member, Threat)
+        found.append(member(classifier, vq.SWRD(size=2, codes=5, seed=1), images, labels))
+        assert float((found[-1] - images).abs().max()) <= BALL.eps + 1e-6
+    assert not torch.equal(*found)
