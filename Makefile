@@ -29,7 +29,7 @@ format: .venv/test-ready
 
 .venv/test-ready: $(SOURCES)
 	$(PYTHON) -m venv .venv
-	$(INSTALL) ".[cli,dev,interop]"
+	$(INSTALL) ".[cli,dev,interop,imagenet]"
 	touch $@
 
 sanitize: .venv/test-ready

@@ -7,16 +7,20 @@ from typer.testing import CliRunner
 
 import vqshield as vq
 from vqshield.attacks import attacks
-from vqshield.classifiers import classifiers
+from vqshield.classifiers import classifier_forms, classifiers
 from vqshield.cli.application import app
 from vqshield.clustering import backends
 from vqshield.data import datasets
 from vqshield.defenses import known_settings
+from vqshield.suites import suites
+from vqshield.surrogates import surrogates
 
 REGISTRIES = {
     "defenses": vq.defenses,
     "attacks": attacks,
-    "classifiers": classifiers,
+    "suites": suites,
+    "surrogates": surrogates,
+    "classifiers": lambda: (*classifiers(), *classifier_forms()),
     "data": datasets,
     "backends": backends,
 }

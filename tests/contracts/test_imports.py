@@ -14,6 +14,7 @@ ORDER = [
     ["clustering"],
     ["operators"],
     ["defenses"],
+    ["smoothing"],
     ["surrogates"],
     ["defended"],
     ["attacks"],

@@ -1,20 +1,25 @@
 """Certification: records that are functions of the specification, figures that follow from the records."""
 
+import importlib.util
 import json
 import math
+import sys
 from dataclasses import replace
 from pathlib import Path
 
+import certificate_plot
 import pytest
 import torch
 from torch import nn
 
-from vqshield.certificates import binomial_statement, clopper_pearson, radius, union_statement
-from vqshield.data import ImageSet
+from vqshield.certificates import binomial_statement, clopper_pearson, evidence, radius, union_statement
+from vqshield.classifiers import Normalised, build, small_cifar10
+from vqshield.data import ImageSet, sample
 from vqshield.defended import Defended
 from vqshield.draws import outputs
 from vqshield.errors import FileFormatError, InvalidInputError
-from vqshield.experiments.certification import Certification
+from vqshield.experiments.certification import Certification, evidence_of_blocks
+from vqshield.experiments.certification_forward import fastest_form, forward_of
 from vqshield.experiments.certification_records import (
     CertificateRecord,
     DrawsRecord,
@@ -31,7 +36,7 @@ from vqshield.experiments.subject import Subject
 NOISY, SIGMA_EFF = "prd:codes=4,sigma=0.15,tau=0.2", 0.12
 SETTINGS = CertificationSettings(
     defense=NOISY, attack="pgd:steps=2,surrogate=none", eps=(0.05, 0.2), draws=30, n0=20, n=60, alpha=0.01,
-    delta=0.05, batch=120,
+    delta=0.05, batch=64,
 )  # fmt: skip
 
 
@@ -246,7 +251,11 @@ def test_a_line_that_was_changed_is_named(finished, subject: Subject, tmp_path: 
         ({"eps": (0.0,)}, "natural images are certified in any case"),
         ({"eps": (2.0,)}, "eps=2.0 should be from 0 to 1"),
         ({"attack": "adaptive-v1"}, "attack='adaptive-v1' is unknown"),
-        ({"defense": "none"}, "leaves nothing to certify; give one of randdisc, prd, swrd"),
+        ({"defense": "none"}, "leaves nothing to certify; give one of randdisc, prd, swrd, gaussian"),
+        ({"defense": "gaussian"}, "gaussian takes sigma"),
+        ({"defense": "gaussian:sigma=0"}, "no certificate holds for sigma=0"),
+        ({"defense": "gaussian:sigma=0.1", "attack": "pgd:steps=2"}, "goes through a quantizer"),
+        ({"precision": "fp8"}, "precision='fp8' is unknown; choose one of bf16, fp32"),
         ({"defense": "prd:seed=3"}, "would fix every draw"),
         ({"defense": "prd:sigma=0"}, "no certificate holds for sigma=0"),
         (
@@ -279,3 +288,123 @@ def test_a_defense_too_large_for_the_images_is_refused_before_any_work(
     with pytest.raises(InvalidInputError, match="size=9 should be at most"):
         Certification(replace(SETTINGS, defense="prd:size=9"), subject, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("certificate", ["vote", "all"])
+def test_plain_gaussian_smoothing_is_certified_alike(
+    subject: Subject, tmp_path: Path, certificate: str
+) -> None:
+    settings = replace(SETTINGS, defense="gaussian:sigma=0.12", certificate=certificate)
+    records = run(settings, subject, tmp_path)
+    assert len(records) == (7 if certificate == "vote" else 28)
+    votes = [record for record in records if isinstance(record, VoteRecord)]
+    for vote in votes:
+        expected = radius(counts_top=vote.top, draws=60, alpha=0.01, sigma_eff=0.12)
+        assert vote.radius == pytest.approx(expected)
+    assert sum(vote.answer == vote.label for vote in votes) >= 3
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert manifest["coverage"] == {"sigma_eff": 0.12, "copies": 1.0}
+    assert manifest["defense"] == {"name": "gaussian:sigma=0.12", "settings": {"sigma": 0.12}}
+    assert summarise_certification_folder(tmp_path)["complete"] is True
+
+
+def test_the_noise_alone_decides_what_gaussian_smoothing_answers(subject: Subject, tmp_path: Path) -> None:
+    """A linear layer: the margin is Gaussian, and the share of right answers of two classes is known."""
+    layer = nn.Linear(192, 2, bias=False)
+    layer.weight.data[0] = 0
+    layer.weight.data[1] = torch.linspace(-1, 1, 192)
+    data = ImageSet("seven", subject.data.images, torch.ones(7, dtype=torch.int64), ("a", "b"))
+    classifier = nn.Sequential(nn.Flatten(), layer)
+    two = replace(subject, data=data, classifier=classifier)
+    settings = replace(SETTINGS, defense="gaussian:sigma=0.3", certificate="vote", n=4000)
+    with torch.no_grad():
+        margins = classifier(data.floats())[:, 1].double() / (0.3 * layer.weight[1].norm().double())
+    for record, expected in zip(run(settings, two, tmp_path), torch.special.ndtr(margins), strict=True):
+        assert abs(record.right / 4000 - float(expected)) < 5 * 0.5 / math.sqrt(4000)
+
+
+def test_evidence_of_blocks_is_that_of_the_draws() -> None:
+    source = torch.Generator().manual_seed(1)
+    reference = torch.randn(5, 3, generator=source).double().mul(2).softmax(-1)
+    drawn = torch.randn(11, 5, 3, generator=source).double().softmax(-1)
+    labels = torch.tensor([0, 1, 2, 0, 1])
+    for size in (1, 4, 11):
+        found = evidence_of_blocks(reference, drawn.split(size), labels)
+        expected = evidence(reference=reference, drawn=drawn, labels=labels)
+        assert found.draws == expected.draws == 11
+        for name in ("margin", "mean_l1", "mean_truncated", "variance_truncated", "errors"):
+            assert torch.equal(getattr(found, name), getattr(expected, name)), name
+    single = evidence_of_blocks(reference, [drawn[:1]], labels)
+    assert torch.equal(single.variance_truncated, torch.zeros(5, dtype=torch.float64))
+
+
+def test_bf16_is_another_classifier_and_says_so(finished, subject: Subject, tmp_path: Path) -> None:
+    halved = forward_of(subject.classifier, device=subject.device, precision="bf16")
+    images = subject.data.floats()
+    assert halved(images).dtype == torch.float32
+    torch.testing.assert_close(halved(images), subject.classifier(images).detach(), rtol=0.05, atol=0.1)
+    votes = [record for record in finished[1] if isinstance(record, VoteRecord)]
+    found = run(replace(SETTINGS, precision="bf16", certificate="vote"), subject, tmp_path)
+    assert all(abs(one.top - other.top) <= 10 for one, other in zip(found, votes, strict=True))
+    assert json.loads((tmp_path / "manifest.json").read_text())["precision"] == "bf16"
+
+
+@pytest.mark.parametrize("kind", ["bundled", "fresh", "user's"])
+def test_the_form_for_gpus_is_the_same_function(subject: Subject, kind: str) -> None:
+    fresh = Normalised(build("small", classes=10), mean=[0.5] * 3, std=[0.2] * 3).eval()
+    classifier, images = {
+        "bundled": (small_cifar10(), sample(4).floats()),
+        "fresh": (fresh, sample(4).floats()),
+        "user's": (subject.classifier, subject.data.floats()),
+    }[kind]
+    with torch.no_grad():
+        torch.testing.assert_close(fastest_form(classifier)(images), classifier(images), rtol=1e-4, atol=1e-4)
+    assert fastest_form(classifier) is not classifier
+
+
+def test_a_cell_is_small_enough_to_be_attacked_and_to_be_lost() -> None:
+    def sizes(batch: int, draws: int) -> list[int]:
+        settings = replace(SETTINGS, certificate="draws", eps=(), batch=batch, draws=draws)
+        return [len(cell.images) for cell in cells({**settings.described(), "data": {"images": 1000}})]
+
+    assert sizes(8000, 1000)[0] == 320  # forty batches of draws
+    assert sizes(8000, 10)[0] == 500  # a sixteenth of the batch
+    assert set(sizes(10, 10_000)) == {1}
+    assert sum(sizes(500, 1000)) == 1000
+
+
+def script():
+    path = Path(__file__).resolve().parents[2] / "experiments" / "certified_radius.py"
+    spec = importlib.util.spec_from_file_location("certified_radius", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["certified_radius"] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_configuration_of_the_comparison_is_certified_at_its_level() -> None:
+    radii = script()
+    levels = {float(f"{level:.4g}") for level in radii.LEVELS}
+    texts = radii.configurations()
+    assert len(set(texts)) == len(texts) == len(levels) * (1 + len(radii.QUANTIZERS) * len(radii.NOISES))
+    assert {radii.Job(weights="", tuned_behind=None, defense=text).level for text in texts} == levels
+    for level in levels:
+        largest = radius(counts_top=10_000, draws=10_000, alpha=0.001, sigma_eff=level)
+        assert max(radii.grid(level)) > largest
+
+
+def test_a_pilot_chooses_the_best_of_every_level(tmp_path: Path) -> None:
+    def row(level: float, noise: str, reach: float, tuned: str | None = None) -> dict:
+        defense = f"{noise} {level} {reach}"
+        return {
+            "level": level, "noise": noise, "mean_radius": reach, "tuned_behind": tuned, "defense": defense
+        }  # fmt: skip
+
+    rows = [row(0.1, "image", 2), row(0.1, "gaussian", 9), row(0.2, "gaussian", 0), row(0.1, "shared", 3)]
+    rows += [row(0.1, "patch", 1), row(0.2, "patch", 4), row(0.1, "image", 99, "fine-tuned")]
+    (tmp_path / "pilot.json").write_text(json.dumps({"rows": rows}))
+    assert script().best_of(tmp_path / "pilot.json", 2) == [
+        "gaussian 0.1 9", "gaussian 0.2 0", "shared 0.1 3", "patch 0.2 4", "image 0.1 2"
+    ]  # fmt: skip
+    kept = certificate_plot.lines([each for each in rows if each["level"] == 0.1])
+    assert [each["mean_radius"] for each in kept] == [9, 3, 2, 99, 1]

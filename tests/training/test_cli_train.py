@@ -79,3 +79,16 @@ def test_bad_options_are_named(folder, option, value):
     result = command(folder, option, value)
     assert isinstance(result.exception, InvalidInputError)
     assert value in str(result.exception)
+
+
+def test_fine_tuning_behind_a_shield(folder):
+    assert command(folder, "--epochs", "1").exit_code == 0
+    start = folder.parent / "out" / "small-cifar10.safetensors"
+    more = ["--shield", "gaussian:sigma=0.1", "--start", str(start), "--epochs", "1"]
+    tuned = command(folder, *more, "--out", str(folder.parent / "tuned"))
+    assert tuned.exit_code == 0, tuned.output
+    assert "right behind gaussian:sigma=0.1 after 1 epochs" in tuned.stdout
+    card = json.loads((folder.parent / "tuned" / "small-cifar10.json").read_text())
+    assert card["settings"]["start"]["file"] == start.name
+    refused = command(folder, "--shield", "shield9")
+    assert "shield='shield9'" in str(refused.exception)

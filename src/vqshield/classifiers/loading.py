@@ -1,8 +1,8 @@
 """Classifiers in and out of safetensors files, the only format read: no pickle, nothing executed.
 
 A file holds the network's weights (convolutions in fp16, everything else in fp32) and, as strings
-in its metadata: mean and std (needed), arch, options and classes (inferred where absent), and whatever
-the card adds.
+in its metadata: mean and std (needed), arch, options and classes (inferred where absent), input (size, crop
+and resize, for a classifier that has a size), and whatever the card adds.
 """
 
 import json
@@ -46,14 +46,14 @@ def save_classifier(path: str | Path, model: Normalised, card: Mapping[str, str]
         "mean": json.dumps([round(value, 8) for value in model.mean.flatten().tolist()]),
         "std": json.dumps([round(value, 8) for value in model.std.flatten().tolist()]),
     }
+    if model.size is not None:
+        metadata["input"] = json.dumps({"size": model.size, "crop": model.crop, "resize": model.resize})
     write_atomically(Path(path), save(_stored_weights(network), metadata))
 
 
-def load_classifier(
-    path: str | Path, arch: str | None = None, device: str | torch.device = "cpu"
-) -> Normalised:
+def read_classifier(path: str | Path, arch: str | None, device: str | torch.device) -> Normalised:
     """Return the classifier of a file: images in [0,1] -> logits, float32, frozen, in eval mode."""
-    weights, metadata = _read(Path(path))
+    weights, metadata = read_weights(Path(path))
     mean, std = (_numbers(metadata, key, path) for key in ("mean", "std"))
     if "fc.weight" not in weights:
         raise FileFormatError(f"{path} has no 'fc.weight'; it holds {_some(sorted(weights))}")
@@ -62,10 +62,14 @@ def load_classifier(
             arch or metadata.get("arch") or _guess_arch(weights, path),
             classes=len(weights["fc.weight"]),
             in_channels=len(mean),
-            **_options(metadata, path),
+            **_object(metadata, "options", path),
         )
     _fill(network, weights, path)
-    return Normalised(network, mean=mean, std=std).eval().requires_grad_(False).to(device)
+    try:
+        model = Normalised(network, mean=mean, std=std, **_object(metadata, "input", path))
+    except TypeError as error:
+        raise FileFormatError(f"{path}: input={metadata['input']!r} is not size, crop and resize") from error
+    return model.eval().requires_grad_(False).to(device)
 
 
 def _stored_weights(network: nn.Module) -> dict[str, Tensor]:
@@ -86,7 +90,8 @@ def _stored_weights(network: nn.Module) -> dict[str, Tensor]:
     return stored
 
 
-def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return the tensors and the metadata of a safetensors file."""
     if not path.is_file():
         raise InvalidInputError(f"there is no weight file {path}")
     try:
@@ -105,11 +110,11 @@ def _numbers(metadata: Mapping[str, str], key: str, path: str | Path) -> list[fl
     return [float(number) for number in numbers]
 
 
-def _options(metadata: Mapping[str, str], path: str | Path) -> dict[str, Any]:
-    options = _json(metadata.get("options", "{}"), "options", path)
-    if not isinstance(options, dict):
-        raise FileFormatError(f"{path}: options={metadata['options']!r} is not a JSON object")
-    return options
+def _object(metadata: Mapping[str, str], key: str, path: str | Path) -> dict[str, Any]:
+    found = _json(metadata.get(key, "{}"), key, path)
+    if not isinstance(found, dict):
+        raise FileFormatError(f"{path}: {key}={metadata[key]!r} is not a JSON object")
+    return found
 
 
 def _json(text: str, key: str, path: str | Path) -> Any:

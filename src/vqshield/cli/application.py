@@ -10,6 +10,7 @@ from vqshield.cli.audit import audit
 from vqshield.cli.bench import bench
 from vqshield.cli.certify import certify
 from vqshield.cli.demo import demo
+from vqshield.cli.download import download
 from vqshield.cli.evaluate import evaluate
 from vqshield.cli.list import list_registered
 from vqshield.cli.purify import purify
@@ -68,3 +69,4 @@ app.command("train")(train)
 app.command("list")(list_registered)
 app.command("bench")(bench)
 app.command("audit")(audit)
+app.command("download")(download)

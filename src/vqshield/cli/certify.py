@@ -11,13 +11,14 @@ from rich.console import Console
 from vqshield.cli.bars import progress_bar
 from vqshield.cli.evaluate import number
 from vqshield.data import SAMPLE_NAME, datasets
-from vqshield.defenses import defenses
 from vqshield.experiments.certification import Certification
+from vqshield.experiments.certification_forward import PRECISIONS
 from vqshield.experiments.certification_settings import CERTIFICATES, CertificationSettings
 from vqshield.experiments.certification_summary import summarise_certification_folder
 from vqshield.experiments.subject import BUNDLED, load_subject
 from vqshield.files import write_atomically
 from vqshield.reports.certification import certificate_caveats, certificate_tables
+from vqshield.smoothing import shields
 
 DEFAULT = CertificationSettings()
 
@@ -31,7 +32,7 @@ def certify(
         ),
     ] = DEFAULT.certificate,
     defense: Annotated[
-        str, typer.Option(help=f"A defense, of {', '.join(defenses())}, as in swrd:noise=image,sigma=0.1.")
+        str, typer.Option(help=f"One of {', '.join(shields())}, as in swrd:noise=image,sigma=0.1.")
     ] = DEFAULT.defense,
     data: Annotated[str, typer.Option(help=f"Data set: {', '.join(datasets())}.")] = SAMPLE_NAME,
     data_dir: Annotated[Path | None, typer.Option(help="Folder with the data set's official files.")] = None,
@@ -62,6 +63,9 @@ def certify(
     limit: Annotated[int | None, typer.Option(help="Only so many images; without it, all.")] = None,
     seed: Annotated[int, typer.Option(help="Decides every draw of defense and attack.")] = DEFAULT.seed,
     batch: Annotated[int, typer.Option(help="Draws made at once.")] = DEFAULT.batch,
+    precision: Annotated[
+        str, typer.Option(help=f"Of the classifier, one of {', '.join(PRECISIONS)}; bf16 is faster on a GPU.")
+    ] = DEFAULT.precision,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto: the GPU where there is one.")] = "auto",
     out: Annotated[
         Path, typer.Option(help="Folder for records and summary; a run that was stopped goes on there.")
@@ -77,7 +81,7 @@ def certify(
         budgets = DEFAULT.eps if eps is None else tuple(number("eps", each) for each in eps)
         settings = CertificationSettings(
             defense=defense, certificate=certificate, attack=attack, eps=budgets, draws=draws, delta=delta,
-            n0=n0, n=n, alpha=alpha, seed=seed, batch=batch,
+            n0=n0, n=n, alpha=alpha, seed=seed, batch=batch, precision=precision,
         )  # fmt: skip
         subject = load_subject(
             data=data, data_dir=data_dir, classifier=classifier, limit=limit, device=device

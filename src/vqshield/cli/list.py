@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from vqshield.attacks import attacks
-from vqshield.classifiers import classifiers
+from vqshield.classifiers import classifier_forms, classifiers
 from vqshield.clustering import availability
 from vqshield.data import datasets
 from vqshield.defenses import defense_class, defenses, known_settings
@@ -59,6 +59,12 @@ def _list_defenses() -> list[Entry]:
     ]
 
 
+def _list_classifiers() -> list[Entry]:
+    networks = [{"name": name, "description": "a network for vqshield train"} for name in classifiers()]
+    ready = [{"name": name, "description": said} for name, said in classifier_forms().items()]
+    return networks + ready
+
+
 def _summary(documented: type) -> str:
     """The first paragraph of a docstring as one line."""
     return " ".join((inspect.getdoc(documented) or "").partition("\n\n")[0].split())
@@ -73,7 +79,7 @@ _LISTS: dict[Kind, Callable[[], list[Entry]]] = {
     Kind.ATTACKS: _names(attacks),
     Kind.SUITES: _names(suites),
     Kind.SURROGATES: _names(surrogates),
-    Kind.CLASSIFIERS: _names(classifiers),
+    Kind.CLASSIFIERS: _list_classifiers,
     Kind.DATA: _names(datasets),
     Kind.BACKENDS: lambda: [{"name": name, "description": said} for name, said in availability().items()],
 }

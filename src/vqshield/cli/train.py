@@ -8,6 +8,7 @@ import typer
 
 from vqshield.classifiers import classifiers
 from vqshield.cli.bars import progress_bar
+from vqshield.smoothing import shields
 from vqshield.training import EpochRecord, TrainResult, TrainSettings, checkpoint_path, trainable
 from vqshield.training import train as run_training
 from vqshield.training.settings import PRECISIONS
@@ -25,6 +26,15 @@ def train(
     cutout: Annotated[int, typer.Option(help="Side of the square painted over, in pixels; 0: none.")] = 0,
     ema: Annotated[float, typer.Option(help="Decay of the averaged weights; 0: no averaging.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Decides initial weights, order and augmentation.")] = 0,
+    shield: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Train and test behind one of {', '.join(shields())}, as in swrd:noise=image,sigma=0.1."
+        ),
+    ] = None,
+    start: Annotated[
+        Path | None, typer.Option(help="A safetensors file of the same network to train on; else random.")
+    ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto: the GPU where there is one.")] = "auto",
     precision: Annotated[str, typer.Option(help=f"One of {', '.join(PRECISIONS)}.")] = "fp32",
     out: Annotated[Path, typer.Option(help="Folder for weights, card and checkpoint.")] = Path("runs"),
@@ -45,6 +55,8 @@ def train(
         ema=ema,
         seed=seed,
         precision=precision,
+        shield=shield,
+        start=start,
     )
     try:
         with Bar(hidden=as_json) as bar:
@@ -98,8 +110,9 @@ class Bar:
 
 def _summary(result: TrainResult) -> str:
     card = result.card
+    behind = f" behind {card['settings']['shield']}" if card["settings"]["shield"] else ""
     return (
-        f"{card['test_accuracy']:.2%} of {card['test_images']} test images right after "
+        f"{card['test_accuracy']:.2%} of {card['test_images']} test images right{behind} after "
         f"{card['settings']['epochs']} epochs, {card['seconds']:.0f} s\n"
         f"weights {result.weights}\ncard    {result.card_file}"
     )

@@ -1,24 +1,49 @@
-"""Data sets: one reader per file, found by name. No reader downloads or unpickles anything."""
+"""Data sets: one reader per layout, found by name. Readers never download, and nothing is unpickled."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 from vqshield.checks import one_of
+from vqshield.data.arrays import from_dataset, npz
 from vqshield.data.base import SPLITS, ImageSet
+from vqshield.data.cache import cache_folder
 from vqshield.data.cifar import cifar10, cifar100
+from vqshield.data.fetching import download, downloadable
+from vqshield.data.folders import folder as image_folder
+from vqshield.data.folders import imagenet
 from vqshield.data.mnist import mnist
+from vqshield.data.nips17 import nips17
+from vqshield.data.pictures import FileSet
 from vqshield.data.sample import NAME as SAMPLE_NAME
 from vqshield.data.sample import sample, sample_card
 from vqshield.errors import InvalidInputError
 
-__all__ = ["SAMPLE_NAME", "SPLITS", "ImageSet", "datasets", "load", "sample", "sample_card"]
+__all__ = [
+    "SAMPLE_NAME",
+    "SPLITS",
+    "FileSet",
+    "ImageSet",
+    "cache_folder",
+    "datasets",
+    "download",
+    "downloadable",
+    "from_dataset",
+    "load",
+    "sample",
+    "sample_card",
+]
 
 # A new data set: one reader file, one line here.
 _READERS: dict[str, Callable[..., ImageSet]] = {
     "cifar10": cifar10,
     "cifar100": cifar100,
     "mnist": mnist,
+    "imagenet": imagenet,
+    "nips17": nips17,
+    "folder": image_folder,
+    "npz": npz,
 }
+_ANYONES = ("folder", "npz")  # nobody's in particular, so the cache has no place for them
 
 
 def datasets() -> tuple[str, ...]:
@@ -27,15 +52,22 @@ def datasets() -> tuple[str, ...]:
 
 
 def load(name: str, split: str, folder: str | Path | None = None) -> ImageSet:
-    """Read one split of a data set from a folder; the bundled sample needs none."""
+    """Read one split of a data set from a folder, or from the cache folder; the bundled sample needs none."""
     one_of("name", name, datasets())
     one_of("split", split, SPLITS)
     if name == SAMPLE_NAME:
         if split != "test":
             raise InvalidInputError(f"{SAMPLE_NAME!r} has no split {split!r}; it has 'test' only")
         return sample()
-    if folder is None:
+    if folder is not None:
+        return _READERS[name](split=split, folder=Path(folder))
+    if name in _ANYONES:
+        raise InvalidInputError(f"data set {name!r} needs its folder (--data-dir), folder=None was given")
+    try:
+        return _READERS[name](split=split, folder=cache_folder())
+    except InvalidInputError as error:
+        way = f", or first: vqshield download {name}" if name in downloadable() else ""
         raise InvalidInputError(
-            f"data set {name!r} needs the folder that holds its files, folder=None was given"
-        )
-    return _READERS[name](split=split, folder=Path(folder))
+            f"data set {name!r} needs the folder that holds its files (--data-dir){way}. "
+            f"None was given, and in the cache folder {error}"
+        ) from error

@@ -1,5 +1,6 @@
 """What every reader returns: images, labels and class names, checked once."""
 
+import hashlib
 from dataclasses import dataclass
 
 import torch
@@ -23,28 +24,16 @@ class ImageSet:
     classes: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        images, labels = self.images, self.labels
+        images = self.images
         if images.ndim != 4 or images.dtype != torch.uint8:
             raise InvalidInputError(
                 f"images of {self.name!r} are {images.dtype} of shape {tuple(images.shape)}; "
                 "they must be torch.uint8 of shape (n, channels, height, width)"
             )
-        if labels.ndim != 1 or labels.dtype != torch.int64:
-            raise InvalidInputError(
-                f"labels of {self.name!r} are {labels.dtype} of shape {tuple(labels.shape)}; "
-                "they must be torch.int64 of shape (n,)"
-            )
-        if len(images) == 0:
-            raise InvalidInputError(f"{self.name!r} holds no images; it must hold at least one")
-        if len(images) != len(labels):
-            raise InvalidInputError(f"{self.name!r} has {len(images)} images but {len(labels)} labels")
-        low, high = int(labels.min()), int(labels.max())
-        if low < 0 or high >= len(self.classes):
-            wrong = low if low < 0 else high
-            raise InvalidInputError(f"label {wrong} in {self.name!r} is outside 0..{len(self.classes) - 1}")
+        check_labels(self.name, len(images), self.labels, self.classes)
 
     def __len__(self) -> int:
-        return len(self.images)
+        return len(self.labels)
 
     def floats(self, part: slice = slice(None)) -> Tensor:
         """Return the images of one part as float32 in [0,1], the unit of every eps and sigma."""
@@ -54,6 +43,34 @@ class ImageSet:
         """Return the first ``count`` images (all of them for None, or where there are fewer)."""
         if count is None:
             return self
-        if count < 1:
-            raise InvalidInputError(f"{count} images of {self.name!r} were asked for; ask for at least 1")
+        check_count(self.name, count)
         return ImageSet(self.name, self.images[:count], self.labels[:count], self.classes)
+
+    def digest(self) -> str:
+        """SHA-256 of labels and images, so that records never take other images for these."""
+        digest = hashlib.sha256(self.labels.numpy().tobytes())
+        digest.update(self.images.contiguous().numpy().data)
+        return digest.hexdigest()
+
+
+def check_labels(name: str, count: int, labels: Tensor, classes: tuple[str, ...]) -> None:
+    """Refuse labels that do not belong to ``count`` images of these classes."""
+    if labels.ndim != 1 or labels.dtype != torch.int64:
+        raise InvalidInputError(
+            f"labels of {name!r} are {labels.dtype} of shape {tuple(labels.shape)}; "
+            "they must be torch.int64 of shape (n,)"
+        )
+    if count == 0:
+        raise InvalidInputError(f"{name!r} holds no images; it must hold at least one")
+    if count != len(labels):
+        raise InvalidInputError(f"{name!r} has {count} images but {len(labels)} labels")
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high >= len(classes):
+        wrong = low if low < 0 else high
+        raise InvalidInputError(f"label {wrong} in {name!r} is outside 0..{len(classes) - 1}")
+
+
+def check_count(name: str, count: int) -> None:
+    """Refuse to take fewer images than one."""
+    if count < 1:
+        raise InvalidInputError(f"{count} images of {name!r} were asked for; ask for at least 1")

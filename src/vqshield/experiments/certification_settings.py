@@ -8,29 +8,35 @@ from vqshield import checks
 from vqshield.attacks import Ball, ball
 from vqshield.certificates import Coverage, coverage
 from vqshield.certificates.scalars import chance
-from vqshield.defenses import Defense, defenses
 from vqshield.errors import InvalidInputError
+from vqshield.experiments.certification_forward import PRECISIONS
 from vqshield.experiments.records import Key
 from vqshield.experiments.specification import NONE, EvaluationSettings
-from vqshield.experiments.specification import defense as create_defense
-from vqshield.threats import threat
+from vqshield.settings import parse_spec
+from vqshield.smoothing import GaussianNoise, Shield, shield, shields
+from vqshield.threats import Threat, threat
 
 VOTE, DRAWS, ALL = "vote", "draws", "all"
 CERTIFICATES = (VOTE, DRAWS, ALL)
 NORM = "linf"
+_IMAGES = 16  # draws made at once for each image of a cell, at least: so many more fit without gradients
+_BATCHES = 40  # at most about so many batches a cell, after which its records are written
 
 
 @dataclass(frozen=True, kw_only=True)
 class CertificationSettings:
     """Which certificates of which defense, from how many draws.
 
+    defense: as typed; "gaussian:sigma=0.1" is noise without a quantizer, the baseline.
     certificate: "vote", the worst-case L2 certificate of the majority vote; "draws", error bounds that hold
         for given images: the natural ones, and those of an attack; or "all".
     attack, eps: the attack as typed, and its L-inf budgets.
     draws, delta: m, and the chance that an error bound fails.
     n0, n, alpha: draws that choose a vote's answer, fresh draws that bound its probability, and the chance
         that its certificate is wrong.
-    batch: draws made at once; so many images as fill it are the unit of work.
+    batch: draws made at once; it also decides how many images are the unit of work.
+    precision: "fp32", or "bf16" for a classifier that computes in bfloat16 wherever it certifies: faster on a
+        GPU, and a slightly different classifier. Attacks always see the one in float32.
     """
 
     defense: str = "prd"
@@ -44,22 +50,31 @@ class CertificationSettings:
     alpha: float = 0.001
     seed: int = 0
     batch: int = 500
+    precision: str = "fp32"
 
     def __post_init__(self) -> None:
         checks.one_of("certificate", self.certificate, CERTIFICATES)
+        checks.one_of("precision", self.precision, PRECISIONS)
         for name in ("draws", "n0", "n", "batch"):
             checks.whole(name, getattr(self, name), least=1)
         for name in ("delta", "alpha"):
             chance(name, getattr(self, name))
         checks.whole("seed", self.seed, least=0, below=2**64)
         for eps in self.eps:
-            threat(self.attack, self.ball(eps))
+            self._threat(eps)
             if eps == 0 or self.eps.count(eps) > 1:
                 found = "0: natural images are certified in any case" if eps == 0 else f"{eps} twice"
                 raise InvalidInputError(f"eps holds {found}; give each budget > 0 once")
-        shield = self.create(seed=0)
+        created = self.create(seed=0)
         if self.votes:
-            coverage_of(shield)
+            coverage_of(created)
+        if isinstance(created, GaussianNoise) and any(
+            self._threat(eps).surrogate != NONE for eps in self.eps
+        ):
+            raise InvalidInputError(
+                f"attack={self.attack!r} goes through a quantizer, which {self.defense!r} has not; "
+                f"give it surrogate={NONE}"
+            )
 
     @property
     def votes(self) -> bool:
@@ -75,27 +90,30 @@ class CertificationSettings:
         """Where the attack may move an image to."""
         return ball(NORM, eps)
 
-    def create(self, *, seed: int) -> Defense:
+    def create(self, *, seed: int) -> Shield:
         """The defense, with that seed."""
-        found = create_defense(self.defense, seed=seed)
-        if found is None:
+        if parse_spec(self.defense)[0] == NONE:
             raise InvalidInputError(
                 f"defense={self.defense!r} draws nothing, which leaves nothing to certify; "
-                f"give one of {', '.join(defenses())}"
+                f"give one of {', '.join(shields())}"
             )
-        return found
+        return shield(self.defense, seed=seed, called="defense")
 
     def described(self) -> dict[str, Any]:
         """The settings with everything that names and defaults stand for, as JSON can hold it."""
-        names = ("certificate", "draws", "delta", "n0", "n", "alpha", "seed", "batch")
-        full = EvaluationSettings(defenses=(self.defense,)).described()
-        covered = coverage_of(self.create(seed=0)) if self.votes else None
+        names = ("certificate", "draws", "delta", "n0", "n", "alpha", "seed", "batch", "precision")
+        created = self.create(seed=0)
+        backend = {} if isinstance(created, GaussianNoise) else {"backend": created.backend}
+        covered = coverage_of(created) if self.votes else None
         return {
             **{name: getattr(self, name) for name in names},
-            "defense": full["defenses"][0],
+            "defense": {"name": self.defense, "settings": {**created.settings(), **backend}},
             "coverage": covered and {"sigma_eff": covered.sigma_eff, "copies": covered.copies},
             "sources": [self._source(eps) for eps in self.sources],
         }
+
+    def _threat(self, eps: float) -> Threat:
+        return threat(self.attack, self.ball(eps))
 
     def _source(self, eps: float) -> dict[str, Any]:
         if eps == 0:
@@ -104,7 +122,7 @@ class CertificationSettings:
         return {"eps": eps, "attack": full["attacks"][0]["threats"][0]}
 
 
-def coverage_of(defense: Defense) -> Coverage:
+def coverage_of(defense: Shield) -> Coverage:
     """What the worst-case certificate may assume of a defense; InvalidInputError with the reason where none
     holds, and with what would help.
     """
@@ -147,7 +165,7 @@ def cells(specification: Mapping[str, Any]) -> list[Cell]:
     )  # fmt: skip
 
     def chunks(draws: int) -> list[range]:
-        size = max(1, batch // draws)
+        size = max(1, min(batch // _IMAGES, _BATCHES * batch // draws))
         return [range(first, min(first + size, count)) for first in range(0, count, size)]
 
     votes = chunks(specification["n"]) if specification["coverage"] else []

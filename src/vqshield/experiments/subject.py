@@ -10,12 +10,12 @@ import torch
 from torch import nn
 
 from vqshield import checks
-from vqshield.classifiers import load_classifier, small_cifar10
-from vqshield.data import SAMPLE_NAME, ImageSet, datasets, load
+from vqshield.classifiers import BUNDLED, Normalised, is_source, load_classifier, weights_digest
+from vqshield.data import SAMPLE_NAME, FileSet, ImageSet, datasets, load
 from vqshield.errors import InvalidInputError
 from vqshield.training.run import pick_device
 
-BUNDLED = "small-cifar10"
+__all__ = ["BUNDLED", "Subject", "load_subject"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -29,13 +29,14 @@ class Subject:
     device: torch.device
 
     def __post_init__(self) -> None:
+        image = self.data.floats(slice(1))
         try:
             with torch.no_grad():
-                classes = self.classifier(self.data.floats(slice(1)).to(self.device)).shape[1]
+                classes = self.classifier(image.to(self.device)).shape[1]
         except RuntimeError as error:
-            shape = tuple(self.data.images.shape[1:])
             raise InvalidInputError(
-                f"classifier {self.name!r} takes no images of shape {shape} as in {self.data.name!r}: {error}"
+                f"classifier {self.name!r} takes no images of shape {tuple(image.shape[1:])} as in "
+                f"{self.data.name!r}: {error}"
             ) from error
         if classes != len(self.data.classes):
             raise InvalidInputError(
@@ -45,10 +46,8 @@ class Subject:
 
     def described(self) -> dict[str, Any]:
         """Which data and which weights, so that no other ones are taken for them."""
-        digest = hashlib.sha256(self.data.labels.numpy().tobytes())
-        digest.update(self.data.images.contiguous().numpy().data)
         return {
-            "data": {"name": self.data.name, "images": len(self.data), "sha256": digest.hexdigest()},
+            "data": {"name": self.data.name, "images": len(self.data), "sha256": self.data.digest()},
             "classifier": {"name": self.name, "sha256": self.sha256},
         }
 
@@ -61,21 +60,42 @@ def load_subject(
     limit: int | None = None,
     device: str = "auto",
 ) -> Subject:
-    """The first `limit` test images of a data set, and a classifier, from a safetensors file or bundled."""
+    """The first `limit` test images of a data set, and a classifier as load_classifier takes it.
+
+    Image files are cut and resized to the classifier's input here, once, so that attack and defense work on
+    the very pixels that its network sees.
+    """
     if limit is not None:
         checks.whole("limit", limit, least=1)
     checks.one_of("data", data, datasets())
     place = pick_device(device)
-    bundled, path = classifier == BUNDLED, Path(classifier)
-    if not bundled and not path.is_file():
+    if not is_source(classifier) and not Path(classifier).is_file():
         raise InvalidInputError(
-            f"classifier={classifier!r} is no file; give a safetensors file, or {BUNDLED}, the bundled one"
+            f"classifier={classifier!r} is no file; give a safetensors file, timm:NAME, torchvision:NAME, "
+            f"module:function, a name from vqshield list classifiers, or {BUNDLED}, the bundled one"
         )
-    asset = resources.files("vqshield.classifiers") / "assets" / f"{BUNDLED}.safetensors"
+    images = load(data, "test", data_dir).take(limit)
+    model = load_classifier(classifier, device=place)
     return Subject(
-        data=load(data, "test", data_dir).take(limit),
-        classifier=small_cifar10(str(place)) if bundled else load_classifier(path, device=place),
-        name=BUNDLED if bundled else path.name,
-        sha256=hashlib.sha256((asset if bundled else path).read_bytes()).hexdigest(),
+        data=_fitted(images, model),
+        classifier=model,
+        name=classifier if is_source(classifier) else Path(classifier).name,
+        sha256=_sha256(classifier, model),
         device=place,
     )
+
+
+def _fitted(images: ImageSet, model: Normalised) -> ImageSet:
+    if isinstance(images, FileSet) and model.size is not None:
+        return images.sized(model.size, crop=model.crop, resize=model.resize)
+    return images
+
+
+def _sha256(classifier: str, model: nn.Module) -> str:
+    """Of the file, where there is one: then anybody can check it."""
+    if classifier == BUNDLED:
+        asset = resources.files("vqshield.classifiers") / "assets" / f"{BUNDLED}.safetensors"
+        return hashlib.sha256(asset.read_bytes()).hexdigest()
+    if is_source(classifier):
+        return weights_digest(model)
+    return hashlib.sha256(Path(classifier).read_bytes()).hexdigest()

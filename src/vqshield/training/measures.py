@@ -3,18 +3,25 @@
 import torch
 from torch import Tensor, nn
 
+from vqshield.training.shielding import TrainingShield
+
 TEST_BATCH = 1000
 
 
 @torch.no_grad()
-def accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
-    """Return the fraction of byte images that the model, in eval mode, labels right."""
+def accuracy(
+    model: nn.Module, images: Tensor, labels: Tensor, *, shield: TrainingShield | None = None
+) -> float:
+    """Return the fraction of byte images that the model, in eval mode, labels right; behind a shield, in the
+    one draw that tests have.
+    """
     was_training = model.training
     model.eval()
     hits = torch.zeros((), device=images.device, dtype=torch.int64)
     for start in range(0, len(images), TEST_BATCH):
         part = slice(start, start + TEST_BATCH)
-        hits += (model(images[part].float() / 255).argmax(1) == labels[part]).sum()
+        floats = images[part].float() / 255 if shield is None else shield.test(images[part], first=start)
+        hits += (model(floats).argmax(1) == labels[part]).sum()
     model.train(was_training)
     return int(hits) / len(images)
 

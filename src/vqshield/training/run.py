@@ -14,7 +14,6 @@ from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
 from vqshield.files import write_atomically
 from vqshield.training.checkpoint import Checkpoint, check_same_run, read_checkpoint, write_checkpoint
-from vqshield.training.measures import accuracy
 from vqshield.training.progress import EpochRecord, Progress, Silent
 from vqshield.training.settings import TrainSettings
 from vqshield.training.trainer import Trainer, fast_convolutions
@@ -60,6 +59,7 @@ def train_on(
     """
     place, watcher = pick_device(device), progress or Silent()
     checkpoint_file = checkpoint_path(settings, out)
+    _keep_the_start(settings, Path(out))
     data_sha256 = _fingerprint(training, test)
     trainer = Trainer(settings, training, test, place)
     history: list[EpochRecord] = []
@@ -111,7 +111,10 @@ def _finish(
     data_sha256: str,
 ) -> TrainResult:
     weights, card_file = out / f"{settings.name}.safetensors", out / f"{settings.name}.json"
-    save_classifier(weights, trainer.best, {"data": settings.data, "seed": str(settings.seed)})
+    described = {"data": settings.data, "seed": str(settings.seed)}
+    if settings.shield is not None:
+        described["shield"] = settings.shield  # whoever certifies the file needs to know what it is used to
+    save_classifier(weights, trainer.best, described)
     # The accuracy that counts is that of the file, whose convolutions are rounded to fp16.
     saved = load_classifier(weights, device=trainer.device)
     network = saved.network
@@ -127,13 +130,22 @@ def _finish(
         "network": {"arch": network.arch, "options": network.options},
         "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
         "bytes": weights.stat().st_size,
-        "test_accuracy": accuracy(saved, trainer.test_images, trainer.test_labels),
+        "test_accuracy": trainer.test_accuracy(saved),
         "seconds": round(sum(epoch.seconds for epoch in history), 3),
         **environment(trainer.device),
         "history": [asdict(epoch) for epoch in history],
     }
     write_atomically(card_file, (json.dumps(card, indent=1) + "\n").encode())
     return TrainResult(weights=weights, card_file=card_file, card=card)
+
+
+def _keep_the_start(settings: TrainSettings, out: Path) -> None:
+    """Raise where the run would write its weights over the file that it starts from."""
+    target = out / f"{settings.name}.safetensors"
+    if settings.start is not None and target.exists() and target.samefile(settings.start):
+        raise InvalidInputError(
+            f"start={settings.start_name!r} is where out={str(out)!r} would get its weights; give another out"
+        )
 
 
 def _fingerprint(*sets: ImageSet) -> str:

@@ -1,22 +1,25 @@
 """What a training run is made of."""
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from vqshield.checks import one_of, real, whole
 from vqshield.classifiers import classifiers
-from vqshield.data import SAMPLE_NAME, datasets
 from vqshield.errors import InvalidInputError
+from vqshield.smoothing import shield
 
 PRECISIONS = ("fp32", "bf16")
 COMPILE_MODES = ("off", "default", "reduce-overhead", "max-autotune-no-cudagraphs")
 
 
 def trainable() -> tuple[str, ...]:
-    """Return the data sets that have a training split."""
-    return tuple(name for name in datasets() if name != SAMPLE_NAME)
+    """Return the data sets with a training split that is held in memory whole, as the trainer does."""
+    return ("cifar10", "cifar100", "mnist")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +30,9 @@ class TrainSettings:
     cutout: side of the painted square in pixels, 0 for none.
     ema: decay of the moving average of the weights, which is then what is tested and saved; 0 for none.
     flip: None flips unless the data are digits, for which a mirror image is another sign.
+    shield: what stands in front of the network in training and in tests, as typed: a defense, such as
+        "swrd:noise=shared,sigma=0.12,tau=0.12", or "gaussian:sigma=0.12", noise alone.
+    start: a safetensors file of the same network, whose weights are trained on; None: random ones.
     """
 
     data: str
@@ -46,6 +52,8 @@ class TrainSettings:
     channels_last: bool = True
     compile_mode: str = "off"
     options: Mapping[str, Any] = field(default_factory=dict)
+    shield: str | None = None
+    start: str | Path | None = None
 
     def __post_init__(self) -> None:
         one_of("data", self.data, trainable())
@@ -64,6 +72,10 @@ class TrainSettings:
                 raise InvalidInputError(f"{name}=1 should be below 1")
         if self.flip is None:
             object.__setattr__(self, "flip", self.data != "mnist")
+        if self.shield is not None:
+            shield(self.shield, seed=0)
+        if self.start is not None and not Path(self.start).is_file():
+            raise InvalidInputError(f"start={str(self.start)!r} is no file; give a classifier's safetensors")
         # Through JSON and back: tuples and lists then compare equal to what a checkpoint holds.
         object.__setattr__(self, "options", json.loads(json.dumps(dict(self.options))))
 
@@ -72,6 +84,18 @@ class TrainSettings:
         """The stem of the files this run writes."""
         return f"{self.arch}-{self.data}"
 
+    @property
+    def start_name(self) -> str | None:
+        """The file that the run starts from, without its folder."""
+        return None if self.start is None else Path(self.start).name
+
+    @cached_property
+    def _start(self) -> dict[str, str] | None:
+        if self.start is None:
+            return None
+        digest = hashlib.sha256(Path(self.start).read_bytes()).hexdigest()
+        return {"file": Path(self.start).name, "sha256": digest}
+
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings as JSON can hold them."""
-        return asdict(self)
+        """Return the settings as JSON can hold them; the file to start from by its name and content."""
+        return {**asdict(self), "start": self._start}

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from vqshield.classifiers import Normalised, build
+from vqshield.classifiers import Normalised
 from vqshield.data import ImageSet
 from vqshield.errors import FileFormatError, InvalidInputError, VqshieldError
 from vqshield.training.augment import crop_and_flip, cutout
@@ -24,6 +24,8 @@ from vqshield.training.measures import accuracy, channel_statistics
 from vqshield.training.progress import EpochRecord, Progress
 from vqshield.training.schedule import one_cycle
 from vqshield.training.settings import TrainSettings
+from vqshield.training.shielding import TrainingShield
+from vqshield.training.start import first_model
 
 REPORT_EVERY = 20  # steps; each report waits for the device, so not more often
 
@@ -44,12 +46,13 @@ class Trainer:
         )  # an incomplete last batch is left out, others come next epoch
         self.images, self.labels = training.images.to(device), training.labels.to(device)
         self.test_images, self.test_labels = test.images.to(device), test.labels.to(device)
-        mean, std = channel_statistics(training.images)
+        self.shield = None
+        if settings.shield is not None:
+            self.shield = TrainingShield(settings.shield, seed=settings.seed, device=device)
+            self.shield.check(self.images)
+        mean, _ = channel_statistics(training.images)
         self.fill = (torch.tensor(mean, device=device) * 255).round()
-        network = _fresh_network(
-            settings, classes=len(training.classes), in_channels=training.images.shape[1]
-        )
-        self.model = Normalised(network, mean=mean, std=std).to(device)
+        self.model = first_model(settings, training).to(device)
         if settings.channels_last:
             self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.average = copy.deepcopy(self.model).eval().requires_grad_(False) if settings.ema else None
@@ -91,9 +94,13 @@ class Trainer:
             epoch=number + 1,
             loss=reported / self.steps,
             train_accuracy=int(correct) / (self.steps * batch),
-            test_accuracy=accuracy(self.best, self.test_images, self.test_labels),
+            test_accuracy=self.test_accuracy(self.best),
             seconds=round(time.perf_counter() - began, 3),
         )
+
+    def test_accuracy(self, model: nn.Module) -> float:
+        """Return the fraction of test images that a model labels right, behind the shield if there is one."""
+        return accuracy(model, self.test_images, self.test_labels, shield=self.shield)
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """Return everything that a continuation needs."""
@@ -139,7 +146,8 @@ class Trainer:
         if self.settings.compile_mode != "off":
             # CUDA graphs may now overwrite the outputs of the last step.
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
-        loss, hits = self.loss_of(images, labels)
+        given = images if self.shield is None else self.shield.training(images, step=step)
+        loss, hits = self.loss_of(given, labels)
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
@@ -153,7 +161,10 @@ class Trainer:
         layout = torch.channels_last if settings.channels_last else torch.contiguous_format
 
         def loss_of(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-            floats = (images.float() / 255).contiguous(memory_format=layout)
+            floats = (
+                images if images.is_floating_point() else images.float() / 255
+            )  # shielded ones are floats
+            floats = floats.contiguous(memory_format=layout)
             with torch.autocast(device.type, dtype=torch.bfloat16, enabled=settings.precision == "bf16"):
                 logits = model(floats)
             loss = F.cross_entropy(logits.float(), labels, label_smoothing=settings.label_smoothing)
@@ -181,14 +192,6 @@ def fast_convolutions() -> Iterator[None]:
         yield
     finally:
         torch.backends.cudnn.benchmark = before
-
-
-def _fresh_network(settings: TrainSettings, *, classes: int, in_channels: int) -> nn.Module:
-    # Initialisers read the global CPU generator: fork it, and seed only it (torch.manual_seed
-    # would seed the GPUs too).
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(settings.seed)
-        return build(settings.arch, classes=classes, in_channels=in_channels, **settings.options)
 
 
 def _optimizer(model: nn.Module, settings: TrainSettings, device: torch.device) -> torch.optim.SGD:

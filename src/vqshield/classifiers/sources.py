@@ -1,0 +1,79 @@
+"""One way to any classifier: the text that a person types, to a model of images in [0,1]."""
+
+import hashlib
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from vqshield.classifiers.bundled import small_cifar10
+from vqshield.classifiers.efficientnet_lite import FAMILY, efficientnet_lite
+from vqshield.classifiers.external import from_function, from_timm, from_torchvision
+from vqshield.classifiers.loading import read_classifier
+from vqshield.classifiers.normalised import Normalised
+from vqshield.errors import InvalidInputError
+
+BUNDLED = "small-cifar10"
+
+_NAMES = (BUNDLED, *FAMILY)
+_LIBRARIES = {"timm": from_timm, "torchvision": from_torchvision}
+
+_FORMS = {
+    BUNDLED: "CIFAR-10, 32x32, bundled",
+    **{
+        name: f"ImageNet, {lite.side}x{lite.side}, weights in the package {lite.package} (extra imagenet)"
+        for name, lite in FAMILY.items()
+    },
+    "FILE.safetensors": "one of the networks above with weights from vqshield train",
+    "timm:NAME[@FILE]": "a model of timm, with its pretrained weights or those of a safetensors file",
+    "torchvision:NAME[@FILE]": "a classifier of torchvision, likewise",
+    "MODULE:FUNCTION": "what your function returns: a torch module from images in [0,1] to logits",
+}
+
+
+def classifier_forms() -> dict[str, str]:
+    """What ``load_classifier`` takes, each with what it means."""
+    return dict(_FORMS)
+
+
+def is_source(text: str) -> bool:
+    """Whether a text names a classifier other than a weight file."""
+    return text in _NAMES or (":" in text and not Path(text).is_file())
+
+
+def load_classifier(
+    which: str | Path, arch: str | None = None, device: str | torch.device = "cpu"
+) -> Normalised:
+    """Return a classifier: images in [0,1] -> logits, float32, frozen, in eval mode.
+
+    ``which`` is a safetensors file, a name such as "efficientnet-lite0", "timm:NAME", "torchvision:NAME", or
+    "module:function"; ``arch`` says what network a file without that note holds.
+    """
+    if isinstance(which, Path) or not is_source(which):
+        return read_classifier(which, arch, device)
+    if arch is not None:
+        raise InvalidInputError(f"arch={arch!r} is for weight files; {which!r} brings its own network")
+    if which == BUNDLED:
+        return small_cifar10(device)
+    return _made(which).float().eval().requires_grad_(False).to(device)
+
+
+def weights_digest(model: nn.Module) -> str:
+    """SHA-256 of all weights by name, for classifiers that no single file stands for."""
+    digest = hashlib.sha256()
+    for name, value in sorted(model.state_dict().items()):
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _made(text: str) -> Normalised:
+    if text in FAMILY:
+        return efficientnet_lite(text)
+    source, _, name = text.partition(":")
+    if not source or not name:
+        raise InvalidInputError(f"classifier={text!r} is incomplete; give {', '.join(_FORMS)}")
+    if source in _LIBRARIES:
+        name, at, file = name.partition("@")
+        return _LIBRARIES[source](name, Path(file) if at else None)
+    return from_function(source, name)

@@ -1,0 +1,125 @@
+"""An .npz file and any torch Dataset as image sets."""
+
+import numpy as np
+import pytest
+import torch
+
+from vqshield.data import from_dataset, load, sample
+from vqshield.errors import FileFormatError, InvalidInputError
+
+IMAGES = sample(4).images.numpy()
+LABELS = np.array([2, 0, 1, 1])
+
+
+class Pairs(torch.utils.data.Dataset):
+    def __init__(self, images, labels=LABELS, classes=None):
+        self.images, self.labels = images, labels
+        if classes:
+            self.classes = classes
+
+    def __len__(self):
+        return len(self.images)
+
+    def __getitem__(self, number):
+        return self.images[number], self.labels[number]
+
+
+@pytest.mark.parametrize(
+    "images",
+    [IMAGES, IMAGES.transpose(0, 2, 3, 1), IMAGES / 255, (IMAGES / 255).astype(np.float32)],
+    ids=["nchw", "nhwc", "float64", "float32"],
+)
+def test_npz_in_every_layout(tmp_path, images):
+    np.savez(tmp_path / "test.npz", images=images, labels=LABELS)
+    for place in (tmp_path, tmp_path / "test.npz"):
+        data = load("npz", "test", place)
+        assert torch.equal(data.images, torch.from_numpy(IMAGES))
+        assert data.labels.tolist() == LABELS.tolist()
+        assert data.classes == ("0", "1", "2")
+
+
+def test_npz_of_grey_images_with_class_names(tmp_path):
+    np.savez(
+        tmp_path / "x.npz",
+        images=IMAGES[:, 0],
+        labels=LABELS.astype(np.uint8),
+        classes=np.array(["a", "b", "c", "d"]),
+    )
+    data = load("npz", "train", tmp_path / "x.npz")
+    assert data.images.shape == (4, 1, 32, 32)
+    assert data.classes == ("a", "b", "c", "d")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "error", "named"),
+    [
+        ({"labels": LABELS}, FileFormatError, "no array 'images'; it has labels"),
+        ({"images": IMAGES, "labels": LABELS / 2}, FileFormatError, "labels are float64"),
+        ({"images": IMAGES, "labels": LABELS[:0]}, FileFormatError, r"labels .*\(0,\)"),
+        ({"images": IMAGES, "labels": LABELS[:3]}, InvalidInputError, "4 images but 3 labels"),
+        ({"images": IMAGES, "labels": LABELS - 1}, InvalidInputError, "label -1"),
+        (
+            {"images": IMAGES.astype(np.int64), "labels": LABELS},
+            InvalidInputError,
+            "torch.int64 should be uint8",
+        ),
+        ({"images": IMAGES.astype(str), "labels": LABELS}, FileFormatError, "images are <U"),
+        ({"images": IMAGES / 100, "labels": LABELS}, InvalidInputError, r"should lie in \[0,1\]"),
+        ({"images": IMAGES[:, :2, :2], "labels": LABELS}, FileFormatError, r"\(4, 2, 2, 32\)"),
+        ({"images": np.array([{}]), "labels": LABELS}, FileFormatError, "plain arrays"),
+        ({"images": IMAGES, "labels": LABELS, "classes": np.array(["a"])}, InvalidInputError, r"0\.\.0"),
+    ],
+)
+def test_bad_npz_files_are_named(tmp_path, arrays, error, named):
+    np.savez(tmp_path / "x.npz", **arrays)
+    with pytest.raises(error, match=named):
+        load("npz", "test", tmp_path / "x.npz")
+
+
+def test_what_is_no_npz_is_told(tmp_path):
+    with pytest.raises(InvalidInputError, match=r"no file .*test\.npz"):
+        load("npz", "test", tmp_path)
+    np.savez(tmp_path / "test.npz", images=IMAGES, labels=LABELS)
+    whole = (tmp_path / "test.npz").read_bytes()
+    for content in (b"", b"x" * 100, whole[:-100]):
+        (tmp_path / "test.npz").write_bytes(content)
+        with pytest.raises(FileFormatError, match=r"no whole \.npz"):
+            load("npz", "test", tmp_path)
+
+
+def test_a_dataset_of_tensors_or_pillow_images():
+    from PIL import Image
+
+    expected = torch.from_numpy(IMAGES)
+    pillow = [Image.fromarray(image.transpose(1, 2, 0)) for image in IMAGES]
+    for images in (expected, expected / 255, pillow):
+        data = from_dataset(Pairs(images), name="mine")
+        assert torch.equal(data.images, expected)
+        assert (data.name, data.labels.tolist(), data.classes) == ("mine", LABELS.tolist(), ("0", "1", "2"))
+    grey = from_dataset(Pairs([image.convert("L") for image in pillow]), name="grey", limit=2)
+    assert grey.images.shape == (2, 1, 32, 32)
+
+
+def test_class_names_of_a_dataset():
+    named = Pairs(torch.from_numpy(IMAGES), classes=["a", "b", "c"])
+    assert from_dataset(named, name="x").classes == ("a", "b", "c")
+    assert from_dataset(named, name="x", classes=["d", "e", "f", "g"]).classes == ("d", "e", "f", "g")
+
+
+@pytest.mark.parametrize(
+    ("dataset", "limit", "named"),
+    [
+        (Pairs([]), None, "no images"),
+        (Pairs(torch.from_numpy(IMAGES)), 0, "limit=0"),
+        (Pairs(torch.from_numpy(IMAGES) / 255 - 0.5), None, "image 0 of 'x': pixels from -.*normalisation"),
+        (
+            Pairs([torch.zeros(3, 4, 4), torch.zeros(3, 5, 4)]),
+            None,
+            r"image 1 .*\(3, 5, 4\), image 0 has \(3, 4, 4\)",
+        ),
+        (Pairs(torch.full((1, 3, 2, 2), torch.nan)), None, "should lie in"),
+    ],
+)
+def test_bad_datasets_are_named(dataset, limit, named):
+    with pytest.raises(InvalidInputError, match=named):
+        from_dataset(dataset, name="x", limit=limit)

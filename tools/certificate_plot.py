@@ -1,0 +1,109 @@
+"""Draw docs/images/certified-radius.png: certified accuracy against the L2 radius, one panel a noise level.
+
+    python tools/certificate_plot.py [--record results/certified-radius-cifar10-resnet18.json] [--out FILE]
+
+A panel holds what is compared at equal sigma_eff, less what copied pixels cost: plain Gaussian smoothing, and
+for every place of the noise the quantizer with the largest mean radius, each with the classifier as given
+(dashed) and fine-tuned (solid).
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+COLOURS = {"gaussian": "#444444", "shared": "#1a73c4", "image": "#2e9e5b", "patch": "#d9822b"}
+WHERE = {"shared": "one draw on the image", "image": "two draws on the image", "patch": "two draws a patch"}
+NAMES = {"prd": "pRD", "swrd": "swRD", "randdisc": "RandDisc"}
+
+
+def lines(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The curves of a panel: of each kind of noise and of classifier the row with the largest mean radius."""
+    best: dict[tuple[str, bool], dict[str, Any]] = {}
+    for row in rows:
+        kind = row["noise"], row["tuned_behind"] is not None
+        if kind not in best or row["mean_radius"] > best[kind]["mean_radius"]:
+            best[kind] = row
+    return [best[kind] for kind in sorted(best, key=lambda kind: (list(COLOURS).index(kind[0]), kind[1]))]
+
+
+def label(row: dict[str, Any]) -> str:
+    """What a curve is of."""
+    tuned = ", fine-tuned" if row["tuned_behind"] is not None else ""
+    if row["noise"] == "gaussian":
+        return f"Gaussian noise alone{tuned}"
+    settings, name = row["settings"], row["defense"].split(":")[0]
+    size = f"s={settings['size']}, " if "size" in settings else ""
+    copied = f", {row['sigma_eff']:.3g} on each" if row["copies"] > 1 else ""
+    return f"{NAMES[name]} ({size}k={settings['codes']}), {WHERE[row['noise']]}{copied}{tuned}"
+
+
+def steps(row: dict[str, Any]) -> tuple[list[float], list[float]]:
+    """The curve in percent, up to the first radius at which nothing is certified."""
+    radii, shares = [], []
+    for point in row["curve"]:
+        radii.append(point["radius"])
+        shares.append(100 * point["certified"])
+        if point["certified"] == 0:
+            break
+    return radii, shares
+
+
+def draw(record: dict[str, Any], target: Path) -> None:
+    """All panels in one picture."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    levels = sorted({row["level"] for row in record["rows"]})
+    across = min(2, len(levels))
+    down = -(-len(levels) // across)
+    figure, axes = plt.subplots(down, across, figsize=(6.4 * across, 4.4 * down), squeeze=False, sharey=True)
+    for panel in axes.flat[len(levels) :]:
+        panel.set_visible(False)
+    for panel, level in zip(axes.flat, levels, strict=False):
+        for row in lines([row for row in record["rows"] if row["level"] == level]):
+            tuned = row["tuned_behind"] is not None
+            panel.plot(
+                *steps(row),
+                label=label(row),
+                drawstyle="steps-pre",  # between two radii at least what the larger one has
+                color=COLOURS[row["noise"]],
+                linestyle="-" if tuned else "--",
+                linewidth=2 if tuned else 1.3,
+            )
+        panel.set_title(f"sigma_eff = {level:g}", fontsize=10)
+        panel.set_xlim(left=0)
+        panel.set_ylim(0, 100)
+        panel.set_xlabel("L2 radius")
+        panel.grid(alpha=0.25)
+        panel.legend(fontsize=7, frameon=False, loc="upper right")
+        panel.spines[["top", "right"]].set_visible(False)
+    for line in axes:
+        line[0].set_ylabel("certified accuracy, %")
+    plan, images = record["plan"], record["data"]["images"]
+    figure.suptitle(
+        f"Majority votes of {images} CIFAR-10 test images certified within an L2 radius "
+        f"(n = {plan['n']}, alpha = {plan['alpha']:g})",
+        fontsize=11,
+    )
+    figure.tight_layout()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    plain = {"Software": None} if target.suffix == ".png" else {"Date": None}  # the same bytes every time
+    figure.savefig(target, dpi=110, metadata=plain)
+
+
+def main() -> None:
+    """Read the record, draw the picture."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    record = ROOT / "results" / "certified-radius-cifar10-resnet18.json"
+    parser.add_argument("--record", type=Path, default=record)
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "images" / "certified-radius.png")
+    options = parser.parse_args()
+    draw(json.loads(options.record.read_text()), options.out)
+
+
+if __name__ == "__main__":
+    main()
