@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from vqshield.attacks import ball, balls
+from vqshield.attacks import ball
 from vqshield.audit import QUICK, AuditSettings
 from vqshield.audit import audit as run_audit
 from vqshield.cli.bars import progress_bar
-from vqshield.cli.evaluate import number
-from vqshield.data import SAMPLE_NAME, datasets
+from vqshield.cli.options import AsJson, Classifier, Data, DataDir, Device, Eps, Norm, number
+from vqshield.data import SAMPLE_NAME
 from vqshield.defenses import defenses
 from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
@@ -33,19 +33,17 @@ def audit(
         typer.Option(help=f"The attacks to judge, as for evaluate; without it, {suites()[0]}, or -quick."),
     ] = None,
     defense: Annotated[str, typer.Option(help=f"A defense, of {', '.join(defenses())}.")] = "swrd",
-    data: Annotated[str, typer.Option(help=f"Data set: {', '.join(datasets())}.")] = SAMPLE_NAME,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder with the data set's official files.")] = None,
-    classifier: Annotated[
-        str, typer.Option(help=f"A safetensors file, or {BUNDLED}, the bundled one.")
-    ] = BUNDLED,
-    norm: Annotated[str, typer.Option(help=f"The attacks' norm: {', '.join(balls())}.")] = "linf",
-    eps: Annotated[str, typer.Option(help="The attacks' budget, as in 8/255 or 0.5.")] = "8/255",
+    data: Data = SAMPLE_NAME,
+    data_dir: DataDir = None,
+    classifier: Classifier = BUNDLED,
+    norm: Norm = "linf",
+    eps: Eps = "8/255",
     limit: Annotated[int, typer.Option(help="So many images.")] = 50,
     seed: Annotated[int, typer.Option(help="Decides every draw.")] = 0,
-    device: Annotated[str, typer.Option(help="cpu, cuda, or auto: the GPU where there is one.")] = "auto",
+    device: Device = "auto",
     quick: Annotated[bool, typer.Option("--quick/--full", help="Fewer draws and steps, for a CPU.")] = True,
     out: Annotated[Path, typer.Option(help="Folder for audit.json and audit.html.")] = Path("vqshield-audit"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print the audit as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Try to catch a robust accuracy out: ten checks, R1 to R10, each with its figures and what they mean."""
     settings = dataclasses.replace(QUICK if quick else AuditSettings(), seed=seed)

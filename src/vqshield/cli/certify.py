@@ -9,8 +9,18 @@ import typer
 from rich.console import Console
 
 from vqshield.cli.bars import progress_bar
-from vqshield.cli.evaluate import number
-from vqshield.data import SAMPLE_NAME, datasets
+from vqshield.cli.options import (
+    AsJson,
+    Classifier,
+    Data,
+    DataDir,
+    Device,
+    Limit,
+    Records,
+    SummaryOnly,
+    number,
+)
+from vqshield.data import SAMPLE_NAME
 from vqshield.experiments.certification import Certification
 from vqshield.experiments.certification_forward import PRECISIONS
 from vqshield.experiments.certification_settings import CERTIFICATES, CertificationSettings
@@ -34,11 +44,9 @@ def certify(
     defense: Annotated[
         str, typer.Option(help=f"One of {', '.join(shields())}, as in swrd:noise=image,sigma=0.1.")
     ] = DEFAULT.defense,
-    data: Annotated[str, typer.Option(help=f"Data set: {', '.join(datasets())}.")] = SAMPLE_NAME,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder with the data set's official files.")] = None,
-    classifier: Annotated[
-        str, typer.Option(help=f"A safetensors file, or {BUNDLED}, the bundled one.")
-    ] = BUNDLED,
+    data: Data = SAMPLE_NAME,
+    data_dir: DataDir = None,
+    classifier: Classifier = BUNDLED,
     attack: Annotated[
         str, typer.Option(help="Makes the images of --certificate draws; as for evaluate, no suite.")
     ] = DEFAULT.attack,
@@ -60,20 +68,16 @@ def certify(
         list[float] | None,
         typer.Option(help="An L2 radius to give the certified accuracy at; may be repeated."),
     ] = None,
-    limit: Annotated[int | None, typer.Option(help="Only so many images; without it, all.")] = None,
+    limit: Limit = None,
     seed: Annotated[int, typer.Option(help="Decides every draw of defense and attack.")] = DEFAULT.seed,
     batch: Annotated[int, typer.Option(help="Draws made at once.")] = DEFAULT.batch,
     precision: Annotated[
         str, typer.Option(help=f"Of the classifier, one of {', '.join(PRECISIONS)}; bf16 is faster on a GPU.")
     ] = DEFAULT.precision,
-    device: Annotated[str, typer.Option(help="cpu, cuda, or auto: the GPU where there is one.")] = "auto",
-    out: Annotated[
-        Path, typer.Option(help="Folder for records and summary; a run that was stopped goes on there.")
-    ] = Path("vqshield-certificates"),
-    summary_only: Annotated[
-        bool, typer.Option("--summary-only", help="Only sum up what is in --out, finished or not.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    device: Device = "auto",
+    out: Records = Path("vqshield-certificates"),
+    summary_only: SummaryOnly = False,
+    as_json: AsJson = False,
 ) -> None:
     """Certify a defended classifier: tables, summary.json, and records.jsonl with a line for every image."""
     radii = radius or ()

@@ -8,18 +8,29 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from vqshield.attacks import attacks, balls
+from vqshield.attacks import attacks
 from vqshield.cli.bars import progress_bar
-from vqshield.data import SAMPLE_NAME, datasets
+from vqshield.cli.options import (
+    AsJson,
+    Classifier,
+    Data,
+    DataDir,
+    Device,
+    Eps,
+    Limit,
+    Norm,
+    Records,
+    SummaryOnly,
+    number,
+)
+from vqshield.data import SAMPLE_NAME
 from vqshield.defenses import defenses
-from vqshield.errors import InvalidInputError
 from vqshield.experiments.evaluation import Evaluation
 from vqshield.experiments.specification import NONE, EvaluationSettings
 from vqshield.experiments.subject import BUNDLED, load_subject
 from vqshield.experiments.summary import summarise_folder
 from vqshield.files import write_atomically
 from vqshield.reports.evaluation import caveats, evaluation_table
-from vqshield.settings import parse_spec
 from vqshield.suites import suites
 
 DEFAULT = EvaluationSettings()
@@ -41,28 +52,22 @@ def evaluate(
             f"bare classifier; may be repeated. Without it, {', '.join(DEFAULT.defenses)}."
         ),
     ] = None,
-    data: Annotated[str, typer.Option(help=f"Data set: {', '.join(datasets())}.")] = SAMPLE_NAME,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder with the data set's official files.")] = None,
-    classifier: Annotated[
-        str, typer.Option(help=f"A safetensors file, or {BUNDLED}, the bundled one.")
-    ] = BUNDLED,
-    norm: Annotated[str, typer.Option(help=f"The attacks' norm: {', '.join(balls())}.")] = DEFAULT.norm,
-    eps: Annotated[str, typer.Option(help="The attacks' budget, as in 8/255 or 0.5.")] = "8/255",
-    limit: Annotated[int | None, typer.Option(help="Only so many images; without it, all.")] = None,
+    data: Data = SAMPLE_NAME,
+    data_dir: DataDir = None,
+    classifier: Classifier = BUNDLED,
+    norm: Norm = DEFAULT.norm,
+    eps: Eps = "8/255",
+    limit: Limit = None,
     runs: Annotated[int, typer.Option(help="Fresh draws of the defense behind each figure.")] = DEFAULT.runs,
     selection: Annotated[
         int | None, typer.Option(help="Draws that choose an image's strongest attack; without it, as --runs.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Decides every draw of defenses and attacks.")] = DEFAULT.seed,
     batch: Annotated[int, typer.Option(help="Images attacked at once.")] = DEFAULT.batch,
-    device: Annotated[str, typer.Option(help="cpu, cuda, or auto: the GPU where there is one.")] = "auto",
-    out: Annotated[
-        Path, typer.Option(help="Folder for records and summary; a run that was stopped goes on there.")
-    ] = Path("vqshield-evaluation"),
-    summary_only: Annotated[
-        bool, typer.Option("--summary-only", help="Only sum up what is in --out, finished or not.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    device: Device = "auto",
+    out: Records = Path("vqshield-evaluation"),
+    summary_only: SummaryOnly = False,
+    as_json: AsJson = False,
 ) -> None:
     """Attack a defended classifier: a table, summary.json, and records.jsonl with a line for every image."""
     if not summary_only:
@@ -104,11 +109,3 @@ def _write(out: Path) -> dict[str, Any]:
     summary = summarise_folder(out)
     write_atomically(out / "summary.json", (json.dumps(summary, indent=1) + "\n").encode())
     return summary
-
-
-def number(name: str, text: str) -> Any:
-    """A number or fraction, read as settings are; whether it will do is for the settings to say."""
-    _, settings = parse_spec(f"{name}:{name}={text}")
-    if len(settings) > 1:
-        raise InvalidInputError(f"{name}={text!r} should be one number, as in 8/255")
-    return settings[name]

@@ -23,7 +23,7 @@ from vqshield.experiments.certification_records import (
     parse_record,
 )
 from vqshield.experiments.certification_settings import Cell, CertificationSettings, cells, coverage_of
-from vqshield.experiments.evaluation import Report, derived_seed
+from vqshield.experiments.evaluation import Report, derived_seed, repeatable
 from vqshield.experiments.records import RecordFolder
 from vqshield.experiments.subject import Subject
 from vqshield.settings import format_value
@@ -67,12 +67,7 @@ class Certification:
 
     def run(self) -> None:
         """Do what is not done yet."""
-        flags = torch.backends.cudnn
-        # A faster algorithm that is chosen anew at every call would change last bits from run to run.
-        repeatable = flags.flags(
-            enabled=flags.enabled, benchmark=False, deterministic=True, allow_tf32=flags.allow_tf32
-        )
-        with self.records.writing(self.specification) as writer, repeatable:
+        with self.records.writing(self.specification) as writer, repeatable():
             self._done = sum(map(self._cost, self.cells[: writer.done]))
             for cell in self.cells[writer.done :]:
                 began = time.perf_counter()

@@ -67,7 +67,7 @@ class Evaluation:
 
     def run(self) -> None:
         """Do what is not done yet."""
-        with self.records.writing(self.specification) as writer, _repeatable():
+        with self.records.writing(self.specification) as writer, repeatable():
             done = sum(map(self._cost, self.cells[: writer.done]))
             for cell in self.cells[writer.done :]:
                 began = time.perf_counter()
@@ -167,12 +167,8 @@ def _effort(threat: Threat) -> int:
 
 
 @contextmanager
-def _repeatable() -> Iterator[None]:
+def repeatable() -> Iterator[None]:
     """cuDNN may otherwise choose, at every call, a faster way whose last bits depend on chance."""
     flags = torch.backends.cudnn
-    before = flags.deterministic, flags.benchmark
-    flags.deterministic, flags.benchmark = True, False
-    try:
+    with flags.flags(enabled=flags.enabled, benchmark=False, deterministic=True, allow_tf32=flags.allow_tf32):
         yield
-    finally:
-        flags.deterministic, flags.benchmark = before

@@ -1,0 +1,42 @@
+"""Options that several commands share, and how a number is read from one."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from vqshield.attacks import balls
+from vqshield.data import datasets
+from vqshield.errors import InvalidInputError
+from vqshield.settings import parse_spec
+
+Data = Annotated[str, typer.Option(help=f"Data set: {', '.join(datasets())}.")]
+DataDir = Annotated[
+    Path | None, typer.Option(help="Folder with the data set's official files; without it, the cache folder.")
+]
+Classifier = Annotated[
+    str,
+    typer.Option(
+        help="A safetensors file, small-cifar10 (bundled), efficientnet-lite0, timm:NAME, torchvision:NAME, "
+        "module:function: see vqshield list classifiers."
+    ),
+]
+Norm = Annotated[str, typer.Option(help=f"The attacks' norm: {', '.join(balls())}.")]
+Eps = Annotated[str, typer.Option(help="The attacks' budget, as in 8/255 or 0.5.")]
+Limit = Annotated[int | None, typer.Option(help="Only so many images; without it, all.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: the GPU where there is one.")]
+Records = Annotated[
+    Path, typer.Option(help="Folder for records and summary; a run that was stopped goes on there.")
+]
+SummaryOnly = Annotated[
+    bool, typer.Option("--summary-only", help="Only sum up what is in --out, finished or not.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+
+def number(name: str, text: str) -> Any:
+    """A number or fraction, read as settings are; whether it will do is for the settings to say."""
+    _, settings = parse_spec(f"{name}:{name}={text}")
+    if len(settings) > 1:
+        raise InvalidInputError(f"{name}={text!r} should be one number, as in 8/255")
+    return settings[name]
