@@ -34,7 +34,7 @@ def test_it_writes_both_files_and_prints_the_table(tmp_path: Path) -> None:
     out = tmp_path / "new" / "folder"
     result = run(*FEW, *IGNORANT, "--out", str(out), "--seed", "3")
     assert result.exit_code == 0, result.output
-    assert sorted(path.name for path in out.iterdir()) == ["audit.html", "audit.json"]
+    assert sorted(path.name for path in out.iterdir()) == ["audit.html", "audit.json", "measured.jsonl"]
     found = json.loads((out / "audit.json").read_text())
     assert [flag["name"] for flag in found["flags"]] == list(TITLES)
     assert found["passed"] is False
@@ -51,6 +51,28 @@ def test_it_writes_both_files_and_prints_the_table(tmp_path: Path) -> None:
     assert "under attack" in result.stdout
     assert "not run" in result.stdout
     assert str(out / "audit.html") in result.stdout.replace("\n", "")
+
+
+def test_an_audit_that_was_stopped_goes_on_and_says_the_same(tmp_path: Path) -> None:
+    attack = ["--attack", "pgd:steps=4,eot=2"]
+    whole = json.loads(run(*FEW, *attack, "--out", str(tmp_path / "whole"), "--json").stdout)
+    lines = (tmp_path / "whole" / "measured.jsonl").read_bytes().splitlines(keepends=True)
+    stopped = tmp_path / "stopped"
+    stopped.mkdir()
+    half = len(lines) // 2
+    (stopped / "measured.jsonl").write_bytes(b"".join(lines[:half]) + lines[half][:20])
+    resumed = json.loads(run(*FEW, *attack, "--out", str(stopped), "--json").stdout)
+    assert resumed["flags"] == whole["flags"]
+    assert (stopped / "measured.jsonl").read_bytes() == b"".join(lines)
+
+
+def test_another_audit_in_the_same_folder_is_refused(tmp_path: Path) -> None:
+    assert run(*FEW, *IGNORANT, "--out", str(tmp_path)).exit_code == 0
+    before = (tmp_path / "measured.jsonl").read_bytes()
+    other = run(*FEW, *IGNORANT, "--out", str(tmp_path), "--seed", "5")
+    assert other.exit_code == 2
+    assert "another audit" in other.output
+    assert (tmp_path / "measured.jsonl").read_bytes() == before
 
 
 def test_the_page_needs_nothing_from_outside(tmp_path: Path) -> None:
@@ -100,10 +122,12 @@ def test_without_an_attack_a_suite_is_judged(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(command, "run_audit", record_what_is_asked)
-    assert run(*FEW, *flag, "--out", str(tmp_path / "out")).exit_code == 130
+    stopped = run(*FEW, *flag, "--out", str(tmp_path / "out"))
+    assert stopped.exit_code == 130
+    assert "run the same command to go on" in stopped.output.replace("\n", " ")
     assert asked["attacks"] == [attack]
     assert asked["settings"] == settings
-    assert not (tmp_path / "out").exists(), "nothing is written of an audit that was stopped"
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["measured.jsonl"]
 
 
 @pytest.mark.parametrize(

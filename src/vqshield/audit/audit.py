@@ -1,7 +1,7 @@
 """The audit: ten checks of whether a robust accuracy can be believed, for any classifier and defense."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,16 +81,18 @@ class Audit:
 def audit(
     classifier: nn.Module, defense: Defense, images: Tensor, labels: Tensor, *,
     attacks: Sequence[str], ball: Ball, settings: AuditSettings | None = None,
-    report: Callable[[str], None] = lambda name: None,
+    report: Callable[[str], None] = lambda name: None, known: MutableMapping[str, Any] | None = None,
 ) -> Audit:  # fmt: skip
     """Judge the robust accuracy that these attacks (threats or suites, as text) would report.
 
-    `report` is called with the name of each flag that is about to be measured.
+    `report` is called with the name of each flag that is about to be measured. `known` is filled with what
+    is measured, as JSON can hold it; given again, with everything else the same, it is not measured anew.
     """
     if not attacks:
         raise InvalidInputError("attacks should name at least one threat or suite, not none")
     chosen = settings or AuditSettings()
-    return _Run(Probes(classifier, defense, images, labels, chosen), attacks, ball, report).audit()
+    probes = Probes(classifier, defense, images, labels, chosen, {} if known is None else known)
+    return _Run(probes, attacks, ball, report).audit()
 
 
 class _Run:
@@ -157,14 +159,21 @@ class _Run:
         self._report("R7")
         doubled = dataclasses.replace(main, eot=2 * main.eot)
         result.append(flags.draws_suffice(usual, self.probes.accuracy(doubled), main.eot))
-        return [*result, self._planted(main), self._gradients(main)]
+        return [*result, self._noted("R9", main, self._planted), self._noted("R10", main, self._gradients)]
+
+    def _noted(self, name: str, main: Threat, measure: Callable[[Threat], Flag]) -> Flag:
+        """A flag that takes long, measured once."""
+        self._report(name)
+        key = f"{name} {main}"
+        if key not in self.probes.known:
+            self.probes.known[key] = measure(main).plain()
+        return Flag.from_plain(self.probes.known[key])
 
     def _unvaried(self) -> list[Flag]:
         why = "no attack given uses gradients of the defense"
         return [flags.not_run(name, why) for name in ("R1", "R2", "R3", "R7", "R9", "R10")]
 
     def _planted(self, main: Threat) -> Flag:
-        self._report("R9")
         probes, options = self.probes, self.settings
         try:
             planted = plant_and_find(
@@ -176,7 +185,6 @@ class _Run:
         return flags.planted(planted.found, planted.valid, planted.total, planted.blindly)
 
     def _gradients(self, main: Threat) -> Flag:
-        self._report("R10")
         probes, options, step = self.probes, self.settings, self._visible()
         images, labels = probes.images[:_GRADIENT_IMAGES], probes.labels[:_GRADIENT_IMAGES]
         measured = differences(

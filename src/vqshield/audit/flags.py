@@ -67,6 +67,11 @@ class Flag:
         return {"name": self.name, "title": self.title, "outcome": self.outcome, "meaning": self.meaning,
                 "figures": shown}  # fmt: skip
 
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> "Flag":
+        """Back from JSON; figures that are accuracies stay plain."""
+        return cls(plain["name"], plain["outcome"], plain["meaning"], plain["figures"])
+
 
 def not_run(name: str, why: str) -> Flag:
     """A flag that could not be decided; it never counts as passed."""

@@ -1,7 +1,8 @@
 """Accuracies for the audit: attack in chunks, evaluate on fresh draws, each with a seed of its own."""
 
 import hashlib
-from typing import TYPE_CHECKING
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
 
 
 class Probes:
-    """A classifier, a defense and images; every measurement has draws that no other has seen."""
+    """A classifier, a defense and images; every measurement has draws that no other has seen.
+
+    `known` keeps what was measured, by the threat's full description: an audit that was stopped can go on.
+    """
 
     def __init__(
         self,
@@ -27,12 +31,13 @@ class Probes:
         images: Tensor,
         labels: Tensor,
         settings: "AuditSettings",
+        known: MutableMapping[str, Any],
     ) -> None:
         checks.image_batch(images)
         checks.pixel_values(images)
         self.classifier, self.defense, self.settings = classifier, defense, settings
         self.images, self.labels = images, checks.per_image("labels", labels, images)
-        self._known: dict[Threat, tuple[Draws, Draws]] = {}
+        self.known = known
 
     def fresh(self, purpose: str) -> Defense:
         """The same defense with a seed for this purpose: repeatable, and independent of the others."""
@@ -45,15 +50,19 @@ class Probes:
 
     def draws(self, threat: Threat) -> tuple[Draws, Draws]:
         """Selection draws and report draws of the images that the threat finds."""
-        if threat not in self._known:
+        name = repr(threat)
+        if name not in self.known:
             parts = (torch.split(each, self.settings.batch) for each in (self.images, self.labels))
             attacked = torch.cat([
                 threat(self.classifier, self.fresh(f"{threat} {number}"), images, labels)
                 for number, (images, labels) in enumerate(zip(*parts, strict=True))
             ])  # fmt: skip
             selection = self._evaluate(attacked, f"{threat} selection")
-            self._known[threat] = selection, self._evaluate(attacked, f"{threat} report")
-        return self._known[threat]
+            report = self._evaluate(attacked, f"{threat} report")
+            self.known[name] = [each.predictions.tolist() for each in (selection, report)]
+        right = self.labels.cpu()
+        first, second = (Draws(torch.tensor(each), right) for each in self.known[name])
+        return first, second
 
     def accuracy(self, threat: Threat) -> Accuracy:
         """On the report draws."""

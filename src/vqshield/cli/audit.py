@@ -20,9 +20,9 @@ from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
 from vqshield.experiments.specification import defense as create_defense
 from vqshield.experiments.subject import BUNDLED, load_subject
-from vqshield.files import write_atomically
+from vqshield.files import Journal, write_atomically
 from vqshield.reports.audit import audit_table, render_audit
-from vqshield.suites import suites
+from vqshield.suites import expand, suites
 
 PARTS = 8  # what the audit reports as it goes
 
@@ -42,7 +42,9 @@ def audit(
     seed: Annotated[int, typer.Option(help="Decides every draw.")] = 0,
     device: Device = "auto",
     quick: Annotated[bool, typer.Option("--quick/--full", help="Fewer draws and steps, for a CPU.")] = True,
-    out: Annotated[Path, typer.Option(help="Folder for audit.json and audit.html.")] = Path("vqshield-audit"),
+    out: Annotated[Path, typer.Option(help="Folder for audit.json, audit.html; resumes there.")] = Path(
+        "vqshield-audit"
+    ),
     as_json: AsJson = False,
 ) -> None:
     """Try to catch a robust accuracy out: ten checks, R1 to R10, each with its figures and what they mean."""
@@ -54,17 +56,11 @@ def audit(
             f"defense={defense!r} leaves nothing to audit; give one of {', '.join(defenses())}"
         )
     room = ball(norm, number("eps", eps))
+    for text in chosen:
+        expand(text, room)  # refuses nonsense before anything is written
     subject = load_subject(data=data, data_dir=data_dir, classifier=classifier, limit=limit, device=device)
     images, labels = subject.data.floats().to(subject.device), subject.data.labels.to(subject.device)
-    began = time.perf_counter()
-    with progress_bar("{task.description}", hidden=as_json) as bar:
-        task = bar.add_task("starting", total=PARTS)
-        found = run_audit(
-            subject.classifier, shield.to(subject.device), images, labels, attacks=chosen, ball=room,
-            settings=settings, report=lambda part: bar.update(task, description=part, advance=1),
-        )  # fmt: skip
-    record = {
-        "what": "red flags R1 to R10",
+    about = {
         "data": subject.data.name,
         "classifier": subject.name,
         "defense": defense,
@@ -73,6 +69,27 @@ def audit(
         "eps": room.eps,
         "settings": dataclasses.asdict(settings),
         "machine": environment(subject.device),
+    }
+    known = Journal(out / "measured.jsonl")
+    whole = json.loads(json.dumps({**about, **subject.described()}))
+    if "specification" not in known:
+        known["specification"] = whole
+    if known["specification"] != whole:
+        raise InvalidInputError(f"{out} holds what another audit has measured; choose another folder")
+    began = time.perf_counter()
+    with progress_bar("{task.description}", hidden=as_json) as bar:
+        task = bar.add_task("starting", total=PARTS)
+        try:
+            found = run_audit(
+                subject.classifier, shield.to(subject.device), images, labels, attacks=chosen, ball=room,
+                settings=settings, known=known,
+                report=lambda part: bar.update(task, description=part, advance=1),
+            )  # fmt: skip
+        except KeyboardInterrupt as stop:
+            raise KeyboardInterrupt(f"what was measured is in {out}; run the same command to go on") from stop
+    record = {
+        "what": "red flags R1 to R10",
+        **about,
         "seconds": round(time.perf_counter() - began, 1),
         **found.plain(),
     }
