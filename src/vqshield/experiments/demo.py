@@ -34,8 +34,8 @@ class DemoSettings:
 
     images: int = 100
     eps: float = 8 / 255
-    steps: int = 30
-    draws: int = 5
+    steps: int = 25
+    draws: int = 4
     runs: int = 5
     seed: int = 0
 
