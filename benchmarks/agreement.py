@@ -22,7 +22,7 @@ from vqshield.clustering.reference import noisy_patches
 from vqshield.data import load, sample
 from vqshield.defenses import create
 from vqshield.environment import environment
-from vqshield.files import write_atomically
+from vqshield.files import write_json
 from vqshield.noise import Draw, Stage
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -67,7 +67,7 @@ def main() -> None:
         "rows": rows,
     }
     target = options.results / f"agreement-{torch.device(options.device).type}.json"
-    write_atomically(target, (json.dumps(record, indent=1) + "\n").encode())
+    write_json(target, record)
 
 
 def natural(folder: str | None, count: int) -> Tensor:

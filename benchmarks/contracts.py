@@ -6,7 +6,6 @@ a run on one is recorded.
 """
 
 import argparse
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 import torch
 
 from vqshield.environment import environment
-from vqshield.files import write_atomically
+from vqshield.files import write_json
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = ("tests/contracts/test_defense_contract.py", "tests/clustering/test_triton.py")
@@ -59,9 +58,7 @@ def main() -> None:
         "outcomes": dict(outcomes.counts),
         "failed": outcomes.failed,
     }
-    write_atomically(
-        options.results / f"contracts-{device}.json", (json.dumps(record, indent=1) + "\n").encode()
-    )
+    write_json(options.results / f"contracts-{device}.json", record)
     raise SystemExit(int(code))
 
 

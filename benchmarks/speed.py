@@ -14,7 +14,7 @@ from pathlib import Path
 
 from vqshield.experiments.bench import Bench, BenchSettings
 from vqshield.experiments.bench.bench import OUT_OF_TIME
-from vqshield.files import write_atomically
+from vqshield.files import write_json
 
 ROOT = Path(__file__).resolve().parents[1]
 OURS, OTHERS, MARKED = "#1b6ca8", "#b8c4cc", "#d9a05b"
@@ -59,7 +59,7 @@ def main() -> None:
             record = bench.record()
             if options.only:
                 record = added(json.loads(target.read_text()), record, options.only)
-            write_atomically(target, (json.dumps(record, indent=1) + "\n").encode())
+            write_json(target, record)
     record = json.loads(target.read_text())
     options.images.mkdir(parents=True, exist_ok=True)
     draw(record, options.images / f"speed-{settings.place.type}.png")

@@ -28,7 +28,7 @@ from vqshield.experiments.certification_settings import coverage_of
 from vqshield.experiments.evaluation import derived_seed
 from vqshield.experiments.specification import defense as create_defense
 from vqshield.experiments.subject import BUNDLED, load_subject
-from vqshield.files import write_atomically
+from vqshield.files import write_json
 from vqshield.threats import threat
 
 INSIDE = 0.999  # of the radius, which itself is not certified
@@ -153,7 +153,7 @@ def main() -> int:
         ),
         "rows": rows,
     }
-    write_atomically(given["out"], (json.dumps(record, indent=1) + "\n").encode())
+    write_json(given["out"], record)
     print(f"{record['flipped']} of {record['certified']} certified votes flipped; figures in {given['out']}")
     return 1 if record["flipped"] else 0
 

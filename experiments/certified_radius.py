@@ -35,7 +35,7 @@ from vqshield.experiments.certification_records import VoteRecord
 from vqshield.experiments.certification_settings import CertificationSettings, coverage_of
 from vqshield.experiments.certification_summary import summarise_certification
 from vqshield.experiments.subject import BUNDLED, Subject, load_subject
-from vqshield.files import write_atomically
+from vqshield.files import write_json
 from vqshield.smoothing import shield
 
 # The most telling first. The smallest is that of the paper's pRD: two draws of 4/255.
@@ -234,7 +234,7 @@ def measure(options: argparse.Namespace, jobs: list[Job], settings: Certificatio
         print(shown(rows[-1]), flush=True)
         whole = all((subjects[each.weights].sha256, each.defense) in done for each in jobs)
         record = {**heading, "complete": whole, "rows": rows}
-        write_atomically(options.out, (json.dumps(record, indent=1) + "\n").encode())
+        write_json(options.out, record)
     print(f"{len(done)} of {len(jobs)} configurations in {options.out}, {time.monotonic() - began:.0f} s")
     print("\n".join(map(shown, sorted(rows, key=lambda row: (row["level"], -row["mean_radius"])))))
 

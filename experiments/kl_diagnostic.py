@@ -8,7 +8,6 @@ beside its floor, which is the same measurement at eps = 0.
 """
 
 import argparse
-import json
 import sys
 import time
 from dataclasses import asdict
@@ -25,7 +24,7 @@ from vqshield.environment import environment
 from vqshield.experiments.divergence import DivergenceSettings, measure
 from vqshield.experiments.specification import defense
 from vqshield.experiments.subject import BUNDLED, load_subject
-from vqshield.files import write_atomically
+from vqshield.files import write_json
 
 DEFENSES = ("randdisc:codes=25", "prd:size=2,codes=25", "swrd:size=3,codes=25")
 FIRST = ("kl", "floor", "excess")
@@ -123,7 +122,7 @@ def main() -> None:
         "environment": environment(place),
         "rows": rows,
     }
-    write_atomically(options.out, (json.dumps(record, indent=1) + "\n").encode())
+    write_json(options.out, record)
     print(f"{options.out}: written after {record['seconds']} s")
 
 

@@ -22,6 +22,11 @@ def write_atomically(path: Path, content: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def write_json(path: Path, value: Any) -> None:
+    """A JSON file, whole or not there."""
+    write_atomically(path, (json.dumps(value, indent=1) + "\n").encode())
+
+
 class Journal(dict[str, Any]):
     """A dict of JSON values that is on the disk as soon as an entry is made: one line each, only appended to.
 

@@ -81,6 +81,10 @@ class Draw:
         """Values uniform in the open interval (0, 1), as float64 of shape (B, count)."""
         return self.words(stage, start, count).double().add_(0.5).mul_(2.0**-32)
 
+    def signs(self, stage: Stage, start: int, count: int) -> Tensor:
+        """−1 or 1 with equal probability, as int64 of shape (B, count)."""
+        return (self.words(stage, start, count) & 1) * 2 - 1
+
     def _blocks(self, stage: Stage, first: int, last: int) -> tuple[Tensor, ...]:
         """The four words of counter blocks first … last−1, each (B, last−first)."""
         streams = self.streams[:, None]

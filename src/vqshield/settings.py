@@ -6,7 +6,7 @@ Whether a name or a setting exists is for the registry that is asked to create i
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from vqshield.errors import InvalidInputError
@@ -59,6 +59,15 @@ def _parse_value(key: str, text: str) -> Setting:
     raise InvalidInputError(
         f"{key}={text!r} is not a value; valid are numbers (25, 0.5), fractions (4/255) and words (clean)"
     )
+
+
+def refuse_unknown(name: str, settings: Iterable[str], known: Sequence[str]) -> None:
+    """Answer a setting that does not exist with those that do."""
+    for setting in settings:
+        if setting not in known:
+            raise InvalidInputError(
+                f"{name} has no setting {setting!r}; it has {', '.join(known) or 'none at all'}"
+            )
 
 
 def format_settings(settings: Mapping[str, Any]) -> str:

@@ -17,8 +17,7 @@ from vqshield.attacks.bases import InBasis, basis
 from vqshield.attacks.eot import AVERAGES
 from vqshield.defended import Defended
 from vqshield.defenses import Defense
-from vqshield.errors import InvalidInputError
-from vqshield.settings import Setting, parse_spec
+from vqshield.settings import Setting, parse_spec, refuse_unknown
 from vqshield.surrogates import Surrogate
 
 LEVELS = ("ignorant", "black-box", "ste", "eot", "adaptive")
@@ -72,17 +71,12 @@ def threat(text: str, ball: Ball, *, seed: int = 0) -> Threat:
     choices = [*surrogates.surrogates(), "none"]
     checks.one_of("surrogate", surrogate, choices)
     gradient_settings = [] if surrogate == "none" else surrogates.known_settings(surrogate)
+    attack_settings = [each for each in attacks.known_settings(name) if each != "seed"]
+    refuse_unknown(name, settings, [*_OWN, *gradient_settings, *attack_settings])
     chosen: dict[str, dict[str, Setting]] = {"attack": {}, "surrogate": {}, "own": {}}
     for key, value in settings.items():
-        if key in _OWN:
-            chosen["own"][key] = value
-        elif key in gradient_settings:
-            chosen["surrogate"][key] = value
-        elif key in attacks.known_settings(name) and key != "seed":
-            chosen["attack"][key] = value
-        else:
-            known = [*_OWN, *gradient_settings, *(k for k in attacks.known_settings(name) if k != "seed")]
-            raise InvalidInputError(f"{name} has no setting {key!r}; it has {', '.join(known)}")
+        place = "own" if key in _OWN else "surrogate" if key in gradient_settings else "attack"
+        chosen[place][key] = value
     if chosen["surrogate"]:
         surrogate += ":" + ",".join(f"{key}={value}" for key, value in chosen["surrogate"].items())
     own: dict[str, Setting] = chosen["own"]

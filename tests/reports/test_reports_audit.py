@@ -3,9 +3,9 @@
 import io
 import re
 import sys
-from html.parser import HTMLParser
 
 import pytest
+from pages import Page
 from rich.console import Console
 
 from vqshield.audit import FAIL, NOT_RUN, PASS, TITLES, Accuracy, Audit, flags
@@ -37,28 +37,6 @@ def record(**changes):
         "machine": {"cores": 2, "torch": "2.13.0"}, "seconds": 12.6,
     }  # fmt: skip
     return {**fixed, **found.plain(), **changes}
-
-
-class Page(HTMLParser):
-    """Every tag with its attributes, and the text outside styles."""
-
-    def __init__(self, source):
-        super().__init__()
-        self.tags, self.text, self.styles, self._open = [], [], [], ""
-        self.feed(source)
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append((tag, dict(attributes)))
-        self._open = tag
-
-    def handle_data(self, data):
-        (self.styles if self._open == "style" else self.text).append(data)
-
-    def handle_endtag(self, tag):
-        self._open = ""
-
-    def all(self, tag):
-        return [attributes for name, attributes in self.tags if name == tag]
 
 
 def printed(table, width=160):

@@ -19,7 +19,7 @@ from vqshield.attacks.pgd import PGD
 from vqshield.attacks.random_noise import RandomNoise
 from vqshield.attacks.square import Square
 from vqshield.attacks.transfer import Transfer
-from vqshield.errors import InvalidInputError
+from vqshield.settings import refuse_unknown
 
 _ATTACKS: dict[str, type[Attack]] = {
     "pgd": PGD,
@@ -43,10 +43,7 @@ def known_settings(name: str) -> list[str]:
 
 def create(name: str, ball: Ball, **settings: Any) -> Attack:
     """An attack by its name; an unknown name or setting is answered with the known ones."""
-    known = known_settings(name)
-    for setting in settings:
-        if setting not in known:
-            raise InvalidInputError(f"{name} has no setting {setting!r}; it has {', '.join(known)}")
+    refuse_unknown(name, settings, known_settings(name))
     return _ATTACKS[name](ball=ball, **settings)  # type: ignore[call-arg]
 
 

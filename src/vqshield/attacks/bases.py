@@ -24,7 +24,7 @@ from vqshield.clustering.lloyd import nearest
 from vqshield.errors import InvalidInputError
 from vqshield.noise import Draw
 from vqshield.patches import Disjoint
-from vqshield.settings import parse_spec
+from vqshield.settings import parse_spec, refuse_unknown
 
 
 class Basis(ABC):
@@ -156,9 +156,7 @@ def _parse(name: str) -> Basis:
     known = [field.name for field in fields(chosen)]  # type: ignore[arg-type]
     if number and not known:
         raise InvalidInputError(f"basis={name!r} takes no number; write {kind}")
-    for setting in settings:
-        if setting not in known:
-            raise InvalidInputError(f"{kind} has no setting {setting!r}; it has {', '.join(known) or 'none'}")
+    refuse_unknown(kind, settings, known)
     return chosen(**({known[0]: int(number)} if number else {}), **settings)
 
 

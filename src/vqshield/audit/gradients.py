@@ -69,8 +69,8 @@ def differences(
     Both ends see the same draws, so that the difference between them is the images' rather than luck's.
     """
     stream = torch.arange(directions * len(images), device=images.device)
-    words = Draw(seed, stream).words(Stage.ATTACK_START, 0, images[0].numel())
-    signs = ((words & 1) * 2 - 1).to(images.dtype).view(directions, *images.shape)
+    drawn = Draw(seed, stream).signs(Stage.ATTACK_START, 0, images[0].numel())
+    signs = drawn.to(images.dtype).view(directions, *images.shape)
     changes, variances = [], []
     for number, pattern in enumerate(signs):
         up, down = (

@@ -105,8 +105,8 @@ def _patterns(images: Tensor, count: int, seed: int) -> Tensor:
     batch, channels, height, width = images.shape
     rows, columns = -(-height // _BLOCK), -(-width // _BLOCK)
     draw = Draw(seed, torch.arange(count * batch, device=images.device))
-    words = draw.words(Stage.ATTACK_START, 0, channels * rows * columns)
-    signs = ((words & 1) * 2 - 1).to(images.dtype).view(count * batch, channels, rows, columns)
+    drawn = draw.signs(Stage.ATTACK_START, 0, channels * rows * columns)
+    signs = drawn.to(images.dtype).view(count * batch, channels, rows, columns)
     large = F.interpolate(signs, scale_factor=_BLOCK)[:, :, :height, :width]
     return large.reshape(count, *images.shape)
 

@@ -20,7 +20,7 @@ from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
 from vqshield.experiments.specification import defense as create_defense
 from vqshield.experiments.subject import BUNDLED, load_subject
-from vqshield.files import Journal, write_atomically
+from vqshield.files import Journal, write_atomically, write_json
 from vqshield.reports.audit import audit_table, render_audit
 from vqshield.suites import expand, suites
 
@@ -93,7 +93,7 @@ def audit(
         "seconds": round(time.perf_counter() - began, 1),
         **found.plain(),
     }
-    write_atomically(out / "audit.json", (json.dumps(record, indent=1) + "\n").encode())
+    write_json(out / "audit.json", record)
     write_atomically(out / "audit.html", render_audit(record).encode())
     if as_json:
         typer.echo(json.dumps(record, indent=1))

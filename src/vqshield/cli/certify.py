@@ -1,14 +1,13 @@
 """`vqshield certify`: what draws prove about a defended classifier, image by image and for all of them."""
 
 import json
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from vqshield.cli.bars import progress_bar
 from vqshield.cli.options import (
     AsJson,
     Classifier,
@@ -20,13 +19,13 @@ from vqshield.cli.options import (
     SummaryOnly,
     number,
 )
+from vqshield.cli.resumable import run_to_end, write_summary
 from vqshield.data import SAMPLE_NAME
 from vqshield.experiments.certification import Certification
 from vqshield.experiments.certification_forward import PRECISIONS
 from vqshield.experiments.certification_settings import CERTIFICATES, CertificationSettings
 from vqshield.experiments.certification_summary import summarise_certification_folder
 from vqshield.experiments.subject import BUNDLED, load_subject
-from vqshield.files import write_atomically
 from vqshield.reports.certification import certificate_caveats, certificate_tables
 from vqshield.smoothing import shields
 
@@ -80,7 +79,7 @@ def certify(
     as_json: AsJson = False,
 ) -> None:
     """Certify a defended classifier: tables, summary.json, and records.jsonl with a line for every image."""
-    radii = radius or ()
+    summarise = partial(summarise_certification_folder, radii=radius or ())
     if not summary_only:
         budgets = DEFAULT.eps if eps is None else tuple(number("eps", each) for each in eps)
         settings = CertificationSettings(
@@ -90,23 +89,10 @@ def certify(
         subject = load_subject(
             data=data, data_dir=data_dir, classifier=classifier, limit=limit, device=device
         )
-        with progress_bar("{task.description}", hidden=as_json) as bar:
-            task = bar.add_task("starting", total=None)
-            work = Certification(
-                settings,
-                subject,
-                out,
-                lambda doing, done: bar.update(task, description=doing, completed=done),
-            )
-            bar.update(task, total=work.work)
-            try:
-                work.run()
-            except KeyboardInterrupt as stop:
-                _write(out, radii)
-                raise KeyboardInterrupt(
-                    f"what is finished is in {out}; run the same command again to go on"
-                ) from stop
-    summary = _write(out, radii)
+        run_to_end(
+            lambda report: Certification(settings, subject, out, report), out, summarise, hidden=as_json
+        )
+    summary = write_summary(out, summarise)
     if as_json:
         typer.echo(json.dumps(summary, indent=1))
         return
@@ -116,9 +102,3 @@ def certify(
     for line in certificate_caveats(summary):
         console.print(line, markup=False, highlight=False)
     typer.echo(f"\nFigures in {out / 'summary.json'}, every image in {out / 'records.jsonl'}")
-
-
-def _write(out: Path, radii: Sequence[float]) -> dict[str, Any]:
-    summary = summarise_certification_folder(out, radii=radii)
-    write_atomically(out / "summary.json", (json.dumps(summary, indent=1) + "\n").encode())
-    return summary

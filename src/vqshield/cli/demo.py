@@ -9,7 +9,7 @@ from rich.console import Console
 
 from vqshield.cli.bars import progress_bar
 from vqshield.experiments.demo import Demo, DemoSettings
-from vqshield.files import write_atomically
+from vqshield.files import write_atomically, write_json
 from vqshield.reports import demo_table, render_demo
 
 DEFAULT = DemoSettings()
@@ -48,5 +48,5 @@ def _write(measured: Demo, out: Path) -> None:
     if not measured.rows:
         return
     summary = measured.summary()
-    write_atomically(out / "summary.json", (json.dumps(summary, indent=1) + "\n").encode())
+    write_json(out / "summary.json", summary)
     write_atomically(out / "report.html", render_demo(summary, measured.gallery()).encode())

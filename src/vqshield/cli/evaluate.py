@@ -2,14 +2,13 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from vqshield.attacks import attacks
-from vqshield.cli.bars import progress_bar
 from vqshield.cli.options import (
     AsJson,
     Classifier,
@@ -23,13 +22,13 @@ from vqshield.cli.options import (
     SummaryOnly,
     number,
 )
+from vqshield.cli.resumable import run_to_end, write_summary
 from vqshield.data import SAMPLE_NAME
 from vqshield.defenses import defenses
 from vqshield.experiments.evaluation import Evaluation
 from vqshield.experiments.specification import NONE, EvaluationSettings
 from vqshield.experiments.subject import BUNDLED, load_subject
 from vqshield.experiments.summary import summarise_folder
-from vqshield.files import write_atomically
 from vqshield.reports.evaluation import caveats, evaluation_table
 from vqshield.suites import suites
 
@@ -78,23 +77,10 @@ def evaluate(
         subject = load_subject(
             data=data, data_dir=data_dir, classifier=classifier, limit=limit, device=device
         )
-        with progress_bar("{task.description}", hidden=as_json) as bar:
-            task = bar.add_task("starting", total=None)
-            evaluation = Evaluation(
-                settings,
-                subject,
-                out,
-                lambda doing, done: bar.update(task, description=doing, completed=done),
-            )
-            bar.update(task, total=evaluation.work)
-            try:
-                evaluation.run()
-            except KeyboardInterrupt as stop:
-                _write(out)
-                raise KeyboardInterrupt(
-                    f"what is finished is in {out}; run the same command again to go on"
-                ) from stop
-    summary = _write(out)
+        run_to_end(
+            lambda report: Evaluation(settings, subject, out, report), out, summarise_folder, hidden=as_json
+        )
+    summary = write_summary(out, summarise_folder)
     if as_json:
         typer.echo(json.dumps(summary, indent=1))
         return
@@ -103,9 +89,3 @@ def evaluate(
     for line in caveats(summary):
         console.print(Text(line, style="bold red" if line.startswith("WARNING") else ""))
     typer.echo(f"\nFigures in {out / 'summary.json'}, every image in {out / 'records.jsonl'}")
-
-
-def _write(out: Path) -> dict[str, Any]:
-    summary = summarise_folder(out)
-    write_atomically(out / "summary.json", (json.dumps(summary, indent=1) + "\n").encode())
-    return summary

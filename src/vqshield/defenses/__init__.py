@@ -8,7 +8,7 @@ from vqshield.defenses.base import Defense
 from vqshield.defenses.prd import PRD
 from vqshield.defenses.randdisc import RandDisc
 from vqshield.defenses.swrd import SWRD
-from vqshield.errors import InvalidInputError
+from vqshield.settings import refuse_unknown
 
 _DEFENSES: dict[str, type[Defense]] = {"randdisc": RandDisc, "prd": PRD, "swrd": SWRD}
 
@@ -33,10 +33,7 @@ def known_settings(name: str) -> dict[str, Any]:
 def create(name: str, **settings: Any) -> Defense:
     """A defense by its name; an unknown name or setting is answered with the known ones."""
     chosen = defense_class(name)
-    for setting in settings:
-        if setting not in known_settings(name):
-            known = ", ".join(known_settings(name))
-            raise InvalidInputError(f"{name} has no setting {setting!r}; it has {known}")
+    refuse_unknown(name, settings, list(known_settings(name)))
     return chosen(**settings)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any, Generic, Self, TypeVar
 
 from vqshield.errors import FileFormatError, InvalidInputError
-from vqshield.files import write_atomically
+from vqshield.files import write_json
 
 MANIFEST, RECORDS, TIMES, LOCK = "manifest.json", "records.jsonl", "times.jsonl", ".lock"
 
@@ -109,7 +109,7 @@ class RecordFolder(Generic[AnyLine]):
             self._refuse_foreign_files(specification)
             manifest = self.folder / MANIFEST
             if not manifest.is_file():
-                write_atomically(manifest, (json.dumps(specification, indent=1) + "\n").encode())
+                write_json(manifest, specification)
             records, size = self._read()
             with (
                 (self.folder / RECORDS).open("ab") as file,

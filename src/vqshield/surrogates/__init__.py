@@ -10,7 +10,7 @@ from dataclasses import fields
 
 from vqshield import checks
 from vqshield.errors import InvalidInputError
-from vqshield.settings import parse_spec
+from vqshield.settings import parse_spec, refuse_unknown
 from vqshield.surrogates.base import ImageSurrogate, Shielding, Surrogate
 from vqshield.surrogates.score import Score
 from vqshield.surrogates.soft import Soft
@@ -34,12 +34,7 @@ def get(surrogate: str | Surrogate | Attach) -> Surrogate:
         raise InvalidInputError(f"surrogate should be a name, not {type(surrogate).__name__}")
     name, settings = parse_spec(surrogate)
     chosen = _SURROGATES[checks.one_of("surrogate", name, _SURROGATES)]
-    known = known_settings(name)
-    for setting in settings:
-        if setting not in known:
-            raise InvalidInputError(
-                f"{name} has no setting {setting!r}; it has {', '.join(known) or 'none at all'}"
-            )
+    refuse_unknown(name, settings, known_settings(name))
     return chosen(**settings)
 
 

@@ -99,17 +99,9 @@ def put_together(defense: Defense, mixed: Tensor, clean: Tensor, noisy: Tensor, 
     """Images from quantized patches (B, n, d), weighted as the defense weights its windows."""
     height, width = images.shape[2:]
     if not isinstance(defense.grid, Sliding):
-        return sum_up(defense, mixed, images)
+        padded, size = defense.grid.pad(images[:1]).shape[2:], defense.grid.size
+        return F.fold(mixed.transpose(1, 2), padded, size, stride=size)[:, :, :height, :width]
     recipe = defense.recipe()
     windows = clean if recipe.weights_from == "clean" else noisy
     similarity = -recipe.beta * (mixed - windows).square().sum(-1)  # (B, n)
     return defense.grid.blend(mixed, similarity, height, width)
-
-
-def sum_up(defense: Defense, patches: Tensor, images: Tensor) -> Tensor:
-    """Every pixel the sum of itself in all patches (B, n, d) that cover it; padding is cropped away."""
-    height, width = images.shape[2:]
-    stride = 1 if isinstance(defense.grid, Sliding) else defense.grid.size
-    padded = defense.grid.pad(images[:1]).shape[2:]
-    folded = F.fold(patches.transpose(1, 2), padded, defense.grid.size, stride=stride)
-    return folded[:, :, :height, :width]

@@ -1,7 +1,6 @@
 """One call that trains: read the data, resume or begin, checkpoint every epoch, write weights and card."""
 
 import hashlib
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from vqshield.classifiers import Network, load_classifier, save_classifier
 from vqshield.data import ImageSet, load
 from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
-from vqshield.files import write_atomically
+from vqshield.files import write_json
 from vqshield.training.checkpoint import Checkpoint, check_same_run, read_checkpoint, write_checkpoint
 from vqshield.training.progress import EpochRecord, Progress, Silent
 from vqshield.training.settings import TrainSettings
@@ -135,7 +134,7 @@ def _finish(
         **environment(trainer.device),
         "history": [asdict(epoch) for epoch in history],
     }
-    write_atomically(card_file, (json.dumps(card, indent=1) + "\n").encode())
+    write_json(card_file, card)
     return TrainResult(weights=weights, card_file=card_file, card=card)
 
 
