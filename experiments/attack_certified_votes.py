@@ -10,8 +10,11 @@ behind it, and ends with exit status 1.
 
 import argparse
 import json
+import multiprocessing
 import time
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +30,7 @@ from vqshield.environment import environment
 from vqshield.experiments.certification_settings import coverage_of
 from vqshield.experiments.evaluation import derived_seed
 from vqshield.experiments.specification import defense as create_defense
-from vqshield.experiments.subject import BUNDLED, load_subject
+from vqshield.experiments.subject import BUNDLED, Subject, load_subject
 from vqshield.files import write_json
 from vqshield.threats import threat
 
@@ -115,6 +118,22 @@ def attack_vote(classifier: nn.Module, image: Tensor, number: int, plan: Plan) -
     return {**row, "attacks": tried, "flipped": any(each["vote"] != int(answer) for each in tried.values())}
 
 
+@cache
+def subject_of(**given: Any) -> Subject:
+    """Loaded once in every process."""
+    return load_subject(**given)
+
+
+def attack_number(number: int, *, plan: Plan, given: dict[str, Any]) -> dict[str, Any]:
+    """The row of one image, in whatever process: all its seeds follow from its number."""
+    subject = subject_of(**given)
+    image = subject.data.floats(slice(number, number + 1)).to(subject.device)
+    return {
+        **attack_vote(subject.classifier, image, number, plan),
+        "label": int(subject.data.labels[number]),
+    }
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     default = Plan()
@@ -126,16 +145,18 @@ def main() -> int:
     parser.add_argument("--classifier", default=BUNDLED)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", type=Path, default=Path("results/attack-certified-votes.json"))
+    parser.add_argument("--processes", type=int, default=1, help="images attacked side by side")
     given = vars(parser.parse_args())
     plan = Plan(**{name: given[name] for name in asdict(default)})
-    subject = load_subject(**{
-        name: given[name] for name in ("data", "data_dir", "classifier", "limit", "device")
-    })  # fmt: skip
+    wanted = {name: given[name] for name in ("data", "data_dir", "classifier", "limit", "device")}
+    subject = subject_of(**wanted)
+    attack = partial(attack_number, plan=plan, given=wanted)
     began, rows = time.perf_counter(), []
-    for number, image in enumerate(subject.data.floats().to(subject.device).split(1)):
-        row = attack_vote(subject.classifier, image, number, plan)
-        rows.append({**row, "label": int(subject.data.labels[number])})
-        print(json.dumps(rows[-1]), flush=True)
+    # A process that was forked could not use the GPU.
+    with ProcessPoolExecutor(given["processes"], multiprocessing.get_context("spawn")) as pool:
+        for row in pool.map(attack, range(len(subject.data))):
+            rows.append(row)
+            print(json.dumps(row), flush=True)
     certified = [row for row in rows if row["radius"] > 0]
     record = {
         "what": "certified majority votes, attacked inside their certified L2 radius",

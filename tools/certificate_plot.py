@@ -60,7 +60,9 @@ def draw(record: dict[str, Any], target: Path) -> None:
     levels = sorted({row["level"] for row in record["rows"]})
     across = min(2, len(levels))
     down = -(-len(levels) // across)
-    figure, axes = plt.subplots(down, across, figsize=(6.4 * across, 4.4 * down), squeeze=False, sharey=True)
+    figure, axes = plt.subplots(
+        down, across, figsize=(6 * across, 4.6 * down), squeeze=False, sharey=True, layout="constrained"
+    )
     for panel in axes.flat[len(levels) :]:
         panel.set_visible(False)
     for panel, level in zip(axes.flat, levels, strict=False):
@@ -79,7 +81,8 @@ def draw(record: dict[str, Any], target: Path) -> None:
         panel.set_ylim(0, 100)
         panel.set_xlabel("L2 radius")
         panel.grid(alpha=0.25)
-        panel.legend(fontsize=7, frameon=False, loc="upper right")
+        # Under the panel: inside, it would cover curves that stay high.
+        panel.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(-0.02, -0.13))
         panel.spines[["top", "right"]].set_visible(False)
     for line in axes:
         line[0].set_ylabel("certified accuracy, %")
@@ -89,7 +92,6 @@ def draw(record: dict[str, Any], target: Path) -> None:
         f"(n = {plan['n']}, alpha = {plan['alpha']:g})",
         fontsize=11,
     )
-    figure.tight_layout()
     target.parent.mkdir(parents=True, exist_ok=True)
     plain = {"Software": None} if target.suffix == ".png" else {"Date": None}  # the same bytes every time
     figure.savefig(target, dpi=110, metadata=plain)

@@ -84,3 +84,13 @@ def test_lengths_and_distances() -> None:
 def test_bad_settings_are_named(make, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         make()
+
+
+@pytest.mark.parametrize("colour", [0.3, 0.61, 0.731, 0.9])
+def test_l2_projection_stays_inside_where_all_sums_are_rounded_alike(colour: float) -> None:
+    flat = torch.full((1, 3, 32, 32), colour)
+    for eps in torch.linspace(0.05, 0.2, 40).tolist():
+        inside = L2(eps)
+        found = inside.project(flat + 2 * eps * inside.steepest(torch.ones_like(flat)), flat)
+        distance = float((found.double() - flat.double()).square().sum().sqrt())
+        assert eps * (1 - 1e-4) < distance <= eps

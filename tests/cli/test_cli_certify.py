@@ -43,7 +43,7 @@ def test_tables_summary_and_records(finished: tuple[Path, str]) -> None:
 def test_a_finished_run_is_only_summed_up_again(finished: tuple[Path, str], monkeypatch) -> None:
     out, _ = finished
     before = (out / "records.jsonl").read_bytes()
-    monkeypatch.setattr(Certification, "_certify", None)
+    monkeypatch.setattr(Certification, "measure", None)
     again = certify(*QUICK, *SHIELD, "--out", str(out), "--json")
     assert again.exit_code == 0, again.output
     assert json.loads(again.stdout) == json.loads((out / "summary.json").read_text())
@@ -103,7 +103,7 @@ def test_nonsense_is_refused_before_any_work(tmp_path: Path, arguments: list[str
 
 
 def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(tmp_path: Path, monkeypatch) -> None:
-    whole = Certification._certify
+    whole = Certification.measure
 
     def interrupted(self, cell):
         if cell.images.start == 1:
@@ -111,7 +111,7 @@ def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(tmp_path: Path, mon
         return whole(self, cell)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Certification, "_certify", interrupted)
+        patch.setattr(Certification, "measure", interrupted)
         stopped = certify(*QUICK, *SHIELD, "--out", str(tmp_path))
     assert stopped.exit_code == 130
     assert f"interrupted: what is finished is in {tmp_path}; run the same command again" in stopped.stderr

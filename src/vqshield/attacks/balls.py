@@ -76,10 +76,14 @@ class L2(Ball):
     def project(self, moved: Tensor, images: Tensor) -> Tensor:
         """Back along the line to the image, then into [0, 1]: that only brings them nearer still."""
         change = moved - images
-        length = self.length(change)
+        length = self.length(change)[:, None, None, None]
         # A hair less than eps, for the rounding of so long a sum.
-        scale = torch.where(length > self.eps, self.eps * (1 - 5e-7) / length, 1.0)
-        return (images + change * scale[:, None, None, None]).clamp_(0, 1)
+        change = change * (self.eps * (1 - 5e-7) / length)
+        nearer = images + change
+        # In a picture with few colours all sums may be rounded the same way, and together leave the ball.
+        outward = (nearer - images).abs() > change.abs()
+        nearer = torch.where(outward, torch.nextafter(nearer, images), nearer)
+        return torch.where(length > self.eps, nearer, moved).clamp(0, 1)
 
     def start(self, images: Tensor, uniforms: Tensor) -> Tensor:
         """Uniform on the sphere, where in so many dimensions nearly all of the ball is."""

@@ -14,6 +14,7 @@ from vqshield.cli.download import download
 from vqshield.cli.evaluate import evaluate
 from vqshield.cli.list import list_registered
 from vqshield.cli.purify import purify
+from vqshield.cli.reproduce import report, reproduce
 from vqshield.cli.train import train
 from vqshield.errors import VqshieldError
 
@@ -64,6 +65,8 @@ def _common(
 app.command("demo")(demo)
 app.command("evaluate")(evaluate)
 app.command("certify")(certify)
+app.command("reproduce")(reproduce)
+app.command("report")(report)
 app.command("purify")(purify)
 app.command("train")(train)
 app.command("list")(list_registered)

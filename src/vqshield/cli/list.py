@@ -16,6 +16,7 @@ from vqshield.classifiers import classifier_forms, classifiers
 from vqshield.clustering import availability
 from vqshield.data import datasets
 from vqshield.defenses import defense_class, defenses, known_settings
+from vqshield.experiments.reproduction.files import experiment, experiments
 from vqshield.settings import format_settings
 from vqshield.suites import suites
 from vqshield.surrogates import surrogates
@@ -33,6 +34,7 @@ class Kind(StrEnum):
     CLASSIFIERS = "classifiers"
     DATA = "data"
     BACKENDS = "backends"
+    EXPERIMENTS = "experiments"
 
 
 def list_registered(
@@ -82,6 +84,9 @@ _LISTS: dict[Kind, Callable[[], list[Entry]]] = {
     Kind.CLASSIFIERS: _list_classifiers,
     Kind.DATA: _names(datasets),
     Kind.BACKENDS: lambda: [{"name": name, "description": said} for name, said in availability().items()],
+    Kind.EXPERIMENTS: lambda: [
+        {"name": name, "description": experiment(name).title} for name in experiments()
+    ],
 }
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from vqshield.cli.bars import progress_bar
-from vqshield.experiments.evaluation import Report
+from vqshield.experiments.work import Report
 from vqshield.files import write_json
 
 Summarise = Callable[[Path], dict[str, Any]]

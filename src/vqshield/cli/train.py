@@ -11,7 +11,7 @@ from vqshield.cli.bars import progress_bar
 from vqshield.smoothing import shields
 from vqshield.training import EpochRecord, TrainResult, TrainSettings, checkpoint_path, trainable
 from vqshield.training import train as run_training
-from vqshield.training.settings import PRECISIONS
+from vqshield.training.settings import COMPILE_MODES, PRECISIONS
 
 INTERRUPTED = 130  # what shells expect after Ctrl-C
 
@@ -37,6 +37,9 @@ def train(
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto: the GPU where there is one.")] = "auto",
     precision: Annotated[str, typer.Option(help=f"One of {', '.join(PRECISIONS)}.")] = "fp32",
+    compile_mode: Annotated[
+        str, typer.Option("--compile", help=f"How torch.compile is used: {', '.join(COMPILE_MODES)}.")
+    ] = "off",
     out: Annotated[Path, typer.Option(help="Folder for weights, card and checkpoint.")] = Path("runs"),
     resume: Annotated[
         bool,
@@ -55,6 +58,7 @@ def train(
         ema=ema,
         seed=seed,
         precision=precision,
+        compile_mode=compile_mode,
         shield=shield,
         start=start,
     )

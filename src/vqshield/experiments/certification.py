@@ -4,8 +4,8 @@ As in an evaluation, every cell of work is a pure function of the specification:
 resumed writes the same bytes as one that was not.
 """
 
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch import Tensor
 from vqshield.certificates import Evidence, bounds_from, certify_vote, clopper_pearson_lower, evidence
 from vqshield.draws import outputs
 from vqshield.environment import environment
+from vqshield.experiments.adversarial import AdversarialStore
 from vqshield.experiments.certification_forward import forward_of
 from vqshield.experiments.certification_records import (
     CertificateRecord,
@@ -23,18 +24,21 @@ from vqshield.experiments.certification_records import (
     parse_record,
 )
 from vqshield.experiments.certification_settings import Cell, CertificationSettings, cells, coverage_of
-from vqshield.experiments.evaluation import Report, derived_seed, repeatable
+from vqshield.experiments.evaluation import derived_seed
 from vqshield.experiments.records import RecordFolder
+from vqshield.experiments.specification import NONE
 from vqshield.experiments.subject import Subject
+from vqshield.experiments.work import Report, ResumableWork
 from vqshield.settings import format_value
 from vqshield.threats import threat
 
 
-class Certification:
+class Certification(ResumableWork[Cell, CertificateRecord]):
     """Every certificate that was asked for, of every image; run() writes the records, or goes on with them.
 
     Draws that an attack is made with, draws that choose a vote's answer and draws that certify have seeds of
-    their own: what is certified is fixed before the draws that certify it.
+    their own: what is certified is fixed before the draws that certify it. shared: a folder that keeps the
+    images of attacks that ignore the defense for other runs and processes.
     """
 
     def __init__(
@@ -43,8 +47,11 @@ class Certification:
         subject: Subject,
         folder: Path,
         report: Report = lambda *_: None,
+        *,
+        shared: Path | None = None,
     ) -> None:
-        self.settings, self.subject, self._report = settings, subject, report
+        super().__init__(report)
+        self.settings, self.subject = settings, subject
         first = subject.data.floats(slice(1))
         settings.create(seed=0).streams(first)  # is the image large enough for it?
         self.specification: dict[str, Any] = {
@@ -53,34 +60,32 @@ class Certification:
             "values": first.numel(),
             "machine": environment(subject.device),
         }
-        self.cells = cells(self.specification)
+        self.cells: Sequence[Cell] = cells(self.specification)
         self.records: RecordFolder[CertificateRecord] = RecordFolder(
             folder, [cell.keys for cell in self.cells], parse_record
         )
         self._classifier = forward_of(subject.classifier, device=subject.device, precision=settings.precision)
-        self._done = 0
+        self._known = AdversarialStore(self.specification, shared)
+        self._drawn = 0  # of the cell that is being measured
 
-    @property
-    def work(self) -> int:
-        """How many draws there are in all: what a progress bar counts."""
-        return sum(map(self._cost, self.cells))
-
-    def run(self) -> None:
-        """Do what is not done yet."""
-        with self.records.writing(self.specification) as writer, repeatable():
-            self._done = sum(map(self._cost, self.cells[: writer.done]))
-            for cell in self.cells[writer.done :]:
-                began = time.perf_counter()
-                found = self._certify(cell)
-                writer.append(found, seconds=time.perf_counter() - began)
-
-    def _certify(self, cell: Cell) -> list[CertificateRecord]:
+    def measure(self, cell: Cell) -> list[CertificateRecord]:
+        """The records of one cell, in the order of its images."""
+        self._drawn = 0
         data, place = self.subject.data, self.subject.device
         part = slice(cell.images.start, cell.images.stop)
         images, labels = data.floats(part).to(place), data.labels[part]
         if cell.eps is None:
             return self._votes(cell, images, labels)
         return self._error_bounds(cell, cell.eps, images, labels)
+
+    def cost(self, cell: Cell) -> int:
+        """How many draws it is."""
+        draws = self.settings.n0 + self.settings.n if cell.eps is None else self.settings.draws
+        return draws * len(cell.images)
+
+    def title(self, cell: Cell) -> str:
+        """Which certificate."""
+        return "votes" if cell.eps is None else f"error bounds at eps {format_value(cell.eps)}"
 
     def _votes(self, cell: Cell, images: Tensor, labels: Tensor) -> list[CertificateRecord]:
         options, covered = self.settings, coverage_of(self.settings.create(seed=0))
@@ -139,6 +144,21 @@ class Certification:
 
     def _attacked(self, cell: Cell, eps: float, images: Tensor, labels: Tensor) -> Tensor:
         """The images x', found without any of the draws that certify them."""
+        (described,) = (each["attack"] for each in self.specification["sources"] if each["eps"] == eps)
+        if described["surrogate"] != NONE:
+            return self._through(cell, eps, images, labels)
+        bare = replace(cell, defense=NONE)  # the same attack, whatever the defense
+        return self._known.images(
+            lambda: self._through(bare, eps, images, labels),
+            natural=images,
+            chunk=cell.images,
+            threat=described,
+            ball=self.settings.ball(eps),
+            seed=self._seed(bare, "attack"),
+        )
+
+    def _through(self, cell: Cell, eps: float, images: Tensor, labels: Tensor) -> Tensor:
+        """The attack on the classifier behind the defense; NONE names one that the attack ignores."""
         options = self.settings
         chosen = threat(options.attack, options.ball(eps), seed=self._seed(cell, "attack"))
         shield = options.create(seed=self._seed(cell, "attacked draws")).to(images.device)
@@ -161,20 +181,15 @@ class Certification:
         def model(images: Tensor) -> Tensor:
             return self._classifier(shield(images))
 
-        doing = "votes" if cell.eps is None else f"error bounds at eps {format_value(cell.eps)}"
         some = max(1, batch // len(images))
         for start in range(0, draws, some):
             block = outputs(model, images, runs=min(some, draws - start), batch=batch).cpu()
-            self._done += block.shape[0] * block.shape[1]
-            self._report(doing, self._done)
+            self._drawn += block.shape[0] * block.shape[1]
+            self._tell(cell, self._drawn)
             yield block
 
     def _seed(self, cell: Cell, purpose: str) -> int:
         return derived_seed(self.settings.seed, cell.defense, cell.what, cell.images.start, purpose)
-
-    def _cost(self, cell: Cell) -> int:
-        draws = self.settings.n0 + self.settings.n if cell.eps is None else self.settings.draws
-        return draws * len(cell.images)
 
 
 def evidence_of_blocks(reference: Tensor, blocks: Iterable[Tensor], labels: Tensor) -> Evidence:

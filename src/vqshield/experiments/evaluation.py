@@ -8,75 +8,86 @@ bytes as one that was not.
 import hashlib
 import json
 import math
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from vqshield.defended import Defended
 from vqshield.draws import Draws, evaluate
 from vqshield.environment import environment
+from vqshield.experiments.adversarial import AdversarialStore
 from vqshield.experiments.records import Record, Records
 from vqshield.experiments.specification import NONE, Cell, EvaluationSettings, cells, defense
 from vqshield.experiments.subject import Subject
+from vqshield.experiments.work import Report, ResumableWork, repeatable
 from vqshield.suites import expand
 from vqshield.threats import Threat
 
-Report = Callable[[str, int], None]
-"""Told what is going on, and how much of `Evaluation.work` is done in all."""
+__all__ = ["Evaluation", "Report", "derived_seed", "repeatable"]
 
 
-class Evaluation:
+class Evaluation(ResumableWork[Cell, Record]):
     """Every attack on every image in front of every defense; run() writes the records, or goes on with them.
 
     All images are attacked, those already misclassified too. Draws that attacks are found with, draws that
-    they are compared on, and draws that are reported have seeds of their own.
+    they are compared on, and draws that are reported have seeds of their own. Attacks that ignore the defense
+    are made once for all defenses; shared: a folder that keeps their images for other runs and processes.
     """
 
     def __init__(
-        self, settings: EvaluationSettings, subject: Subject, folder: Path, report: Report = lambda *_: None
+        self,
+        settings: EvaluationSettings,
+        subject: Subject,
+        folder: Path,
+        report: Report = lambda *_: None,
+        *,
+        shared: Path | None = None,
     ) -> None:
-        self.settings, self.subject, self._report = settings, subject, report
+        super().__init__(report)
+        self.settings, self.subject = settings, subject
         self.specification: dict[str, Any] = {
             **subject.described(),
             **settings.described(),
             "machine": environment(subject.device),
         }
-        self.cells = cells(self.specification)
+        self.cells: Sequence[Cell] = cells(self.specification)
         self.records = Records(folder, [cell.keys for cell in self.cells])
         self._attacks = {
             each.name: (text, place)
             for text in settings.attacks
             for place, each in enumerate(expand(text, settings.ball))
         }
+        self._described = {
+            each["name"]: each for entry in self.specification["attacks"] for each in entry["threats"]
+        }
         for text in settings.defenses:
             chosen = defense(text, seed=0)
             if chosen is not None:
                 chosen.streams(subject.data.floats(slice(1)))  # is the image large enough for it?
         self._efforts = {name: _effort(self._threat(name, seed=0)) for name in self._attacks}
+        self._known = AdversarialStore(self.specification, shared)
 
-    @property
-    def work(self) -> int:
-        """How many images will be classified in all, about: what a progress bar counts."""
-        return sum(map(self._cost, self.cells))
+    def measure(self, cell: Cell) -> list[Record]:
+        """The records of one cell, in the order of its images."""
+        with self._counted(cell):
+            return self._measured(cell)
 
-    def run(self) -> None:
-        """Do what is not done yet."""
-        with self.records.writing(self.specification) as writer, repeatable():
-            done = sum(map(self._cost, self.cells[: writer.done]))
-            for cell in self.cells[writer.done :]:
-                began = time.perf_counter()
-                with self._counted(cell, done):
-                    found = self._measure(cell)
-                writer.append(found, seconds=time.perf_counter() - began)
-                done += self._cost(cell)
+    def cost(self, cell: Cell) -> int:
+        """About how many images are classified for it, if no other cell has made its attack."""
+        draws = self.settings.runs
+        if cell.attack != NONE:
+            draws += self.settings.chosen_selection + self._efforts[cell.attack]
+        return draws * len(cell.images)
 
-    def _measure(self, cell: Cell) -> list[Record]:
+    def title(self, cell: Cell) -> str:
+        """Defense and attack."""
+        return cell.defense if cell.attack == NONE else f"{cell.defense}, {cell.attack}"
+
+    def _measured(self, cell: Cell) -> list[Record]:
         data, place = self.subject.data, self.subject.device
         part = slice(cell.images.start, cell.images.stop)
         images, labels = data.floats(part).to(place), data.labels[part].to(place)
@@ -101,6 +112,21 @@ class Evaluation:
         ]
 
     def _attacked(self, cell: Cell, images: Tensor, labels: Tensor) -> Tensor:
+        described = self._described[cell.attack]
+        if NONE not in (cell.defense, described["surrogate"]):
+            return self._through(cell, images, labels)
+        bare = replace(cell, defense=NONE)  # the same attack, whatever the defense
+        return self._known.images(
+            lambda: self._through(bare, images, labels),
+            natural=images,
+            chunk=cell.images,
+            threat={**described, "surrogate": NONE},
+            ball=self.settings.ball,
+            seed=self._seed(bare, "attack"),
+        )
+
+    def _through(self, cell: Cell, images: Tensor, labels: Tensor) -> Tensor:
+        """The attack on the classifier behind the cell's defense."""
         chosen = self._threat(cell.attack, seed=self._seed(cell, "attack"))
         shield = defense(cell.defense, seed=self._seed(cell, "attacked draws"))
         if shield is None:  # nothing to attack through
@@ -127,29 +153,20 @@ class Evaluation:
         return derived_seed(self.settings.seed, cell.defense, cell.attack, cell.images.start, purpose)
 
     @contextmanager
-    def _counted(self, cell: Cell, before: int) -> Iterator[None]:
-        """Report every image that the classifier is asked about, up to the cost, which is an estimate."""
-        doing = cell.defense if cell.attack == NONE else f"{cell.defense}, {cell.attack}"
-        most, done = self._cost(cell), 0
+    def _counted(self, cell: Cell) -> Iterator[None]:
+        """Report every image that the classifier is asked about."""
+        done = 0
 
         def count(_: object, __: object, logits: Tensor) -> None:
             nonlocal done
-            done = min(done + len(logits), most)
-            self._report(doing, before + done)
+            done += len(logits)
+            self._tell(cell, done)
 
         hook = self.subject.classifier.register_forward_hook(count)
         try:
             yield
         finally:
             hook.remove()
-        self._report(doing, before + most)
-
-    def _cost(self, cell: Cell) -> int:
-        """About how many images are classified for it."""
-        draws = self.settings.runs
-        if cell.attack != NONE:
-            draws += self.settings.chosen_selection + self._efforts[cell.attack]
-        return draws * len(cell.images)
 
 
 def derived_seed(*parts: int | str) -> int:
@@ -164,11 +181,3 @@ def _effort(threat: Threat) -> int:
         getattr(threat.attack, name, 1) for name in ("steps", "restarts", "queries", "tries")
     )
     return rounds * (1 if threat.surrogate == NONE else threat.eot)
-
-
-@contextmanager
-def repeatable() -> Iterator[None]:
-    """cuDNN may otherwise choose, at every call, a faster way whose last bits depend on chance."""
-    flags = torch.backends.cudnn
-    with flags.flags(enabled=flags.enabled, benchmark=False, deterministic=True, allow_tf32=flags.allow_tf32):
-        yield

@@ -1,0 +1,176 @@
+"""`vqshield reproduce`: tables and figures of the paper, measured anew, the adaptive truth beside them."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from vqshield.cli.bars import progress_bar
+from vqshield.cli.options import AsJson, Device
+from vqshield.data import datasets
+from vqshield.errors import InvalidInputError, VqshieldError
+from vqshield.experiments.executors import executor as create_executor
+from vqshield.experiments.executors import executors
+from vqshield.experiments.published import DATA
+from vqshield.experiments.reproduction.files import Experiment, experiment, experiments
+from vqshield.experiments.reproduction.part import Options
+from vqshield.experiments.reproduction.runner import Reproduction, estimate
+from vqshield.experiments.reproduction.sources import sources
+from vqshield.experiments.reproduction.summary import summarise_folder
+from vqshield.reports.reproduction import caveats, terminal_table, write_report
+from vqshield.suites import suites
+from vqshield.training.run import pick_device
+
+ALL = "all"
+
+
+def reproduce(
+    id: Annotated[
+        str,
+        typer.Argument(help="A table or figure, as vqshield list experiments shows them; a .toml; or all."),
+    ],
+    data_dir: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Folder of the images: cifar10=DIR, or DIR where there is one data set; repeatable."
+        ),
+    ] = None,
+    classifier: Annotated[
+        list[str] | None,
+        typer.Option(help="Classifier, as for evaluate: cifar10=FILE, imagenet=timm:NAME; repeatable."),
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(help=f"Other images for a data set: imagenet=nips17. Readers: {', '.join(datasets())}."),
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help=f"Only these data sets, of {', '.join(DATA)}; repeatable.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(help="At most so many images.")] = None,
+    runs: Annotated[
+        int | None, typer.Option(help="Draws of the defense; without it, the paper's 10.")
+    ] = None,
+    adaptive: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Suite beside the paper's attacks, of {', '.join(suites())}, none; "
+            "without it, adaptive-v1 on a GPU and the quick one on a CPU."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Decides every draw of defenses and attacks.")] = 0,
+    device: Device = "auto",
+    out: Annotated[
+        Path, typer.Option(help="Folder for records and reports; a run that was stopped goes on there.")
+    ] = Path("vqshield-reproduction"),
+    executor: Annotated[
+        str, typer.Option(help=f"Where cells are measured: {', '.join(executors())}.")
+    ] = "local",
+    address: Annotated[str | None, typer.Option(help="Of a Ray cluster, for --executor ray.")] = None,
+    task_cpus: Annotated[int, typer.Option(help="CPUs a Ray task takes.")] = 1,
+    task_gpus: Annotated[float, typer.Option(help="GPUs a Ray task takes; a half: two tasks on one.")] = 0.0,
+    retries: Annotated[int, typer.Option(help="How often a Ray task that was lost is begun again.")] = 3,
+    dry_run: Annotated[bool, typer.Option(help="Only show the cells and about how long they take.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure a table or figure of the paper: records, and a report in HTML, Markdown, LaTeX, PNG and SVG."""
+    chosen = [_part_of(experiment(name), only) for name in (experiments() if id == ALL else [id])]
+    needed = list(dict.fromkeys(name for each in chosen for name in each.data))
+    found = sources(
+        data=data or (), data_dir=data_dir or (), classifier=classifier or (), needed=needed, device=device
+    )
+    on_gpu = pick_device(device).type == "cuda"
+    options = Options(limit=limit, runs=runs, adaptive=adaptive, seed=seed, on_gpu=on_gpu)
+    cluster = {"address": address, "cpus": task_cpus, "gpus": task_gpus, "retries": retries}
+    where = create_executor(executor, **(cluster if executor == "ray" else {}))
+    summaries = []
+    for each in chosen:
+        try:
+            plan = Reproduction(each, options=options, sources=found, out=out, executor=where)
+        except VqshieldError as error:
+            if id != ALL:
+                raise
+            typer.echo(f"{each.id} is left out: {error}", err=True)
+            continue
+        for part in plan.parts:
+            if part.source.why is not None and id != ALL:
+                typer.echo(f"{each.id}, {part.part.title} is not run: {part.source.why}", err=True)
+        if dry_run:
+            _show_plan(plan)
+            continue
+        summaries.append(_run(plan, hidden=as_json))
+    if as_json:
+        typer.echo(json.dumps(summaries, indent=1))
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="OUT of vqshield reproduce, or OUT/ID of one experiment.")],
+    as_json: AsJson = False,
+) -> None:
+    """Make the reports of records anew: one HTML page, Markdown, LaTeX, plots; of unfinished ones, too."""
+    folders = [folder] if (folder / "experiment.json").is_file() else sorted(
+        path.parent for path in folder.glob("*/experiment.json")
+    )  # fmt: skip
+    if not folders:
+        raise InvalidInputError(
+            f"there is no experiment.json in {folder} or a folder of it; give a folder of vqshield reproduce"
+        )
+    summaries = [_report(each, hidden=as_json) for each in folders]
+    if as_json:
+        typer.echo(json.dumps(summaries, indent=1))
+
+
+def _part_of(whole: Experiment, only: list[str] | None) -> Experiment:
+    if not only:
+        return whole
+    kept = tuple(part for part in whole.parts if part.data in only)
+    if not kept:
+        raise InvalidInputError(
+            f"--only {', '.join(only)} leaves nothing of {whole.id}; it is about {', '.join(whole.data)}"
+        )
+    return replace(whole, parts=kept)
+
+
+def _run(plan: Reproduction, *, hidden: bool) -> dict[str, Any]:
+    with progress_bar("{task.description}", hidden=hidden) as bar:
+        task = bar.add_task(f"{plan.experiment.id}: starting", total=None)
+        plan.watch(lambda name, done: bar.update(task, description=escape(name), completed=done))
+        bar.update(task, total=plan.work)
+        try:
+            plan.run()
+        except KeyboardInterrupt as stop:
+            _report(plan.folder, hidden=True)
+            raise KeyboardInterrupt(
+                f"what is finished is in {plan.folder}, with a report; run the same command again to go on"
+            ) from stop
+    return _report(plan.folder, hidden=hidden)
+
+
+def _report(folder: Path, *, hidden: bool) -> dict[str, Any]:
+    summary = summarise_folder(folder)
+    written = write_report(summary, folder)
+    if not hidden:
+        console = Console()
+        for table in terminal_table(summary):
+            console.print(table)
+        for line in caveats(summary):
+            console.print(Text(line))
+        typer.echo(f"\nReport in {written[0]}")
+    return summary
+
+
+def _show_plan(plan: Reproduction) -> None:
+    table = Table(title=f"{plan.experiment.id}: {plan.experiment.title}")
+    for heading in ("job", "cells", "records", "done", "about"):
+        table.add_column(heading, justify="left" if heading == "job" else "right")
+    for folder, row in estimate(list(plan.works().values())).items():
+        table.add_row(
+            str(folder.relative_to(plan.out)), *(str(row[name]) for name in ("cells", "records", "done")),
+            f"{row['seconds']:.0f} s",
+        )  # fmt: skip
+    Console().print(table)

@@ -1,0 +1,105 @@
+"""Adversarial images of the bare classifier, found once for all defenses.
+
+An attack that ignores the defense finds the same images whichever it is. They are kept in memory for the
+chunk that is being worked on and, where a folder is given, in files for other runs and processes.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from vqshield.attacks import Ball
+from vqshield.files import write_atomically
+
+_ROUNDING = 1e-6  # what attacks themselves are allowed
+_IMAGES, _DIGEST = "images", "sha256"
+
+
+class AdversarialStore:
+    """Gives the images that an attack finds, and asks it only where they are not known or damaged.
+
+    specification: of the work; its data, its classifier and its machine count, as other arithmetic has other
+        last bits: what is stored is what the attack would find here, bit by bit.
+    """
+
+    def __init__(self, specification: Mapping[str, Any], folder: Path | None = None) -> None:
+        self._of = {
+            "data": specification["data"]["sha256"],
+            "classifier": specification["classifier"]["sha256"],
+            "machine": specification["machine"],
+        }
+        self._folder = folder
+        self._chunk: range | None = None
+        self._kept: dict[str, Tensor] = {}
+
+    def images(
+        self,
+        find: Callable[[], Tensor],
+        *,
+        natural: Tensor,
+        chunk: range,
+        threat: Mapping[str, Any],
+        ball: Ball,
+        seed: int,
+    ) -> Tensor:
+        """What `find` gives for a chunk of natural images.
+
+        threat, ball, seed: all that decides it besides those; the threat as a specification describes it.
+        """
+        if chunk != self._chunk:
+            self._chunk, self._kept = chunk, {}
+        question = {
+            **self._of, "threat": threat, "norm": ball.norm, "eps": ball.eps, "seed": seed,
+            "first": chunk.start, "after": chunk.stop,
+        }  # fmt: skip
+        name = hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()
+        if name not in self._kept:
+            self._kept[name] = self._stored(name, find, natural, ball)
+        return self._kept[name]
+
+    def _stored(self, name: str, find: Callable[[], Tensor], natural: Tensor, ball: Ball) -> Tensor:
+        if self._folder is None:
+            return find()
+        path = self._folder / f"{name}.safetensors"
+        known = _read(path, natural, ball)
+        if known is not None:
+            return known
+        found = find()
+        _write(path, found)
+        return found
+
+
+def _write(path: Path, images: Tensor) -> None:
+    content = images.detach().cpu().contiguous()
+    write_atomically(path, save({_IMAGES: content, _DIGEST: _digest(content)}))
+
+
+def _read(path: Path, natural: Tensor, ball: Ball) -> Tensor | None:
+    """The images of a file; None where there is no file, or none that an attack could have written."""
+    try:
+        tensors = load(path.read_bytes())
+        images, digest = tensors[_IMAGES], tensors[_DIGEST]
+    except (FileNotFoundError, SafetensorError, KeyError):
+        return None
+    if images.shape != natural.shape or images.dtype != natural.dtype:
+        return None
+    if not torch.equal(digest, _digest(images)):
+        return None
+    images = images.to(natural.device)
+    within = ball.distance(images, natural) <= ball.eps + _ROUNDING  # False for NaN, too
+    if not (bool(within.all()) and bool(((images >= 0) & (images <= 1)).all())):
+        return None
+    return images
+
+
+def _digest(images: Tensor) -> Tensor:
+    """SHA-256 of the values, as a tensor: bits that flipped on a disk stay within the ball."""
+    digest = hashlib.sha256(images.numpy().tobytes()).digest()
+    return torch.tensor(list(digest), dtype=torch.uint8)

@@ -1,0 +1,198 @@
+"""The KL diagnostic against the budget of an attack, image by image: figure 8 of the paper, with its floor.
+
+A cell is one defense, one budget, one image, and a pure function of the specification. A fitted mixture
+bounds nothing: no kl is written down without the floor beside it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from vqshield import checks
+from vqshield.attacks import Ball, ball
+from vqshield.defenses import Defense
+from vqshield.environment import environment
+from vqshield.errors import InvalidInputError
+from vqshield.experiments.divergence import DivergenceSettings, measure
+from vqshield.experiments.divergence_records import DivergenceRecord, what_at
+from vqshield.experiments.evaluation import derived_seed
+from vqshield.experiments.records import Key, RecordFolder
+from vqshield.experiments.specification import NONE, EvaluationSettings, defense
+from vqshield.experiments.subject import Subject
+from vqshield.experiments.work import Report, ResumableWork
+from vqshield.settings import format_value
+from vqshield.threats import Threat, threat
+
+
+@dataclass(frozen=True, kw_only=True)
+class DivergenceStudySettings:
+    """Which defenses, how far the images are moved and by what; the defaults are the paper's on CIFAR-10.
+
+    eps: the budgets; 0: no attack, only other draws of the same image, so that kl is a second floor.
+    attack: a threat as typed; those that ignore the defense give all defenses the same x'.
+    images: the first so many of the data.
+    divergence: how kl is measured, with a seed of its own; seed is the attack's.
+    """
+
+    defenses: tuple[str, ...] = ("randdisc:codes=25", "prd:size=2,codes=25", "swrd:size=3,codes=25")
+    eps: tuple[float, ...] = tuple(budget / 255 for budget in range(0, 17, 2))
+    attack: str = "autoattack:surrogate=none"
+    norm: str = "linf"
+    images: int = 10
+    divergence: DivergenceSettings = field(default_factory=DivergenceSettings)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        checks.whole("images", self.images, least=1)
+        if not self.eps:
+            raise InvalidInputError("eps holds no budget; give at least one, 0 for the floor alone")
+        for eps in self.eps:
+            self.threat(eps, seed=0)
+            if self.eps.count(eps) > 1:
+                raise InvalidInputError(f"eps holds {eps} twice; give each budget once")
+        self._in_full(self.eps[0])  # checks defenses and the seed
+        for text in self.defenses:
+            self.create(text)
+
+    def ball(self, eps: float) -> Ball:
+        """Where the attack may move an image to."""
+        return ball(self.norm, eps)
+
+    def threat(self, eps: float, *, seed: int) -> Threat:
+        """The attack with that budget."""
+        return threat(self.attack, self.ball(eps), seed=seed)
+
+    def create(self, text: str, *, seed: int = 0) -> Defense:
+        """A defense as typed; one without codebooks is refused."""
+        chosen = defense(text, seed=seed)
+        if chosen is None:
+            raise InvalidInputError(f"defense {text!r} has no codebooks to compare; give one that quantizes")
+        return chosen
+
+    def described(self) -> dict[str, Any]:
+        """The settings with everything that names and defaults stand for, as JSON can hold it."""
+        return {
+            "norm": self.norm,
+            "images": self.images,
+            "seed": self.seed,
+            "divergence": asdict(self.divergence),
+            "defenses": self._in_full(self.eps[0])["defenses"],
+            "sources": [{"eps": float(eps), "attack": self._described_attack(eps)} for eps in self.eps],
+        }
+
+    def _described_attack(self, eps: float) -> dict[str, Any]:
+        threats: list[dict[str, Any]] = self._in_full(eps)["attacks"][0]["threats"]
+        return threats[0] if eps else {"name": NONE}
+
+    def _in_full(self, eps: float) -> dict[str, Any]:
+        return EvaluationSettings(
+            defenses=self.defenses, attacks=(self.attack,), norm=self.norm, eps=eps, seed=self.seed
+        ).described()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DivergenceCell:
+    """The unit of work: one image, moved by one budget, in front of one defense."""
+
+    defense: str
+    eps: float
+    image: int
+
+    @property
+    def keys(self) -> list[Key]:
+        """What its one record is of."""
+        return [(self.defense, what_at(self.eps), self.image)]
+
+
+def cells(specification: Mapping[str, Any]) -> list[DivergenceCell]:
+    """All the work, image after image: a study that is stopped has every defense and budget on the same."""
+    return [
+        DivergenceCell(defense=each["name"], eps=float(source["eps"]), image=image)
+        for image in range(specification["images"])
+        for source in specification["sources"]
+        for each in specification["defenses"]
+    ]
+
+
+class DivergenceStudy(ResumableWork[DivergenceCell, DivergenceRecord]):
+    """How far the codebooks of an attacked image are from those of the image: one record a cell."""
+
+    def __init__(
+        self,
+        settings: DivergenceStudySettings,
+        subject: Subject,
+        folder: Path,
+        report: Report = lambda *_: None,
+    ) -> None:
+        super().__init__(report)
+        self.settings, self.subject = settings, subject
+        if settings.images > len(subject.data):
+            raise InvalidInputError(
+                f"images={settings.images} should be at most {len(subject.data)}, the images that "
+                f"{subject.data.name!r} has"
+            )
+        for text in settings.defenses:
+            settings.create(text).streams(subject.data.floats(slice(1)))  # is the image large enough for it?
+        self.specification: dict[str, Any] = {
+            **subject.described(),
+            **settings.described(),
+            "machine": environment(subject.device),
+        }
+        self.cells: Sequence[DivergenceCell] = cells(self.specification)
+        self.records: RecordFolder[DivergenceRecord] = RecordFolder(
+            folder, [cell.keys for cell in self.cells], DivergenceRecord.parse
+        )
+        self._latest: tuple[tuple[str, float, int], Tensor] | None = None
+
+    def measure(self, cell: DivergenceCell) -> list[DivergenceRecord]:
+        """The diagnostic of one image and its attacked version."""
+
+        def stage(name: str) -> None:
+            self._report(f"{self.title(cell)}: {name}", self._before[cell])
+
+        image, label = self._image(cell.image)
+        stage("attack")
+        moved = self._moved(cell, image, label)
+        shield = self.settings.create(cell.defense).to(self.subject.device)
+        found = measure(shield, image, moved, settings=self.settings.divergence, report=stage)
+        distance = float(self.settings.ball(cell.eps).distance(moved, image))
+        return [
+            DivergenceRecord.of(
+                found,
+                defense=cell.defense,
+                eps=cell.eps,
+                image=cell.image,
+                label=int(label),
+                distance=distance,
+            )
+        ]
+
+    def cost(self, cell: DivergenceCell) -> int:
+        """How many codebooks are drawn: of x, of x again and of x'."""
+        return 3 * self.settings.divergence.codebooks
+
+    def title(self, cell: DivergenceCell) -> str:
+        """What a progress bar says meanwhile."""
+        return f"{cell.defense}, eps {format_value(cell.eps)}, image {cell.image}"
+
+    def _image(self, number: int) -> tuple[Tensor, Tensor]:
+        part, place = slice(number, number + 1), self.subject.device
+        return self.subject.data.floats(part).to(place), self.subject.data.labels[part].to(place)
+
+    def _moved(self, cell: DivergenceCell, image: Tensor, label: Tensor) -> Tensor:
+        """x', which does not depend on the defense where the attack ignores it; kept for the next cell."""
+        if cell.eps == 0:
+            return image
+        options = self.settings
+        seed = derived_seed(options.seed, options.attack, f"eps={cell.eps}", cell.image)
+        chosen = options.threat(cell.eps, seed=seed)
+        through = NONE if chosen.surrogate == NONE else cell.defense
+        key = through, cell.eps, cell.image
+        if self._latest is None or self._latest[0] != key:
+            drawn = derived_seed(seed, cell.defense, "attacked draws")
+            shield = options.create(cell.defense, seed=drawn).to(image.device)
+            self._latest = key, chosen(self.subject.classifier, shield, image, label)
+        return self._latest[1]

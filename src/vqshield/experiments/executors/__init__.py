@@ -1,0 +1,30 @@
+"""Executors: where the cells of work are measured. Whichever it is, the records are the same.
+
+A new executor is a new file with an Executor subclass and one line in _EXECUTORS.
+"""
+
+from dataclasses import fields
+from typing import Any
+
+from vqshield import checks
+from vqshield.experiments.executors.base import Executor, Measured
+from vqshield.experiments.executors.local import LocalExecutor
+from vqshield.experiments.executors.ray import RayExecutor
+from vqshield.settings import refuse_unknown
+
+_EXECUTORS: dict[str, type[Executor]] = {"local": LocalExecutor, "ray": RayExecutor}
+
+
+def executors() -> list[str]:
+    """The names of the executors."""
+    return list(_EXECUTORS)
+
+
+def executor(name: str, **options: Any) -> Executor:
+    """An executor by its name; an unknown name or option is answered with the known ones."""
+    chosen = _EXECUTORS[checks.one_of("executor", name, _EXECUTORS)]
+    refuse_unknown(name, options, [field.name for field in fields(chosen)])  # type: ignore[arg-type]
+    return chosen(**options)
+
+
+__all__ = ["Executor", "LocalExecutor", "Measured", "RayExecutor", "executor", "executors"]

@@ -1,0 +1,76 @@
+"""Executor: the one loop that every run goes through; what differs is where cells are measured."""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, Generic
+
+from vqshield.experiments.records import AnyLine
+from vqshield.experiments.work import AnyCell, Recipe, Report, Work, repeatable
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured(Generic[AnyLine]):
+    """The records of one cell, and how long they took."""
+
+    records: list[AnyLine]
+    seconds: float
+
+
+class Executor(ABC):
+    """Runs work: whatever the executor, the records are the same and in the order of the cells."""
+
+    def run(
+        self, work: Work[AnyCell, AnyLine], *, report: Report = lambda *_: None, recipe: Recipe | None = None
+    ) -> None:
+        """Do what is not done yet; what is finished is on the disk, whatever ends the run.
+
+        recipe: what other processes make the work from, for executors that need some.
+        """
+        with work.records.writing(self.specification(work)) as writer:
+            left = work.cells[writer.done :]
+            done = sum(map(work.cost, work.cells[: writer.done]))
+            if not left:  # a finished run starts no cluster
+                return
+            # Closed at once whatever happens: a cluster should not go on for somebody who has left.
+            with closing(self.measured(work, len(work.cells) - len(left), recipe)) as results:
+                for cell, found in zip(left, results, strict=True):
+                    writer.append(found.records, seconds=found.seconds)
+                    done += work.cost(cell)
+                    report(work.title(cell), done)
+
+    def specification(self, work: Work[AnyCell, AnyLine]) -> dict[str, Any]:
+        """What the records are of, as the manifest says it."""
+        return work.specification
+
+    @abstractmethod
+    def measured(
+        self, work: Work[AnyCell, AnyLine], first: int, recipe: Recipe | None
+    ) -> Generator[Measured[AnyLine], None, None]:
+        """The cells from number `first` on, in their order."""
+
+
+def measure(work: Work[AnyCell, AnyLine], cell: AnyCell) -> Measured[AnyLine]:
+    """One cell, in this process."""
+    began = time.perf_counter()
+    with repeatable():
+        found = work.measure(cell)
+    return Measured(records=found, seconds=time.perf_counter() - began)
+
+
+def chunks(cells: Sequence[AnyCell], first: int) -> list[range]:
+    """The numbers of the cells from `first` on; together are those that follow each other on the same images:
+    what one of them finds out about the images serves the next.
+    """
+    found: list[range] = []
+    before: set[int] | None = None
+    for number in range(first, len(cells)):
+        images = {image for _, _, image in cells[number].keys}
+        if images == before:
+            found[-1] = range(found[-1].start, number + 1)
+        else:
+            found.append(range(number, number + 1))
+        before = images
+    return found

@@ -1,0 +1,195 @@
+"""The executor for many processes, here or on a cluster of Ray: `pip install 'vqshield[cluster]'`.
+
+A task is the cells of one chunk of images. It is given numbers of cells and a recipe, both small, so that no
+task needs anything a lost node had; Ray runs those that were lost again elsewhere. Every node needs vqshield
+and whatever files the recipe names.
+"""
+
+import math
+import os
+import socket
+from collections import deque
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vqshield import checks
+from vqshield.errors import InvalidInputError, MissingExtraError, VqshieldError
+from vqshield.experiments.executors.base import Executor, Measured, chunks, measure
+from vqshield.experiments.records import AnyLine
+from vqshield.experiments.work import AnyCell, Recipe, Work
+
+_PER_SLOT = 2  # tasks for each that can run at once: the next one waits where it will run
+_ALIKE = ("vqshield", "torch", "device")  # what should not differ between machines that share records
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayExecutor(Executor):
+    """Measures in tasks of Ray; without an address, on this machine alone or where Ray is connected already.
+
+    retries: how often a task is begun again after its process or node was lost; errors are not tried again.
+    cpus, gpus: of each task; cpus is also how many threads it computes with.
+    ahead: tasks that are given to Ray at once, finished ones that wait for an earlier one among them; without
+        it, two for each that the cluster can run at the same time.
+    """
+
+    address: str | None = None
+    retries: int = 3
+    cpus: int = 1
+    gpus: float = 0
+    ahead: int | None = None
+
+    def __post_init__(self) -> None:
+        checks.whole("retries", self.retries, least=0)
+        checks.whole("cpus", self.cpus, least=1)
+        checks.real("gpus", self.gpus)
+        if self.ahead is not None:
+            checks.whole("ahead", self.ahead, least=1)
+
+    def specification(self, work: Work[AnyCell, AnyLine]) -> dict[str, Any]:
+        """With the threads that tasks compute with, which are not those of this process."""
+        machine = {**work.specification["machine"], "threads": self.cpus}
+        return {**work.specification, "machine": machine}
+
+    def measured(
+        self, work: Work[AnyCell, AnyLine], first: int, recipe: Recipe | None
+    ) -> Generator[Measured[AnyLine], None, None]:
+        """Finished as they may be, given back in their order."""
+        if recipe is None:
+            raise InvalidInputError(
+                f"{type(work).__name__} was made without a recipe, which other processes need for making it; "
+                "make it with vqshield.experiments.jobs.Job, or measure it with the executor local"
+            )
+        ray = _package()
+        with self._connected(ray):
+            request = ray.cloudpickle.dumps((recipe, work.records.folder.absolute(), _identity(work)))
+            # Errors are answers, not failures: Ray begins again only what was lost.
+            task = ray.remote(
+                num_cpus=self.cpus, num_gpus=self.gpus, max_retries=self.retries, retry_exceptions=False
+            )(_measure)
+            self._slots(ray, least=1)
+            waiting, begun = deque(chunks(work.cells, first)), deque[Any]()
+            while waiting or begun:
+                while waiting and len(begun) < (self.ahead or _PER_SLOT * self._slots(ray)):
+                    begun.append(task.remote(request, waiting.popleft(), self.cpus))
+                yield from self._answer(ray, begun.popleft())
+
+    def _answer(self, ray: Any, begun: Any) -> list[Measured[Any]]:
+        try:
+            found: list[Measured[Any]] | _Refusal = ray.get(begun)
+        except ray.exceptions.RayTaskError:  # a mistake in the program: its traceback is what one needs
+            raise
+        except ray.exceptions.RayError as error:
+            raise VqshieldError(
+                f"a task was lost for good, retries={self.retries}, by {type(error).__name__}: {error}; what "
+                "is finished is kept: run it again to go on, with more retries where nodes come and go"
+            ) from error
+        if isinstance(found, _Refusal):
+            raise found.error()
+        return found
+
+    @contextmanager
+    def _connected(self, ray: Any) -> Iterator[None]:
+        """To the cluster that is connected already, which stays so, or to one for as long as this runs.
+
+        Leaving ends all tasks. It takes the place of ray.cancel, which now and then brings this process down
+        when a task is finishing meanwhile (Ray 2.60, "Tried to complete task that was not pending").
+        """
+        if ray.is_initialized():  # what was begun there ends by itself, and nobody waits for it
+            yield
+            return
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would tell its makers
+        try:
+            _knock(self.address)
+            ray.init(address=self.address, log_to_driver=False, logging_level="WARNING")
+        except (OSError, ValueError) as error:
+            raise InvalidInputError(
+                f"no cluster of Ray answers at address={self.address!r}: {error}; give the address that "
+                "ray start --head shows, or none for this machine alone"
+            ) from error
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+    def _slots(self, ray: Any, *, least: int = 0) -> int:
+        """How many tasks the cluster can run at once; nodes come and go."""
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        found = sum(map(self._fitting, nodes))
+        if found < least:
+            sizes = [f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes]
+            raise InvalidInputError(
+                f"a task with cpus={self.cpus}, gpus={self.gpus:g} fits on no node; they have "
+                f"{', '.join(sizes) or 'nothing, as there is none'}"
+            )
+        return max(1, found)
+
+    def _fitting(self, node: dict[str, float]) -> int:
+        found = node.get("CPU", 0) / self.cpus
+        if self.gpus:
+            found = min(found, node.get("GPU", 0) / self.gpus)
+        return math.floor(found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Refusal:
+    """An error of ours on its way home: as it was, without Ray's wrapping."""
+
+    kind: type[VqshieldError]
+    message: str
+
+    def error(self) -> VqshieldError:
+        """The error; made without its constructor, which may want other things than the message."""
+        return self.kind.__new__(self.kind, self.message)
+
+
+def _measure(request: bytes, numbers: range, threads: int) -> list[Measured[Any]] | _Refusal:
+    """What runs in a worker."""
+    torch.set_num_threads(threads)
+    try:
+        work = _rebuilt(request)
+        return [measure(work, work.cells[number]) for number in numbers]
+    except VqshieldError as error:
+        return _Refusal(kind=type(error), message=str(error))
+
+
+@lru_cache(maxsize=1)
+def _rebuilt(request: bytes) -> Work[Any, Any]:
+    """The work, made once by each worker; it serves all its tasks."""
+    recipe: Recipe
+    folder: Path
+    recipe, folder, identity = _package().cloudpickle.loads(request)
+    work = recipe.rebuild(folder)
+    for name, here in _identity(work).items():
+        if here != identity[name]:
+            raise InvalidInputError(
+                f"a worker found {name}={here!r} where the run began with {name}={identity[name]!r}; "
+                "give every node the same files and versions, and devices of one kind"
+            )
+    return work
+
+
+def _identity(work: Work[Any, Any]) -> dict[str, Any]:
+    """What must be the same for all, for the records to be those of the specification."""
+    machine = work.specification["machine"]
+    return {**work.specification, "machine": {name: machine[name] for name in _ALIKE}}
+
+
+def _knock(address: str | None) -> None:
+    """OSError where nobody listens: Ray itself would wait for minutes."""
+    host, _, port = (address or "").rpartition("://")[2].rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=10).close()
+
+
+def _package() -> Any:
+    try:
+        return import_module("ray")
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("ray", "cluster") from error

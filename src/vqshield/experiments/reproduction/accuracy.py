@@ -1,0 +1,197 @@
+"""Accuracy of defended classifiers under the paper's attacks, and under attacks that know of the defense."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from vqshield import checks
+from vqshield.errors import InvalidInputError
+from vqshield.experiments.jobs import Job, SubjectRequest
+from vqshield.experiments.published import Figure
+from vqshield.experiments.reproduction.part import (
+    Options,
+    Part,
+    Row,
+    about,
+    beside,
+    given,
+    literature,
+    quantity,
+    series,
+    shown,
+)
+from vqshield.experiments.specification import NONE, EvaluationSettings
+from vqshield.experiments.summary import summarise_folder
+from vqshield.suites import suites
+
+PROTOCOL, ADAPTIVE = "protocol", "adaptive"
+"""The two jobs: the paper's attacks on all images, and ours on some."""
+SUITES = {True: "adaptive-v1", False: "adaptive-v1-quick"}
+"""By whether there is a GPU."""
+CHUNKS = {True: 250, False: 32}
+"""Images at a time, by the same."""
+PLACE = "{x}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccuracyPart(Part):
+    """defenses: as typed, with {x} where they run over the values of x (x_title: what those are).
+
+    attacks: the paper's, by the name of their column; eps, norm: their budget. count: images; runs: draws of
+    the defense. adaptive_count: images for the attacks that know of it; 0: none. suite: which attacks, where
+    those that the device decides would take too long.
+    """
+
+    kind = "accuracy"
+    defenses: tuple[str, ...]
+    attacks: Mapping[str, str] = field(default_factory=dict)
+    eps: float
+    norm: str = "linf"
+    count: int
+    runs: int = 10
+    adaptive_count: int = 0
+    suite: str | None = None
+    x: tuple[float, ...] = ()
+    x_title: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "eps", quantity("eps", self.eps))
+        checks.whole("count", self.count, least=1)
+        checks.whole("adaptive_count", self.adaptive_count, least=0)
+        if self.suite is not None:
+            checks.one_of("suite", self.suite, suites())
+        if bool(self.x) != any(PLACE in text for text in self.defenses):
+            raise InvalidInputError(
+                f"x={list(self.x)} and defenses={list(self.defenses)}: values of x and {PLACE} in a defense "
+                "belong together; give both or none"
+            )
+        self._settings(Options(), tuple(self.attacks.values()))
+
+    @property
+    def images(self) -> int | None:
+        """How many images it needs at most."""
+        return self.count
+
+    @property
+    def settled(self) -> list[tuple[float | None, str]]:
+        """The value of x, and the defense with it filled in; a table begins with no defense at all."""
+        if not self.x:
+            return [(None, text) for text in (NONE, *self.defenses)]
+        return [(x, text.replace(PLACE, f"{x:g}")) for text in self.defenses for x in self.x]
+
+    def jobs(self, options: Options, subject: SubjectRequest) -> dict[str, Job]:
+        """The paper's protocol, and the adaptive suite on the first images."""
+        plan = {PROTOCOL: (options.images(self.count), tuple(self.attacks.values()))}
+        suite = options.adaptive or self.suite or SUITES[options.on_gpu]
+        if suite != NONE and self.adaptive_count:
+            checks.one_of("adaptive", suite, [*suites(), NONE])
+            plan[ADAPTIVE] = (options.images(self.adaptive_count), (suite,))
+        return {
+            name: Job(
+                kind="evaluation",
+                settings=self._settings(options, attacks),
+                subject=_limited(subject, count),
+                shared=options.shared,
+            )
+            for name, (count, attacks) in plan.items()
+        }
+
+    def summary(self, home: Path, figures: Sequence[Figure]) -> dict[str, Any]:
+        """A row for each defense, a column for each attack."""
+        found = {name: summarise_folder(home / name) for name in (PROTOCOL, ADAPTIVE) if given(home / name)}
+        columns = self._columns(found)
+        assert self.data is not None
+        rows = [] if self.x else literature(figures, self.data, columns)
+        for x, defense in self.settled:
+            rows.append(self._row(x, defense, columns, found, figures))
+        return {
+            **(about(found[PROTOCOL]["specification"]) if PROTOCOL in found else {}),
+            "eps": self.eps,
+            "norm": self.norm,
+            "x_title": self.x_title,
+            "unit": "%",
+            "columns": columns,
+            "rows": rows,
+            "complete": PROTOCOL in found and all(each["complete"] for each in found.values()),
+            "seconds": sum(each["seconds"] for each in found.values()),
+        }
+
+    def _settings(self, options: Options, attacks: tuple[str, ...]) -> EvaluationSettings:
+        protocol = attacks == tuple(self.attacks.values())
+        defenses = dict.fromkeys(text for _, text in self.settled if protocol or text != NONE)
+        return EvaluationSettings(
+            defenses=tuple(defenses),
+            attacks=attacks,
+            norm=self.norm,
+            eps=self.eps,
+            runs=options.runs or self.runs,
+            selection=1 if protocol else None,  # nothing is chosen among the paper's attacks
+            seed=options.seed,
+            batch=CHUNKS[options.on_gpu],
+        )
+
+    def _columns(self, found: Mapping[str, Any]) -> list[dict[str, Any]]:
+        columns = [{"key": "natural", "title": "natural", "level": None}]
+        levels = {
+            threat["name"]: threat["level"]
+            for summary in found.values()
+            for entry in summary["specification"]["attacks"]
+            for threat in entry["threats"]
+        }
+        columns += [
+            {"key": key, "title": TITLES.get(key, key), "level": levels.get(text)}
+            for key, text in self.attacks.items()
+        ]
+        if ADAPTIVE in found:
+            suite = found[ADAPTIVE]["specification"]["attacks"][0]["name"]
+            columns.append({"key": ADAPTIVE, "title": suite, "level": "adaptive"})
+        return columns
+
+    def _row(
+        self,
+        x: float | None,
+        defense: str,
+        columns: Sequence[Mapping[str, Any]],
+        found: Mapping[str, Any],
+        figures: Sequence[Figure],
+    ) -> Row:
+        assert self.data is not None
+        cells = {}
+        for column in columns:
+            key = column["key"]
+            name = ADAPTIVE if key == ADAPTIVE else PROTOCOL
+            attack = {"natural": NONE, ADAPTIVE: column["title"]}.get(key) or self.attacks[key]
+            cells[key] = {
+                **beside(figures, data=self.data, defense=defense, measure=key, x=x),
+                **_ours(found.get(name), defense, attack),
+            }
+        return {
+            "defense": defense,
+            "title": shown(defense),
+            "series": series(defense),
+            "x": x,
+            "literature": False,
+            "figures": cells,
+        }
+
+
+TITLES = {
+    "pgd": "PGD", "autoattack": "AutoAttack", "ste_pgd": "STE, PGD", "ste_autoattack": "STE, AutoAttack",
+    "eot_pgd": "EOT, PGD", "eot_autoattack": "EOT, AutoAttack",
+}  # fmt: skip
+
+
+def _ours(summary: Mapping[str, Any] | None, defense: str, attack: str) -> dict[str, Any]:
+    for row in summary["rows"] if summary else ():
+        if (row["defense"], row["attack"]) == (defense, attack):
+            return {
+                "ours": row["mean"],
+                **{name: row[name] for name in ("std", "standard_error", "n", "runs")},
+            }
+    return {"ours": None}
+
+
+def _limited(subject: SubjectRequest, count: int) -> SubjectRequest:
+    return replace(subject, limit=count)

@@ -1,0 +1,206 @@
+"""Run an experiment: all its parts, job after job, each into its own folder of records; and sum it up.
+
+OUT/T2/experiment.json         the file word for word, options, versions, commit and machine
+OUT/T2/PART/JOB/               records, manifest and times of a job (experiments.records)
+OUT/adversarial/               images found against bare classifiers, shared by all experiments
+OUT/T2/summary.json            what reports are made from
+"""
+
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import vqshield
+from vqshield.data import ImageSet
+from vqshield.environment import environment
+from vqshield.errors import InvalidInputError
+from vqshield.experiments.executors import Executor
+from vqshield.experiments.jobs import Job, SubjectRequest
+from vqshield.experiments.reproduction.files import Experiment
+from vqshield.experiments.reproduction.part import Options, Part
+from vqshield.experiments.reproduction.sources import Source, Sources
+from vqshield.experiments.reproduction.summary import MANIFEST, summarise
+from vqshield.experiments.subject import Subject
+from vqshield.experiments.work import Report, ResumableWork
+from vqshield.files import write_json
+
+SHARED = "adversarial"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """A part with what stands for its data set; jobs, in their folders, where it can be run."""
+
+    part: Part
+    source: Source
+    jobs: Mapping[Path, Job]
+
+
+class Reproduction:
+    """An experiment that can be run, stopped, and gone on with."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        *,
+        options: Options,
+        sources: Sources,
+        out: Path,
+        executor: Executor | None = None,
+    ) -> None:
+        self.experiment, self.out, self._executor = experiment, out, executor
+        self._report: Report = lambda *_: None
+        self.options = replace(options, shared=out / SHARED)
+        self.parts = [self._planned(part, sources.request(part.data)) for part in experiment.parts]
+        missing = [each.source.why for each in self.parts if each.source.why is not None]
+        if len(missing) == len(self.parts):
+            raise InvalidInputError(
+                f"nothing of {experiment.id} can be run: " + "; ".join(dict.fromkeys(missing))
+            )
+        self._subjects: dict[SubjectRequest, Subject] = {}
+        self._made: dict[Path, ResumableWork[Any, Any]] = {}
+        self._done = 0
+
+    def watch(self, report: Report) -> None:
+        """Tell somebody what is going on, and how much of the work is done in all."""
+        self._report = report
+
+    @property
+    def folder(self) -> Path:
+        """Where its summary and reports go."""
+        return self.out / self.experiment.id
+
+    @property
+    def work(self) -> int:
+        """How much there is to do in all: what a progress bar counts."""
+        return sum(each.work for each in self.works().values())
+
+    def works(self) -> dict[Path, ResumableWork[Any, Any]]:
+        """Every job's work, by its folder; made once, all of them before the first is begun."""
+        for each in self.parts:
+            for folder, job in each.jobs.items():
+                if folder not in self._made:
+                    self._made[folder] = self._work(folder, job)
+        return self._made
+
+    def run(self) -> None:
+        """Do what is not done yet; the summary is written even where the run is stopped."""
+        works = self.works()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_json(self.folder / MANIFEST, self.manifest())
+        try:
+            for work in works.values():
+                work.run(self._executor)
+                self._done += work.work
+        finally:
+            write_json(self.folder / "summary.json", self.summary())
+
+    def manifest(self) -> dict[str, Any]:
+        """What was asked for, and with what it was run."""
+        options = {name: getattr(self.options, name) for name in ("limit", "runs", "adaptive", "seed")}
+        return {
+            "id": self.experiment.id,
+            "file": self.experiment.text,
+            "options": options,
+            "parts": [
+                {
+                    "name": each.part.name,
+                    "stand_in": each.source.stand_in,
+                    "why": each.source.why,
+                    "jobs": [str(folder.relative_to(self.out)) for folder in each.jobs],
+                }
+                for each in self.parts
+            ],
+            "version": vqshield.__version__,
+            "commit": commit(),
+            "machine": environment(torch.device("cuda") if self.options.on_gpu else "cpu"),
+        }
+
+    def summary(self) -> dict[str, Any]:
+        """What the records say so far."""
+        return summarise(self.experiment, self.out, self.manifest())
+
+    def _planned(self, part: Part, source: Source) -> Planned:
+        if source.why is not None:
+            return Planned(part=part, source=source, jobs={})
+        home = part.home(self.out, self.experiment.id)
+        jobs = part.jobs(self.options, source.request)
+        return Planned(part=part, source=source, jobs={home / name: job for name, job in jobs.items()})
+
+    def _work(self, folder: Path, job: Job) -> ResumableWork[Any, Any]:
+        def report(doing: str, done: int) -> None:
+            self._report(f"{folder.parent.name}: {doing}", self._done + done)
+
+        subject = None if job.kind == "example" else self._subject(job.subject)
+        made = job.work(subject, folder, report)
+        assert isinstance(made, ResumableWork)
+        return made
+
+    def _subject(self, request: SubjectRequest) -> Subject:
+        """Loaded once, whatever the number of images."""
+        whole = replace(request, limit=None)
+        if whole not in self._subjects:
+            most = [job.subject.limit for each in self.parts for job in each.jobs.values()
+                    if replace(job.subject, limit=None) == whole]  # fmt: skip
+            limits = [limit for limit in most if limit is not None]
+            self._subjects[whole] = replace(
+                whole, limit=max(limits) if len(limits) == len(most) else None
+            ).load()
+        found = self._subjects[whole]
+        return replace(found, data=first(found.data, request.limit))
+
+
+def first(data: ImageSet, count: int | None) -> ImageSet:
+    """The first images, or all where there are fewer."""
+    return data if count is None or count >= len(data) else data.take(count)
+
+
+def commit() -> str | None:
+    """The commit of the code that runs, where it runs from a checkout."""
+    try:
+        found = subprocess.run(
+            ["git", "-C", str(Path(vqshield.__file__).parent), "rev-parse", "HEAD"],
+            capture_output=True, text=True, timeout=10, check=False,
+        )  # fmt: skip
+    except OSError:
+        return None
+    return found.stdout.strip() or None
+
+
+def estimate(works: Sequence[ResumableWork[Any, Any]]) -> dict[Path, dict[str, Any]]:
+    """For every job its cells, how many are done, and about how long the rest takes on this machine.
+
+    The classifier is timed on a few images; a draw through a defense is taken to cost as much again, and a
+    step of an attack three times that. An estimate is right within a factor of two or three, no more.
+    """
+    found = {}
+    for work in works:
+        done = len(work.records.read())
+        left, keys = 0, 0
+        for cell in work.cells:
+            keys += len(cell.keys)
+            left += work.cost(cell) if keys > done else 0
+        each = _seconds_each(getattr(work, "subject", None))
+        found[work.records.folder] = {
+            "cells": len(work.cells),
+            "records": keys,
+            "done": done,
+            "seconds": round(4 * left * each, 1),
+        }
+    return found
+
+
+def _seconds_each(subject: Subject | None) -> float:
+    if subject is None:
+        return 0.0
+    images = subject.data.floats(slice(32)).to(subject.device)
+    with torch.no_grad():
+        subject.classifier(images)  # the first call is slower
+        began = time.perf_counter()
+        float(subject.classifier(images).sum())  # waits for a GPU
+    return (time.perf_counter() - began) / len(images)

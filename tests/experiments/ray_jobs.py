@@ -1,0 +1,104 @@
+"""A small evaluation for clusters, plain or with a trap on the way; and what it gives in this process."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from vqshield.errors import InvalidInputError
+from vqshield.experiments.executors import Executor, LocalExecutor, RayExecutor
+from vqshield.experiments.jobs import Job, SubjectRequest
+from vqshield.experiments.specification import EvaluationSettings
+from vqshield.experiments.work import Report
+
+SUBJECT = SubjectRequest(limit=8, device="cpu")
+EVALUATION = EvaluationSettings(
+    defenses=("prd:iterations=2", "randdisc:codes=3"),
+    attacks=("pgd:steps=2", "pgd:steps=2,surrogate=none"),
+    runs=2,
+    batch=1,
+)
+JOB = Job(kind="evaluation", settings=EVALUATION, subject=SUBJECT)
+OPTIONS = {"include_dashboard": False, "log_to_driver": False, "object_store_memory": 100 * 2**20}
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """As many as a task with one CPU has: the manifest names them."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The records of this process."""
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("here")
+    run(JOB, folder, LocalExecutor())
+    return folder
+
+
+@pytest.fixture
+def by_value() -> Iterator[None]:
+    """Recipes of this file reach workers, which cannot import it."""
+    cloudpickle = pytest.importorskip("ray").cloudpickle
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    yield
+    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
+def run(job: Job, folder: Path, executor: Executor, report: Report = lambda *_: None) -> bytes:
+    job.work(job.subject.load(), folder, report).run(executor=executor)
+    return (folder / "records.jsonl").read_bytes()
+
+
+@dataclass(frozen=True)
+class Trapped:
+    """JOB, with something in the way of the second chunk; `log` says where that was begun."""
+
+    log: Path
+    trap: Callable[[], None]
+
+    def rebuild(self, folder: Path) -> Any:
+        import ray
+
+        work: Any = JOB.rebuild(folder)
+        original = work.measure
+
+        def measure(cell: Any) -> Any:
+            if cell.images.start == 1 and cell.defense == "none":
+                with self.log.open("a") as file:
+                    file.write(ray.get_runtime_context().get_node_id() + "\n")
+                self.trap()
+            return original(cell)
+
+        work.measure = measure
+        return work
+
+
+def run_trapped(
+    recipe: Trapped, folder: Path, executor: RayExecutor, report: Report = lambda *_: None
+) -> None:
+    work = JOB.work(JOB.subject.load(), folder, report)
+    work.recipe = recipe  # type: ignore[attr-defined]
+    work.run(executor=executor)  # type: ignore[attr-defined]
+
+
+def mistake() -> None:
+    raise ZeroDivisionError("a mistake of the program")
+
+
+def refusal() -> None:
+    raise InvalidInputError("colour=3 should be blue")
+
+
+def death() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)

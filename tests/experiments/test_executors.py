@@ -1,0 +1,223 @@
+"""The loop that every run goes through, the work that is described by a job, and executors by name."""
+
+import json
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vqshield.errors import InvalidInputError, MissingExtraError
+from vqshield.experiments import jobs
+from vqshield.experiments.certification import Certification
+from vqshield.experiments.certification_settings import CertificationSettings
+from vqshield.experiments.evaluation import Evaluation
+from vqshield.experiments.executors import LocalExecutor, RayExecutor, executor, executors
+from vqshield.experiments.executors import ray as ray_module
+from vqshield.experiments.executors.base import chunks, measure
+from vqshield.experiments.jobs import Job, SubjectRequest, kinds
+from vqshield.experiments.records import Key, Line, RecordFolder
+from vqshield.experiments.specification import EvaluationSettings
+
+SUBJECT = SubjectRequest(limit=3, device="cpu")
+EVALUATION = EvaluationSettings(defenses=("prd:iterations=2",), runs=2, batch=2)
+CERTIFICATION = CertificationSettings(defense="prd:iterations=2", certificate="vote", n0=2, n=4, batch=32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Square(Line):
+    image: int
+    value: int
+
+    @property
+    def key(self) -> Key:
+        return self.defense, "square", self.image
+
+
+@dataclass(frozen=True)
+class Number:
+    image: int
+    defense: str = "a"
+
+    @property
+    def keys(self) -> list[Key]:
+        return [(self.defense, "square", self.image)]
+
+
+class Squares:
+    """A work that is no more than the protocol asks for."""
+
+    def __init__(self, folder: Path, *, stop_at: int | None = None) -> None:
+        self.specification: dict[str, Any] = {"machine": {"threads": 5}}
+        self.cells = [Number(image) for image in range(4)]
+        self.records = RecordFolder(folder, [cell.keys for cell in self.cells], Square.parse)
+        self.stop_at, self.measured = stop_at, list[int]()
+
+    def measure(self, cell: Number) -> list[Square]:
+        if cell.image == self.stop_at:
+            raise KeyboardInterrupt
+        self.measured.append(cell.image)
+        return [Square(defense=cell.defense, image=cell.image, value=cell.image**2)]
+
+    def cost(self, cell: Number) -> int:
+        return 10
+
+    def title(self, cell: Number) -> str:
+        return f"number {cell.image}"
+
+
+def test_cells_are_measured_in_order_and_reported(tmp_path: Path) -> None:
+    work, reports = Squares(tmp_path), list[tuple[str, int]]()
+    LocalExecutor().run(work, report=lambda *report: reports.append(report))
+    assert [record.value for record in work.records.read()] == [0, 1, 4, 9]
+    assert reports == [(f"number {number}", 10 * number + 10) for number in range(4)]
+    assert len((tmp_path / "times.jsonl").read_text().splitlines()) == 4
+
+
+def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        LocalExecutor().run(Squares(tmp_path, stop_at=2))
+    assert len(Squares(tmp_path).records.read()) == 2
+    again, reports = Squares(tmp_path), list[int]()
+    LocalExecutor().run(again, report=lambda _, done: reports.append(done))
+    assert again.measured == [2, 3]
+    assert reports == [30, 40]
+    finished = Squares(tmp_path)
+    LocalExecutor().run(finished, report=lambda *_: pytest.fail("nothing is left to report"))
+    assert finished.measured == []
+
+
+def test_what_is_measured_is_timed(tmp_path: Path) -> None:
+    work = Squares(tmp_path)
+    found = measure(work, work.cells[3])
+    assert found.records[0].value == 9
+    assert found.seconds >= 0
+
+
+def test_cells_of_the_same_images_stay_together() -> None:
+    cells = [Number(0), Number(0, "b"), Number(1), Number(2), Number(2, "b"), Number(0, "c")]
+    assert chunks(cells, 0) == [range(0, 2), range(2, 3), range(3, 5), range(5, 6)]
+    assert chunks(cells, 4) == [range(4, 5), range(5, 6)], "a run that was stopped within a chunk"
+    assert chunks(cells, 6) == []
+
+
+def test_executors_by_name() -> None:
+    assert executors() == ["local", "ray"]
+    assert executor("local") == LocalExecutor()
+    assert executor("ray", retries=1, cpus=2) == RayExecutor(retries=1, cpus=2)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("slurm", {}, "executor='slurm' is unknown; choose one of local, ray"),
+        ("local", {"cpus": 2}, "local has no setting 'cpus'; it has none at all"),
+        ("ray", {"nodes": 2}, "ray has no setting 'nodes'; it has address, retries, cpus, gpus, ahead"),
+        ("ray", {"retries": -1}, "retries=-1 should be >= 0"),
+        ("ray", {"cpus": 0}, "cpus=0 should be >= 1"),
+        ("ray", {"gpus": -1}, "gpus=-1 should be >= 0"),
+        ("ray", {"ahead": 0}, "ahead=0 should be >= 1"),
+    ],
+)
+def test_executors_that_cannot_work_are_named(name: str, options: dict, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        executor(name, **options)
+
+
+def test_without_ray_its_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError(name)
+
+    monkeypatch.setattr(ray_module, "import_module", missing)
+    job = Job(kind="evaluation", settings=EVALUATION, subject=SUBJECT)
+    with pytest.raises(MissingExtraError, match=r"pip install 'vqshield\[cluster\]'"):
+        RayExecutor().run(Squares(tmp_path), recipe=job)
+
+
+def test_work_that_no_other_process_can_make_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match=r"Squares was made without a recipe.*jobs\.Job"):
+        RayExecutor().run(Squares(tmp_path))
+
+
+def test_the_manifest_names_the_threads_of_the_workers(tmp_path: Path) -> None:
+    assert RayExecutor(cpus=3).specification(Squares(tmp_path)) == {"machine": {"threads": 3}}
+    assert LocalExecutor().specification(Squares(tmp_path)) == {"machine": {"threads": 5}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "expected"),
+    [("evaluation", EVALUATION, Evaluation), ("certification", CERTIFICATION, Certification)],
+)
+def test_a_job_travels_and_gives_the_same_work(
+    tmp_path: Path, kind: str, settings: Any, expected: type
+) -> None:
+    job = Job(kind=kind, settings=settings, subject=SUBJECT, shared=tmp_path / "shared")
+    arrived = pickle.loads(pickle.dumps(job))
+    assert arrived == job
+    here, there = job.work(job.subject.load(), tmp_path / "here"), arrived.rebuild(tmp_path / "there")
+    assert type(here) is type(there) is expected
+    assert here.specification == there.specification
+    assert here.cells == there.cells
+    assert here.recipe == job
+    here.run()
+    LocalExecutor().run(there)
+    written = [(tmp_path / name / "records.jsonl").read_bytes() for name in ("here", "there")]
+    assert written[0] == written[1] != b""
+
+
+def test_a_job_hands_its_report_and_its_shared_folder_on(tmp_path: Path) -> None:
+    settings = EvaluationSettings(
+        defenses=("prd:iterations=2",), attacks=("pgd:steps=1,surrogate=none",), runs=1, batch=3
+    )
+    job = Job(kind="evaluation", settings=settings, subject=SUBJECT, shared=tmp_path / "shared")
+    seen: list[int] = []
+    job.work(job.subject.load(), tmp_path / "out", lambda _, done: seen.append(done)).run()
+    assert seen == sorted(seen) != []
+    assert len(list((tmp_path / "shared").iterdir())) == 1
+
+
+def test_a_kind_may_have_nothing_to_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def make(settings: Any, subject: Any, folder: Path, report: Any) -> Squares:
+        return Squares(folder, stop_at=settings)
+
+    monkeypatch.setitem(jobs._KINDS, "squares", make)
+    assert {"evaluation", "certification", "squares"} <= set(kinds())
+    job = Job(kind="squares", settings=3, subject=SUBJECT, shared=tmp_path)
+    work = job.work(None, tmp_path / "out")  # type: ignore[arg-type]
+    assert isinstance(work, Squares)
+    assert work.stop_at == 3
+
+
+def test_an_unknown_kind_is_named() -> None:
+    with pytest.raises(
+        InvalidInputError, match=r"kind='hope' is unknown; choose one of certification, .*evaluation"
+    ):
+        Job(kind="hope", settings=None, subject=SUBJECT)
+
+
+def test_paths_of_a_job_hold_in_every_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    request = SubjectRequest(data="cifar10", data_dir=Path("data"), classifier="weights.safetensors")
+    assert (request.data_dir, request.classifier) == (
+        tmp_path / "data",
+        str(tmp_path / "weights.safetensors"),
+    )
+    assert SubjectRequest(classifier="timm:resnet18").classifier == "timm:resnet18"
+    assert SUBJECT.classifier == "small-cifar10"
+    job = Job(kind="evaluation", settings=EVALUATION, subject=request, shared=Path("shared"))
+    assert job.shared == tmp_path / "shared"
+
+
+def test_a_run_of_an_evaluation_takes_an_executor(tmp_path: Path) -> None:
+    used: list[str] = []
+
+    class Watched(LocalExecutor):
+        def specification(self, work: Any) -> dict[str, Any]:
+            used.append(type(work).__name__)
+            return super().specification(work)
+
+    Evaluation(EVALUATION, SUBJECT.load(), tmp_path / "evaluation").run(executor=Watched())
+    Certification(CERTIFICATION, SUBJECT.load(), tmp_path / "certification").run(executor=Watched())
+    assert used == ["Evaluation", "Certification"]
+    assert json.loads((tmp_path / "evaluation" / "manifest.json").read_text())["batch"] == 2

@@ -1,0 +1,453 @@
+"""Reports of a reproduced experiment: the same right figures in every format, nothing hostile let through."""
+
+import random
+import re
+import shutil
+import subprocess
+import sys
+from html import unescape
+
+import pytest
+from markdown_it import MarkdownIt
+from pages import Page
+
+from vqshield.errors import InvalidInputError, MissingExtraError
+from vqshield.reports.reproduction import caveats, terminal_table, write_report
+from vqshield.reports.reproduction_figures import MINUS, NOTHING
+from vqshield.reports.reproduction_text import latex, markdown
+
+HOSTILE = (
+    '"><script>alert(1)</script><img src=x onerror=alert(1)> & _under_ 100% $x^2$ #1 {a} \\b ~ | *c* [d](e)'
+)
+COLUMNS = [
+    {"key": "natural", "title": "natural", "level": None},
+    {"key": "pgd", "title": "PGD-20", "level": "ignorant"},
+    {"key": "autoattack", "title": "AutoAttack", "level": "ignorant"},
+    {"key": "adaptive", "title": "adaptive-v1", "level": "adaptive"},
+]
+PIXEL = "data:image/png;base64,iVBORw0KGgo="
+
+
+def fig(paper=None, ours=None, *, paper_std=None, std=None, n=1000, runs=10, **other):
+    fixed = {"paper": paper, "paper_std": paper_std, "ours": ours, "std": std, "standard_error": None}
+    return {**fixed, "n": None if ours is None else n, "runs": runs, "audit": None, **other}
+
+
+def row(title, figures, *, defense="swrd:size=3", **other):
+    return {
+        "defense": defense, "title": title, "series": None, "x": None, "literature": False,
+        "figures": figures, **other,
+    }  # fmt: skip
+
+
+def rows():
+    return [
+        row("no defense", {"natural": fig(0.9535, 0.953), "pgd": fig(0.0, 0.0)}, defense="none"),
+        row(
+            "swRD (s=3, k=25)",
+            {
+                "natural": fig(0.8342, 0.775, paper_std=0.0013, std=0.002),
+                "pgd": fig(0.7212, 0.712, std=0.004),
+                "autoattack": fig(0.7109),
+                "adaptive": fig(None, 0.015, std=0.001),
+            },
+        ),
+        row("Madry", {"natural": fig(0.8714), "autoattack": fig(0.4404)}, defense="", literature=True),
+    ]
+
+
+def part(**other):
+    fixed = {
+        "name": "cifar10", "title": "CIFAR-10, ResNet18", "status": "complete", "why": None, "stand_in": None,
+        "data": {"name": "cifar10", "images": 1000, "sha256": "0123456789abcdef" * 4},
+        "classifier": {"name": "resnet18", "sha256": "fedcba9876543210" * 4},
+        "eps": 8 / 255, "norm": "linf", "x_title": None, "unit": "%", "columns": COLUMNS, "rows": rows(),
+        "audit": "not run",
+    }  # fmt: skip
+    return {**fixed, **other}
+
+
+def summary(*parts, **other):
+    fixed = {
+        "id": "T2", "title": "Robust accuracy", "kind": "table", "complete": True, "notes": [],
+        "seconds": 90.0, "paper": {"label": "tab:cifar10", "caption": "All defenses"},
+        "machine": {"torch": "2.13.0"}, "version": "0.3.0", "commit": "4bba4c8", "seed": 17,
+    }  # fmt: skip
+    return {**fixed, "parts": list(parts) or [part()], **other}
+
+
+def written(tmp_path, value):
+    return {path.name: path.read_bytes() for path in write_report(value, tmp_path)}
+
+
+def texts(tmp_path, value, kind="example"):
+    """The three reports; an example has no plots, which take the most time."""
+    files = written(tmp_path, {**value, "kind": kind})
+    return {name: files[f"report.{name}"].decode() for name in ("html", "md", "tex")}
+
+
+def markdown_tables(source):
+    """Tables as a reader of Markdown sees them: {title: {heading: text}}."""
+    tables, cells, lines = [], [], []
+    for token in MarkdownIt("commonmark").enable("table").parse(source):
+        if token.type == "inline":
+            cells.append("".join(child.content for child in token.children))
+        elif token.type in ("tr_open", "table_open"):
+            cells = []
+            lines = [] if token.type == "table_open" else lines
+        elif token.type == "tr_close":
+            lines.append(cells)
+        elif token.type == "table_close":
+            heads, *body = lines
+            tables.append({line[0]: dict(zip(heads, line, strict=True)) for line in body})
+    return tables
+
+
+def latex_rows(source):
+    """Every table line of a LaTeX source as plain cells."""
+    found = []
+    for line in source.splitlines():
+        if line.endswith(r" \\"):
+            cells = re.split(r"(?<!\\)&", line.removesuffix(r" \\"))
+            plain = [re.sub(r"\\vqfarbelow\{(.*?)\}", r"\1", cell).strip() for cell in cells]
+            found.append([cell.replace(r"$\pm$", "±").replace("$-$", "-") for cell in plain])
+    return found
+
+
+def html_rows(source):
+    """The lines of the tables of a page: title and cells, tags removed."""
+    found = []
+    for body in re.findall(r"<tbody.*?</tbody>", source, re.DOTALL):
+        for line in body.split("<tr ")[1:]:
+            title, *cells = re.findall(r"<t[hd] .*?</t[hd]>", line, re.DOTALL)
+            found.append(
+                [" ".join(unescape(re.sub(r"<[^>]+>", " ", cell)).split()) for cell in (title, *cells)]
+            )
+    return found
+
+
+def number(text):
+    return float(text.split("±")[0].replace(MINUS, "-").strip("() "))
+
+
+def shown(value):
+    return pytest.approx(100 * value, abs=0.0051)
+
+
+def drawn_at_random():
+    """Twenty defenses with figures of all kinds, some of them missing."""
+    draw = random.Random(7)
+    found = []
+    for place in range(20):
+        figures = {}
+        for column in COLUMNS:
+            paper = None if draw.random() < 0.3 else round(draw.random(), 4)
+            ours = None if draw.random() < 0.3 else draw.random()
+            if draw.random() < 0.8:
+                figures[column["key"]] = fig(paper, ours, std=draw.choice([None, 0.01]))
+        found.append(row(f"defense {place}", figures))
+    return found
+
+
+def test_figures_in_all_formats_are_those_of_the_summary(tmp_path):
+    value = summary(part(rows=drawn_at_random()))
+    source = texts(tmp_path, value)
+    (table,) = markdown_tables(source["md"])
+    tabular = {cells[0]: cells[1:] for cells in latex_rows(source["tex"])[2:]}
+    page = {cells[0]: cells[1:] for cells in html_rows(source["html"])}
+    (terminal,) = terminal_table(value)
+    columns = [[str(cell) for cell in column.cells] for column in terminal.columns]
+    for line, each in enumerate(value["parts"][0]["rows"]):
+        for place, column in enumerate(COLUMNS):
+            figure = each["figures"].get(column["key"], fig())
+            paper, ours = figure["paper"], figure["ours"]
+            by_name = {
+                name: table[each["title"]][f"{column['title']}: {name}"] for name in ("paper", "ours", "Δ")
+            }
+            by_place = dict(zip(by_name, tabular[each["title"]][3 * place : 3 * place + 3], strict=True))
+            in_page, in_terminal = page[each["title"]][place], columns[place + 1][line]
+            apart = None if paper is None or ours is None else ours - paper
+            for name, wanted in (("paper", paper), ("ours", ours), ("Δ", apart)):
+                if wanted is None:
+                    assert by_name[name] == NOTHING
+                    assert by_place[name] == "--"
+                else:
+                    assert number(by_name[name]) == shown(wanted)
+                    assert number(by_place[name]) == shown(wanted)
+            for text in (in_page.removeprefix(column["title"]).strip(), in_terminal):
+                first, below = re.split(r"\s*paper ", text)
+                assert first == NOTHING if ours is None else number(first) == shown(ours)
+                assert (
+                    below.startswith(NOTHING)
+                    if paper is None
+                    else number(re.split("[Δ±]", below)[0]) == shown(paper)
+                )
+                assert ("Δ" in below) == (apart is not None)
+                if apart is not None:
+                    assert number(below.split("Δ")[1].replace("points", "")) == shown(apart)
+
+
+def test_decimals_are_those_the_paper_prints(tmp_path):
+    coarse = part(rows=[row("swRD", {"natural": fig(0.83, 0.7751)})])
+    assert latex_rows(texts(tmp_path, summary(coarse))["tex"])[2][:4] == ["swRD", "83.0", "77.5", "-5.5"]
+    nats = part(unit="nats", rows=[row("swRD", {"natural": fig(0.123, 2.5)})])
+    assert latex_rows(texts(tmp_path, summary(nats))["tex"])[2][:4] == ["swRD", "0.123", "2.500", "+2.377"]
+
+
+def test_a_difference_of_nothing_has_no_sign(tmp_path):
+    value = summary(part(rows=[row("swRD", {"natural": fig(0.8342, 0.83419)})]))
+    assert latex_rows(texts(tmp_path, value)["tex"])[2][3] == "0.00"
+
+
+def test_an_adaptive_figure_far_below_is_red_and_no_other(tmp_path):
+    source = texts(tmp_path, summary())
+    assert source["html"].count('class="collapsed"') == 1
+    assert "**1.50 ± 0.10**" in source["md"]
+    assert r"\vqfarbelow{1.50 $\pm$ 0.10}" in source["tex"]
+    styles = [str(cell.style) for cell in list(terminal_table(summary())[0].columns)[4].cells]
+    assert ["red" in style for style in styles] == [False, True, False]
+    close = summary(part(rows=[row("swRD", {"pgd": fig(0.5, 0.5), "adaptive": fig(None, 0.4)})]))
+    assert 'class="collapsed"' not in texts(tmp_path, close)["html"]
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no LaTeX here")
+@pytest.mark.slow
+def test_latex_accepts_it(tmp_path):
+    texts(tmp_path, hostile())
+    wide = r"\documentclass{article}\begin{document}\input{report.tex}\end{document}"
+    (tmp_path / "all.tex").write_text(wide)
+    command = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "-no-shell-escape", "all.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_first_sentence_names_the_largest_gap(tmp_path):
+    sentence = (
+        "The paper's protocol leaves swRD (s=3, k=25) 71.2 %; an attack that knows of the shield leaves "
+    )
+    sentence += "1.5 %."
+    smaller = row("pRD", {"pgd": fig(None, 0.6), "adaptive": fig(None, 0.02)})
+    source = texts(tmp_path, summary(part(rows=[smaller, *rows()])))
+    assert sentence in unescape(source["html"])
+    assert sentence in source["md"]
+    assert sentence.replace("%", r"\%") in source["tex"]
+    assert sentence in caveats(summary())
+
+
+def test_the_strongest_of_the_papers_attacks_counts():
+    figures = {"pgd": fig(None, 0.6), "autoattack": fig(None, 0.5), "adaptive": fig(None, 0.02)}
+    assert any("leaves pRD 50.0 %; " in line for line in caveats(summary(part(rows=[row("pRD", figures)]))))
+
+
+@pytest.mark.parametrize("missing", ["adaptive", "pgd"])
+def test_without_a_figure_to_compare_there_is_no_sentence(missing):
+    lines = rows()
+    lines[1]["figures"][missing] = fig(0.7)
+    assert not any("paper's protocol" in line for line in caveats(summary(part(rows=lines))))
+
+
+def test_a_shield_that_holds_is_not_accused():
+    figures = {"pgd": fig(None, 0.4), "adaptive": fig(None, 0.45)}
+    (sentence, *_) = caveats(summary(part(rows=[row("swRD", figures)])))
+    assert sentence.endswith("no attack that knows of the shield left less here (45.0 %).")
+
+
+def test_an_undefended_classifier_is_no_shield():
+    figures = {"pgd": fig(None, 0.4), "adaptive": fig(None, 0.0)}
+    lines = caveats(summary(part(rows=[row("nothing", figures, defense="none")])))
+    assert not any("shield leaves" in line for line in lines)
+
+
+def test_what_a_reader_must_know_stands_in_every_format(tmp_path):
+    audit = [{"defense": "swrd", "passed": False, "lines": ["R4 fail: black box wins"]}]
+    lines = rows()
+    lines[1]["figures"]["pgd"] |= {"standard_error": 0.0143, "n": 500}
+    value = summary(part(stand_in="a small classifier", audit=audit, rows=lines), notes=["k is 25 or 30"])
+    words = [
+        "Stand-in: a small classifier.", "N = 500 / 1000", "8/255 in L-inf", "sha256 0123456789ab",
+        "k is 25 or 30", "sha256 fedcba987654", "swrd: audit failed", "2.13.0", "0.3.0", "4bba4c8", "17",
+        "1.5 min", "All defenses", "at most 1.43 points", "as published",
+    ]  # fmt: skip
+    for source in texts(tmp_path, value).values():
+        for word in words:
+            assert word in unescape(source), word
+        assert "upper bounds" not in source
+    assert "R4 fail: black box wins" in (tmp_path / "report.html").read_text()
+
+
+def test_where_no_audit_was_run_it_says_so(tmp_path):
+    for audit in ("not run", []):
+        for source in texts(tmp_path, summary(part(audit=audit))).values():
+            assert "No audit was run: take robust figures for upper bounds." in source
+
+
+def test_counts_stand_in_the_heading_where_columns_differ_and_in_the_cell_where_lines_do(tmp_path):
+    figures = {"natural": fig(None, 0.8, n=1000), "pgd": fig(None, 0.7, n=500)}
+    source = texts(tmp_path, summary(part(rows=[row("a", figures)])))["md"]
+    assert "natural: ours (N = 1000)" in source
+    assert "PGD-20: ours (N = 500)" in source
+    other = row("b", {"natural": fig(None, 0.8, n=999)})
+    (table,) = markdown_tables(texts(tmp_path, summary(part(rows=[row("a", figures), other])))["md"])
+    assert table["b"]["natural: ours"] == "80.0 (N = 999)"
+    (same,) = markdown_tables(texts(tmp_path, summary())["md"])
+    assert same["swRD (s=3, k=25)"]["natural: ours"] == "77.50 ± 0.20"
+
+
+def test_a_part_that_was_not_run_shows_why_and_the_paper_alone(tmp_path):
+    lines = [row("swRD", {"natural": fig(0.7113), "autoattack": fig(0.4211, paper_std=0.002)})]
+    undone = part(
+        name="imagenet", title="ImageNet", status="not run", why="no data here", rows=lines, data=None
+    )
+    source = texts(tmp_path, summary(part(), undone, complete=False))
+    for text in source.values():
+        assert "not finished" in text
+        assert text.index("not finished") < text.index("ResNet18:")
+        assert "Not run: no data here. The figures are the paper" in text
+    assert html_rows(source["html"])[-1] == [
+        "swRD", "natural 71.13", f"PGD-20 {NOTHING}", "AutoAttack 42.11 ± 0.20", f"adaptive-v1 {NOTHING}",
+    ]  # fmt: skip
+    assert not any("ours" in heading for heading in markdown_tables(source["md"])[-1]["swRD"])
+    assert latex_rows(source["tex"])[-1] == ["swRD", "71.13", "--", "42.11 ± 0.20", "--"]
+
+
+def test_parts_without_rows_and_summaries_without_parts(tmp_path):
+    for text in texts(tmp_path, summary(part(rows=[], columns=[]))).values():
+        assert "CIFAR-10, ResNet18" in text
+    assert not terminal_table(summary(part(rows=[])))
+    empty = {**summary(), "parts": []}
+    assert sorted(written(tmp_path, empty)) == ["report.html", "report.md", "report.tex"]
+
+
+def test_a_gallery_tells_right_from_wrong_by_more_than_colour(tmp_path):
+    pictures = [
+        {"caption": "clean", "image": PIXEL, "verdict": "cat", "correct": True},
+        {"caption": "attacked", "image": PIXEL, "verdict": "dog", "correct": False},
+        {"caption": "difference", "image": PIXEL, "verdict": None, "correct": None},
+    ]
+    gallery = [{"label": "cat", "pictures": pictures}]
+    source = texts(tmp_path, summary(part(rows=[], columns=[], gallery=gallery), kind="gallery"))
+    page = Page(source["html"])
+    assert [image["alt"] for image in page.all("img")] == [
+        "cat, clean: classified as cat, correct", "cat, attacked: classified as dog, wrong",
+        "cat, difference",
+    ]  # fmt: skip
+    assert "- cat: clean: ✓ cat; attacked: ✗ dog; difference" in source["md"]
+
+
+def hostile():
+    figures = {"natural": fig(0.8, 0.7), "pgd": fig(0.8, 0.7, audit=HOSTILE), "adaptive": fig(None, 0.1)}
+    columns = [{**column, "title": HOSTILE} for column in COLUMNS]
+    picture = {"caption": HOSTILE, "image": PIXEL, "verdict": HOSTILE, "correct": False}
+    everywhere = part(
+        title=HOSTILE, why=HOSTILE, stand_in=HOSTILE, status="partial", columns=columns, x_title=HOSTILE,
+        data={"name": HOSTILE, "images": 1, "sha256": HOSTILE}, norm=HOSTILE,
+        rows=[row(HOSTILE, figures, defense=HOSTILE), row("[x] _y", figures, literature=True)],
+        audit=[{"defense": HOSTILE, "passed": None, "lines": [HOSTILE]}],
+        gallery=[{"label": HOSTILE, "pictures": [picture]}],
+    )  # fmt: skip
+    return summary(everywhere, title=HOSTILE, notes=[HOSTILE], machine={HOSTILE: HOSTILE}, complete=False)
+
+
+def test_hostile_text_stays_text_in_a_page(tmp_path):
+    source = texts(tmp_path, hostile(), "table")["html"]
+    page = Page(source)
+    assert not page.all("script")
+    assert not any("onerror" in attributes for _, attributes in page.tags)
+    assert page.all("img")[0]["alt"].startswith(HOSTILE)
+    for _, attributes in page.tags:
+        for name in ("src", "href", "srcset", "action", "data", "poster"):
+            assert attributes.get(name, "data:").startswith("data:")
+    assert "http://" not in source
+    assert "https://" not in source
+    assert "url(" not in source
+
+
+def test_hostile_text_stays_text_in_markdown(tmp_path):
+    source = texts(tmp_path, hostile(), "table")["md"]
+    tokens = MarkdownIt("commonmark").enable("table").parse(source)
+    inner = [child for token in tokens for child in token.children or ()]
+    kinds = {token.type for token in (*tokens, *inner)}
+    assert not kinds & {"html_block", "html_inline", "link_open", "em_open", "code_inline", "math_inline"}
+    assert {child.attrs["src"] for child in inner if child.type == "image"} == {"plot-cifar10.png"}
+    (table,) = markdown_tables(source)
+    assert HOSTILE in table
+    assert f"{HOSTILE}: ours" in table[HOSTILE]
+    assert "[x] _y (as published)" in table
+    assert re.search(r"(?<!\\)\$", source) is None, "GitHub would set it as a formula"
+
+
+def test_hostile_text_stays_text_in_latex(tmp_path):
+    source = texts(tmp_path, hostile())["tex"]
+    body = "\n".join(line for line in source.splitlines() if not line.startswith("%"))
+    assert re.search(r"(?<!\\)[%#]", body.replace("[1]{\\textbf{#1}}", "")) is None
+    widths = {len(cells) for cells in latex_rows(source)[1:]}
+    assert len(widths) == 1, "an unescaped & makes cells"
+    assert r"\_under\_ 100\% \$x\textasciicircum{}2\$ \#1 \{a\} \textbackslash{}b \textasciitilde{}" in body
+    assert r"$<$script$>$alert(1)$<$/script$>$" in body
+    plain = re.sub(r"\\[{}$]", "", body)
+    assert plain.count("{") == plain.count("}")
+    assert plain.count("$") % 2 == 0
+    assert body.isascii()
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (f"a--b {NOTHING} c", "a-{}-b -- c"),
+        ("Mądry, Müller, Nuño, Øre", r"Madry, M\"{u}ller, Nu\~{n}o, \O{}re"),
+        ("ε ≤ 8/255", r"$\varepsilon$ $\leq$ 8/255"),
+        ("[x] * 漢", "{[}x] {*} (U+6F22)"),
+        ("“½” ÷ ﬁ", "``1/2'' (U+00F7) fi"),
+        ("two\nlines\x00", "two lines"),
+    ],
+)
+def test_latex_is_plain_ascii(text, wanted):
+    assert latex(text) == wanted
+
+
+@pytest.mark.parametrize("text", ["1. x", "- x", "+ x", "2) x", "# x", "> x", "---", "==", "2.13.0", HOSTILE])
+def test_markdown_shows_text_as_it_is(text):
+    tokens = MarkdownIt("commonmark").enable("table").parse(markdown(text))
+    assert [token.type for token in tokens] == ["paragraph_open", "inline", "paragraph_close"]
+    assert "".join(child.content for child in tokens[1].children) == text
+
+
+@pytest.mark.parametrize(
+    ("bad", "named"),
+    [
+        (lambda: summary(kind="poem"), "kind='poem' is unknown; valid are table"),
+        (lambda: summary(part(name="../evil")), "'../evil' does not fit"),
+        (lambda: summary(part(), part()), "'cifar10' occurs twice"),
+        (lambda: summary(part(unit="bits")), "unit='bits'"),
+        (
+            lambda: summary(part(rows=[row("a", {"pgd": fig(None, 71.2)})])),
+            r"ours=71.2 of 'a', 'pgd'.*\[0, 1\]",
+        ),
+        (lambda: summary(part(rows=[row("a", {"pgd": fig(float("nan"))})])), "paper=nan"),
+        (lambda: summary(part(rows=[row("a", {"pgd": fig(None, True)})])), "ours=True"),
+        (lambda: summary(part(rows=[row("a", {}, x="many")])), "x='many' of 'a'"),
+        (
+            lambda: summary(
+                part(gallery=[{"label": "cat", "pictures": [{"caption": "", "image": "http://x/y"}]}])
+            ),
+            "http://x/y.* of 'cat' is not inside the summary",
+        ),
+    ],
+)
+def test_what_cannot_be_shown_honestly_is_refused_and_nothing_is_written(tmp_path, bad, named):
+    with pytest.raises(InvalidInputError, match=named):
+        write_report(bad(), tmp_path / "report")
+    assert not (tmp_path / "report").exists()
+
+
+@pytest.mark.parametrize("package", ["jinja2", "matplotlib"])
+def test_without_a_package_the_extra_is_named(monkeypatch, tmp_path, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtraError, match=rf"{package} is not installed.*vqshield\[cli\]"):
+        write_report(summary(), tmp_path)
+
+
+def test_without_rich_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "rich", None)
+    with pytest.raises(MissingExtraError, match="rich is not installed"):
+        terminal_table(summary())

@@ -1,0 +1,175 @@
+"""Plots of a reproduced experiment: drawn from the figures, the same bytes every time."""
+
+import base64
+import re
+from xml.etree import ElementTree
+
+import matplotlib
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from pages import Page
+from test_reproduction import COLUMNS, HOSTILE, fig, hostile, part, row, summary, written
+
+from vqshield.reports.reproduction_curves import draw_curves, draw_tradeoff
+from vqshield.reports.reproduction_palette import DARK, LIGHT
+from vqshield.reports.reproduction_plots import part_plots
+
+
+def curve_rows(*, series=("pRD", "swRD"), settings=(10, 25, 50)):
+    found = [row("no defense", {"natural": fig(0.95, 0.94), "autoattack": fig(0.0, 0.0)}, defense="none")]
+    for place, name in enumerate(series):
+        for k in reversed(settings):
+            figures = {
+                "natural": fig(0.5 + k / 200, 0.48 + k / 200, std=0.01),
+                "autoattack": fig(
+                    0.7 - k / 100 + place / 10, None if k == 25 else 0.6 - k / 100 + place / 10
+                ),
+                "adaptive": fig(None, 0.02),
+            }
+            found.append(row(f"{name} (k={k})", figures, series=name, x=k))
+    return found
+
+
+def curves(**other):
+    return part(**{"name": "k", "x_title": "k", "rows": curve_rows(), **other})
+
+
+def drawn(draw, value, palette=LIGHT):
+    picture = Figure()
+    draw(picture, value, palette)
+    return picture
+
+
+def lines_of(axes, style):
+    """The curves of a style, by colour."""
+    found = [line for line in axes.lines if line.get_linestyle() == style and len(line.get_xdata()) > 2]
+    return {line.get_color(): list(zip(line.get_xdata(), line.get_ydata(), strict=True)) for line in found}
+
+
+def test_a_panel_per_column_that_has_figures():
+    panels = drawn(draw_curves, curves()).axes
+    assert [axes.get_title() for axes in panels] == ["natural", "AutoAttack", "adaptive-v1"]
+    assert {axes.get_xlabel() for axes in panels} == {"k"}
+    assert panels[0].get_ylabel() == "accuracy, %"
+    assert len({axes.get_ylim() for axes in panels}) == 1
+
+
+def test_curves_are_the_figures_dashed_for_the_paper_and_solid_for_ours():
+    natural, autoattack, adaptive = drawn(draw_curves, curves()).axes
+    paper, ours = lines_of(natural, "--"), lines_of(natural, "-")
+    assert set(paper) == set(ours) == set(LIGHT.series[:2])
+    for colour in paper:
+        assert paper[colour] == [(k, pytest.approx(50 + k / 2)) for k in (10, 25, 50)]
+        assert ours[colour] == [(k, pytest.approx(48 + k / 2)) for k in (10, 25, 50)]
+    assert not lines_of(adaptive, "--")
+    missing = [line for line in autoattack.lines if line.get_color() == LIGHT.series[0]]
+    assert [list(line.get_xdata()) for line in missing if line.get_linestyle() == "-"] == [[10, 50]]
+
+
+def test_a_defense_without_a_setting_is_a_line_across():
+    natural = drawn(draw_curves, curves()).axes[0]
+    flat = [line for line in natural.lines if line.get_color() == LIGHT.quiet]
+    assert sorted(line.get_ydata()[0] for line in flat) == [94.0, 95.0]
+
+
+def test_the_legend_stands_once_and_names_every_series_even_an_underscored_one():
+    (legend,) = drawn(draw_curves, curves(rows=curve_rows(series=("_pRD", "swRD")))).legends
+    names = [text.get_text() for text in legend.get_texts()]
+    assert names == ["_pRD", "swRD", "no defense", "ours", "paper"]
+
+
+def test_many_panels_are_wrapped():
+    columns = [{"key": f"c{place}", "title": f"c{place}", "level": None} for place in range(6)]
+    figures = {column["key"]: fig(0.5, 0.6) for column in columns}
+    value = curves(
+        columns=columns, rows=[row("a", figures, series="a", x=1), row("b", figures, series="a", x=2)]
+    )
+    assert len(drawn(draw_curves, value).axes) == 6
+
+
+def test_a_setting_that_spans_magnitudes_is_read_by_its_factors():
+    assert drawn(draw_curves, curves()).axes[0].get_xscale() == "linear"
+    assert drawn(draw_curves, curves(rows=curve_rows(settings=(1, 10, 50)))).axes[0].get_xscale() == "log"
+    assert drawn(draw_curves, curves(rows=curve_rows(settings=(0, 10, 50)))).axes[0].get_xscale() == "linear"
+
+
+def test_a_trade_off_sets_natural_against_robust_and_labels_points():
+    autoattack, adaptive = drawn(draw_tradeoff, curves(tradeoff=True)).axes
+    points = lines_of(autoattack, "--")[LIGHT.series[0]]
+    assert points == [(pytest.approx(50 + k / 2), pytest.approx(70 - k)) for k in (10, 25, 50)]
+    assert sorted(text.get_text() for text in adaptive.texts) == ["10", "10", "25", "25", "50", "50"]
+    assert adaptive.get_title() == "adaptive-v1"
+
+
+def test_a_trade_off_is_drawn_only_where_it_is_asked_for_and_can_be():
+    names = lambda value: [plot.name for plot in part_plots(value, "curves")]  # noqa: E731
+    assert names(curves()) == ["plot-k"]
+    assert names(curves(tradeoff=True)) == ["plot-k", "tradeoff-k"]
+    assert names(curves(tradeoff=True, columns=COLUMNS[:2])) == ["plot-k"]
+
+
+def test_dots_are_hollow_for_the_paper_filled_for_ours_red_for_the_adaptive(monkeypatch):
+    pictures = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, *_, **__: pictures.append(self))
+    part_plots(part(), "table")
+    natural, *_, adaptive = pictures[0].axes
+    hollow = [line for line in natural.lines if to_hex(line.get_markerfacecolor()) == LIGHT.background]
+    assert [line.get_xdata()[0] for line in hollow] == pytest.approx([95.35, 83.42, 87.14])
+    filled = [line for line in natural.lines if line.get_marker() == "o" and line not in hollow]
+    assert [line.get_xdata()[0] for line in filled] == pytest.approx([95.3, 77.5])
+    assert {line.get_color() for line in adaptive.lines if line.get_marker() == "o"} == {LIGHT.bad}
+    labels = [label.get_text() for label in natural.get_yticklabels()]
+    assert labels == ["no defense", "swRD (s=3, k=25)", "Madry *"]
+
+
+@pytest.mark.parametrize("kind", ["gallery", "example"])
+def test_other_kinds_have_no_plot(kind):
+    assert not part_plots(part(), kind)
+
+
+def test_nothing_to_draw_is_no_plot():
+    assert not part_plots(part(rows=[]), "table")
+    assert not part_plots(part(rows=[row("a", {"pgd": fig()})]), "curves")
+
+
+def test_files_are_pictures_and_stand_in_the_page_for_light_and_dark(tmp_path):
+    files = written(tmp_path, summary(curves(tradeoff=True), kind="curves"))
+    names = ["plot-k.png", "plot-k.svg", "tradeoff-k.png", "tradeoff-k.svg"]
+    assert list(files) == ["report.html", "report.md", "report.tex", *names]
+    for name in names:
+        if name.endswith(".png"):
+            assert files[name].startswith(b"\x89PNG\r\n")
+        else:
+            assert ElementTree.fromstring(files[name]).tag == "{http://www.w3.org/2000/svg}svg"
+    page = Page(files["report.html"].decode())
+    prefix = "data:image/svg+xml;base64,"
+    inlined = [base64.b64decode(image["src"].removeprefix(prefix)) for image in page.all("img")]
+    assert inlined == [files["plot-k.svg"], files["tradeoff-k.svg"]]
+    assert all("CIFAR-10, ResNet18" in image["alt"] for image in page.all("img"))
+    for source in page.all("source"):
+        assert source["media"] == "(prefers-color-scheme: dark)"
+        assert DARK.background in base64.b64decode(source["srcset"].removeprefix(prefix)).decode()
+    assert [f"({name})" in files["report.md"].decode() for name in names] == [True, False, True, False]
+
+
+def test_hostile_titles_are_drawn_as_they_are(tmp_path):
+    tree = ElementTree.fromstring(written(tmp_path, hostile())["plot-cifar10.svg"])
+    assert not [node for node in tree.iter() if node.tag.endswith("script")]
+    value = curves(title=HOSTILE, x_title=HOSTILE, rows=curve_rows(series=(HOSTILE, "a--b")))
+    (plot,) = part_plots(value, "curves")
+    ElementTree.fromstring(plot.svg)
+    # As a formula this would be an error.
+    assert part_plots(curves(x_title=r"$\frac$"), "curves")
+
+
+def test_the_same_summary_gives_the_same_bytes_whatever_the_readers_settings(tmp_path):
+    value = summary(part(), curves(kind="curves", tradeoff=True))
+    first = written(tmp_path / "a", value)
+    with matplotlib.rc_context(
+        {"font.family": "serif", "svg.hashsalt": None, "lines.dash_capstyle": "round"}
+    ):
+        before = dict(matplotlib.rcParams)
+        assert written(tmp_path / "b", value) == first
+        assert dict(matplotlib.rcParams) == before, "settings of matplotlib belong to the reader"
+    assert not [name for name, content in first.items() if re.search(rb"dc:date|Software", content)]
