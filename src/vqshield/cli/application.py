@@ -1,5 +1,6 @@
 """The typer application: which commands there are, and how an error or Ctrl-C ends any of them."""
 
+import errno
 from typing import Annotated, Any
 
 import typer
@@ -18,6 +19,7 @@ from vqshield.cli.reproduce import report, reproduce
 from vqshield.cli.train import train
 from vqshield.errors import VqshieldError
 
+FAILED = 1  # nothing was wrong with the command: a full disk, no permission
 BAD_INPUT = 2  # the code that typer itself uses for a wrong option
 INTERRUPTED = 130  # what shells expect after Ctrl-C
 
@@ -32,6 +34,13 @@ class PlainEndings(TyperGroup):
         except VqshieldError as error:
             typer.echo(f"error: {error}", err=True)
             raise typer.Exit(BAD_INPUT) from error
+        except OSError as error:
+            if error.errno in (None, errno.EPIPE):  # not the system's, or typer's own business: `| head`
+                raise
+            typer.echo(
+                f"error: {error.strerror}" + (f": {error.filename}" if error.filename else ""), err=True
+            )
+            raise typer.Exit(FAILED) from error
         except KeyboardInterrupt as error:
             typer.echo(": ".join(filter(None, ["interrupted", str(error)])), err=True)
             raise typer.Exit(INTERRUPTED) from error

@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from vqshield import checks
 from vqshield.cli.bars import progress_bar
 from vqshield.cli.options import AsJson, Device
 from vqshield.data import datasets
@@ -79,7 +80,12 @@ def reproduce(
     as_json: AsJson = False,
 ) -> None:
     """Measure a table or figure of the paper: records, and a report in HTML, Markdown, LaTeX, PNG and SVG."""
-    chosen = [_part_of(experiment(name), only) for name in (experiments() if id == ALL else [id])]
+    for name in only or ():
+        checks.one_of("--only", name, DATA)
+    wanted = [experiment(name) for name in (experiments() if id == ALL else [id])]
+    if id == ALL and only:
+        wanted = [each for each in wanted if set(each.data) & set(only)]
+    chosen = [_part_of(each, only) for each in wanted]
     needed = list(dict.fromkeys(name for each in chosen for name in each.data))
     found = sources(
         data=data or (), data_dir=data_dir or (), classifier=classifier or (), needed=needed, device=device

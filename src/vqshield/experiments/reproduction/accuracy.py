@@ -86,7 +86,6 @@ class AccuracyPart(Part):
         plan = {PROTOCOL: (options.images(self.count), tuple(self.attacks.values()))}
         suite = options.adaptive or self.suite or SUITES[options.on_gpu]
         if suite != NONE and self.adaptive_count:
-            checks.one_of("adaptive", suite, [*suites(), NONE])
             plan[ADAPTIVE] = (options.images(self.adaptive_count), (suite,))
         return {
             name: Job(

@@ -28,6 +28,7 @@ from vqshield.experiments.reproduction.part import (
     series,
     shown,
 )
+from vqshield.settings import format_value
 
 BATCH = {True: 8000, False: 500}
 """Draws at once, by whether there is a GPU."""
@@ -75,7 +76,9 @@ class BudgetPart(Part):
             for x, eps in self.budgets.items():
                 cells = self.figures(found, defense, eps)
                 published = beside(figures, data=self.data, defense=defense, measure=self.measure, x=x)
-                rows.append(_row(defense, x, {**cells, self.measure: {**published, **cells[self.measure]}}))
+                rows.append(
+                    _row(defense, x, eps, {**cells, self.measure: {**published, **cells[self.measure]}})
+                )
         return {
             **next((about(each["specification"]) for each in found.values()), {}),
             "eps": None,
@@ -133,7 +136,12 @@ class CertifiedPart(BudgetPart):
         """One for each defense."""
         limited = replace(subject, limit=options.images(self.count))
         return {
-            _folder(text): Job(kind="certification", settings=self._settings(options, text), subject=limited)
+            _folder(text): Job(
+                kind="certification",
+                settings=self._settings(options, text),
+                subject=limited,
+                shared=options.shared,
+            )
             for text in self.defenses
         }
 
@@ -230,10 +238,10 @@ class DivergencePart(BudgetPart):
         )
 
 
-def _row(defense: str, x: float, figures: dict[str, dict[str, Any]]) -> Row:
+def _row(defense: str, x: float, eps: float, figures: dict[str, dict[str, Any]]) -> Row:
     return {
         "defense": defense,
-        "title": shown(defense),
+        "title": f"{shown(defense)}, ε={format_value(eps)}",
         "series": series(defense),
         "x": x,
         "literature": False,

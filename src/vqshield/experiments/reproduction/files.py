@@ -6,10 +6,11 @@ id = "T2"; title; shows = "table" | "curves" | "gallery" | "example"
 """
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
 from vqshield import checks
 from vqshield.errors import FileFormatError, InvalidInputError
@@ -55,7 +56,10 @@ def experiment(name: str) -> Experiment:
         path = Path(name)
         if not path.is_file():
             raise InvalidInputError(f"{name} is no file; give an experiment file, or an id: {_ids()}")
-        return read(path.read_text(encoding="utf-8"), source=name)
+        try:
+            return read(path.read_text(encoding="utf-8"), source=name)
+        except UnicodeDecodeError as error:
+            raise FileFormatError(f"{name} is not TOML: {error}") from error
     if name not in experiments():
         raise InvalidInputError(f"experiment {name!r} is not known; give one of {_ids()}, or a .toml file")
     return read(_bundled(name).read_text(encoding="utf-8"), source=f"{name}{_SUFFIX}")
@@ -71,7 +75,11 @@ def read(text: str, *, source: str) -> Experiment:
     try:
         checks.one_of("id", table["id"], published.ids())
         checks.one_of("shows", table["shows"], SHOWS)
-        parts = [part for number, each in enumerate(table["parts"]) for part in _parts(each, source, number)]
+        _check_form("title", table["title"], str)
+        tables = table["parts"]
+        if not isinstance(tables, list) or not tables or not all(isinstance(each, dict) for each in tables):
+            raise InvalidInputError(f"parts={tables!r} should be one [[parts]] or more")
+        parts = [part for number, each in enumerate(tables) for part in _parts(each, source, number)]
         names = [part.name for part in parts]
         for name in names:
             if names.count(name) > 1:
@@ -85,8 +93,18 @@ def read(text: str, *, source: str) -> Experiment:
 
 def _parts(table: dict[str, Any], source: str, number: int) -> list[Part]:
     where = f"part {number + 1}"
-    kind = str(table.get("kind"))
-    checks.one_of("kind", kind, [*_KINDS, *_DERIVED])
+    if isinstance(table.get("name"), str):
+        where += f" ({table['name']})"
+    try:
+        return _made(table, source, where)
+    except InvalidInputError as error:
+        raise FileFormatError(f"{source}, {where}: {error}") from error
+
+
+def _made(table: dict[str, Any], source: str, where: str) -> list[Part]:
+    if "kind" not in table:
+        _refuse(table, ("kind",), table, source, where)
+    kind = checks.one_of("kind", table["kind"], [*_KINDS, *_DERIVED])
     if kind in _DERIVED:
         _refuse(table, ("kind", "of"), ("data",), source, where)
         return _views(_DERIVED[kind], table["of"], table.get("data"))
@@ -94,17 +112,48 @@ def _parts(table: dict[str, Any], source: str, number: int) -> list[Part]:
     required = [f.name for f in known if f.default is MISSING and f.default_factory is MISSING]
     optional = [f.name for f in known if f.name not in required]
     _refuse(table, ("kind", *required), optional, source, where)
+    for field in known:
+        if field.name in table:
+            _check_form(field.name, table[field.name], field.type)
     values = {key: _plain(value) for key, value in table.items() if key != "kind"}
     return [_KINDS[kind](**values)]
 
 
 def _views(kind: type[DerivedPart], of: str, data: list[str] | None) -> list[Part]:
     """Every part of the other experiment, or those of some data sets, shown anew."""
-    return [
+    checks.one_of("of", of, experiments())
+    if data is not None:
+        _check_form("data", data, tuple[str, ...])
+    found: list[Part] = [
         kind(name=f"{of}-{part.name}", title=part.title, data=part.data, of=of, source=part)
         for part in experiment(of).parts
         if isinstance(part, AccuracyPart) and (data is None or part.data in data)
     ]
+    if not found:
+        raise InvalidInputError(
+            f"of={of!r}, data={data} leaves no accuracies; give an experiment that has some"
+        )
+    return found
+
+
+def _check_form(key: str, value: Any, kind: Any) -> None:
+    """Refuse text for a list and the like; numbers are looked at where they are used."""
+    if get_origin(kind) is tuple:
+        member = get_args(kind)[0]
+        allowed = (int, float) if member is float else member
+        right = isinstance(value, list) and all(
+            isinstance(each, allowed) and not isinstance(each, bool) for each in value
+        )
+        wanted = {str: "a list of texts", int: "a list of whole numbers"}.get(member, "a list of numbers")
+    elif get_origin(kind) is Mapping:
+        right = isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
+        wanted = "a table of texts"
+    elif kind in (str, str | None):
+        right, wanted = isinstance(value, str), "a text"
+    else:
+        return
+    if not right:
+        raise InvalidInputError(f"{key}={value!r} should be {wanted}")
 
 
 def _plain(value: Any) -> Any:

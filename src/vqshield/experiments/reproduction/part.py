@@ -1,5 +1,6 @@
 """A part of an experiment: one data set and one way of measuring; subclasses are the ways."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,12 +12,15 @@ from vqshield.errors import InvalidInputError
 from vqshield.experiments.jobs import Job, SubjectRequest
 from vqshield.experiments.published import DATA, Figure, find
 from vqshield.experiments.records import AnyLine, RecordFolder, read_manifest
+from vqshield.experiments.specification import NONE
 from vqshield.experiments.work import Keyed
 from vqshield.settings import Setting, format_value, parse_spec
+from vqshield.suites import suites
 
 Row = dict[str, Any]
 NAMES = {"randdisc": "RandDisc", "prd": "pRD", "swrd": "swRD", "none": "no defense"}
 SYMBOLS = {"size": "s", "codes": "k", "beta": "β", "sigma": "σ", "tau": "τ"}
+_NAME = re.compile(r"[\w-][\w.-]*", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +43,8 @@ class Options:
             if getattr(self, name) is not None:
                 checks.whole(name, getattr(self, name), least=1)
         checks.whole("seed", self.seed, least=0, below=2**64)
+        if self.adaptive is not None:
+            checks.one_of("adaptive", self.adaptive, [*suites(), NONE])
 
     def images(self, planned: int) -> int:
         """How many images, where a file plans so many."""
@@ -50,12 +56,17 @@ class Part(ABC):
     """name: its folder. title: for people. data: of which data set; None: it needs none."""
 
     kind: ClassVar[str]
+    needs_data: ClassVar[bool] = True
     name: str
     title: str
     data: str | None = None
 
     def __post_init__(self) -> None:
-        if self.data is not None:
+        if not _NAME.fullmatch(self.name):
+            raise InvalidInputError(
+                f"name={self.name!r} should be a folder's name: letters, digits, '-', '_' and '.'"
+            )
+        if self.data is not None or self.needs_data:
             checks.one_of("data", self.data, DATA)
 
     def home(self, out: Path, id: str) -> Path:
@@ -145,7 +156,7 @@ def quantity(name: str, value: Any) -> float:
     """A number of a file: 0.31, or a fraction as text, "8/255"."""
     if isinstance(value, str):
         _, settings = parse_spec(f"{name}:{name}={value}")
-        value = settings.get(name)
+        value = settings[name] if len(settings) == 1 else value
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidInputError(f'{name}={value!r} should be a number, or a fraction such as "8/255"')
     return float(value)

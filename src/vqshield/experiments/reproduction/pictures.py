@@ -74,6 +74,7 @@ class ExamplePart(Part):
     """Numbers alone."""
 
     kind = "example"
+    needs_data = False
 
     def jobs(self, options: Options, subject: SubjectRequest) -> dict[str, Job]:
         """One computation."""

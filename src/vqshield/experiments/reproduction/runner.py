@@ -20,11 +20,13 @@ from vqshield.data import ImageSet
 from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
 from vqshield.experiments.executors import Executor
+from vqshield.experiments.executors.local import LocalExecutor
 from vqshield.experiments.jobs import Job, SubjectRequest
+from vqshield.experiments.records import check_same, read_manifest
 from vqshield.experiments.reproduction.files import Experiment
-from vqshield.experiments.reproduction.part import Options, Part
+from vqshield.experiments.reproduction.part import Options, Part, given
 from vqshield.experiments.reproduction.sources import Source, Sources
-from vqshield.experiments.reproduction.summary import MANIFEST, summarise
+from vqshield.experiments.reproduction.summary import MANIFEST, read_experiment, summarise_folder
 from vqshield.experiments.subject import Subject
 from vqshield.experiments.work import Report, ResumableWork
 from vqshield.files import write_json
@@ -91,6 +93,7 @@ class Reproduction:
     def run(self) -> None:
         """Do what is not done yet; the summary is written even where the run is stopped."""
         works = self.works()
+        self._refuse_other_settings(works)  # before anything is written: what is there stays as it is
         self.folder.mkdir(parents=True, exist_ok=True)
         write_json(self.folder / MANIFEST, self.manifest())
         try:
@@ -103,19 +106,19 @@ class Reproduction:
     def manifest(self) -> dict[str, Any]:
         """What was asked for, and with what it was run."""
         options = {name: getattr(self.options, name) for name in ("limit", "runs", "adaptive", "seed")}
+        parts = earlier_parts(self.folder, self.experiment.text)
+        for each in self.parts:
+            parts[each.part.name] = {
+                "name": each.part.name,
+                "stand_in": each.source.stand_in,
+                "why": each.source.why,
+                "jobs": [str(folder.relative_to(self.out)) for folder in each.jobs],
+            }
         return {
             "id": self.experiment.id,
             "file": self.experiment.text,
             "options": options,
-            "parts": [
-                {
-                    "name": each.part.name,
-                    "stand_in": each.source.stand_in,
-                    "why": each.source.why,
-                    "jobs": [str(folder.relative_to(self.out)) for folder in each.jobs],
-                }
-                for each in self.parts
-            ],
+            "parts": list(parts.values()),
             "version": vqshield.__version__,
             "commit": commit(),
             "machine": environment(torch.device("cuda") if self.options.on_gpu else "cpu"),
@@ -123,7 +126,7 @@ class Reproduction:
 
     def summary(self) -> dict[str, Any]:
         """What the records say so far."""
-        return summarise(self.experiment, self.out, self.manifest())
+        return summarise_folder(self.folder)
 
     def _planned(self, part: Part, source: Source) -> Planned:
         if source.why is not None:
@@ -131,6 +134,12 @@ class Reproduction:
         home = part.home(self.out, self.experiment.id)
         jobs = part.jobs(self.options, source.request)
         return Planned(part=part, source=source, jobs={home / name: job for name, job in jobs.items()})
+
+    def _refuse_other_settings(self, works: Mapping[Path, ResumableWork[Any, Any]]) -> None:
+        executor = self._executor or LocalExecutor()
+        for folder, work in works.items():
+            if given(folder):
+                check_same(read_manifest(folder), executor.specification(work), folder)
 
     def _work(self, folder: Path, job: Job) -> ResumableWork[Any, Any]:
         def report(doing: str, done: int) -> None:
@@ -155,6 +164,14 @@ class Reproduction:
         return replace(found, data=first(found.data, request.limit))
 
 
+def earlier_parts(folder: Path, text: str) -> dict[str, Any]:
+    """What an earlier run of the same file said of its parts: a run of some of them forgets no others."""
+    if not (folder / MANIFEST).is_file():
+        return {}
+    manifest = read_experiment(folder)
+    return {each["name"]: each for each in manifest["parts"]} if manifest["file"] == text else {}
+
+
 def first(data: ImageSet, count: int | None) -> ImageSet:
     """The first images, or all where there are fewer."""
     return data if count is None or count >= len(data) else data.take(count)
@@ -167,7 +184,7 @@ def commit() -> str | None:
             ["git", "-C", str(Path(vqshield.__file__).parent), "rev-parse", "HEAD"],
             capture_output=True, text=True, timeout=10, check=False,
         )  # fmt: skip
-    except OSError:
+    except (OSError, subprocess.SubprocessError):
         return None
     return found.stdout.strip() or None
 

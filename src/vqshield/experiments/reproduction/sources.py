@@ -37,28 +37,28 @@ class Sources:
         if data is None:
             return Source(request=SubjectRequest(device=self.device))
         reader, folder = self.readers.get(data, data), self.folders.get(data)
-        classifier, standing = self.classifiers.get(data) or _cached(data), []
-        why = None
+        classifier = self.classifiers.get(data) or _cached(data)
+        standing, missing = [], []
         if folder is None and not _present(reader):
-            if data == SAMPLED:
+            if data == SAMPLED and data not in self.readers:
                 reader = SAMPLE_NAME
-                standing.append("the bundled sample stands in for the test images of CIFAR-10")
             else:
-                why = f"the images of {data} are missing; give --data-dir {data}=FOLDER"
-        if classifier is None:
-            if data == SAMPLED:
-                classifier = BUNDLED
-                standing.append("the bundled small classifier stands in for ResNet18")
-            else:
-                why = f"there is no classifier for {data}; give --classifier {data}=FILE"
-        if reader != data and reader != SAMPLE_NAME:
+                missing.append(f"the images of {data} are missing; give --data-dir {data}=FOLDER")
+        if classifier is None and data != SAMPLED:
+            missing.append(f"there is no classifier for {data}; give --classifier {data}=FILE")
+        # Said of what somebody asked for, too: a report outlives the command.
+        if data == SAMPLED and reader == SAMPLE_NAME:
+            standing.append("the bundled sample stands in for the test images of CIFAR-10")
+        elif reader != data:
             standing.append(f"the images of {reader} stand in for those of {data}")
+        if data == SAMPLED and classifier in (None, BUNDLED):
+            standing.append("the bundled small classifier stands in for ResNet18")
         return Source(
             request=SubjectRequest(
                 data=reader, data_dir=folder, classifier=classifier or BUNDLED, device=self.device
             ),
             stand_in=("; ".join(standing) + ": expect other figures than the paper's") if standing else None,
-            why=why,
+            why="; ".join(missing) or None,
         )
 
 

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vqshield.errors import InvalidInputError
+from vqshield.errors import FileFormatError, InvalidInputError
 from vqshield.experiments import published
 from vqshield.experiments.reproduction.files import Experiment, read
-from vqshield.experiments.reproduction.part import Part
+from vqshield.experiments.reproduction.part import Part, given
 
 MANIFEST = "experiment.json"
 NOT_RUN = "not run"
@@ -18,7 +18,11 @@ def summarise(experiment: Experiment, out: Path, manifest: Mapping[str, Any]) ->
     """What summary.json holds; of a run that is not finished, what there is."""
     paper = published.published(experiment.id)
     said = {each["name"]: each for each in manifest["parts"]}
-    parts = [_part(part, experiment.id, out, said[part.name], paper.figures) for part in experiment.parts]
+    parts = [
+        _part(part, experiment.id, out, said[part.name], paper.figures)
+        for part in experiment.parts
+        if part.name in said  # those that anybody asked for
+    ]
     return {
         "id": experiment.id,
         "title": f"{experiment.id}: {experiment.title}",
@@ -37,11 +41,20 @@ def summarise(experiment: Experiment, out: Path, manifest: Mapping[str, Any]) ->
 
 def summarise_folder(folder: Path) -> dict[str, Any]:
     """The summary of the records in an experiment's folder, OUT/ID."""
+    manifest = read_experiment(folder)
+    return summarise(read(manifest["file"], source=str(folder / MANIFEST)), folder.parent, manifest)
+
+
+def read_experiment(folder: Path) -> dict[str, Any]:
+    """What experiment.json says."""
     path = folder / MANIFEST
     if not path.is_file():
         raise InvalidInputError(f"there is no {MANIFEST} in {folder}; no experiment was begun there")
-    manifest = json.loads(path.read_bytes())
-    return summarise(read(manifest["file"], source=str(path)), folder.parent, manifest)
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise FileFormatError(f"{path} is not JSON: {error}") from error
+    return manifest
 
 
 def _part(
@@ -49,11 +62,12 @@ def _part(
 ) -> dict[str, Any]:
     home = part.home(out, id)
     found = part.summary(home, figures)
-    begun = any((home / name / "manifest.json").is_file() for name in _jobs(said))
+    jobs = [given(home / name) for name in _jobs(said)]
+    begun, complete = any(jobs), found.pop("complete") and all(jobs)
     return {
         "name": part.name,
         "title": part.title,
-        "status": "complete" if found.pop("complete") else "partial" if begun else NOT_RUN,
+        "status": "complete" if complete else "partial" if begun else NOT_RUN,
         "why": None if begun else said["why"] or "it was not begun",
         "stand_in": said["stand_in"],
         "data": None,
