@@ -24,6 +24,7 @@ from vqshield.experiments.reproduction.part import Options
 from vqshield.experiments.reproduction.runner import Reproduction, estimate
 from vqshield.experiments.reproduction.sources import sources
 from vqshield.experiments.reproduction.summary import summarise_folder
+from vqshield.files import write_json
 from vqshield.reports.reproduction import caveats, terminal_table, write_report
 from vqshield.suites import suites
 from vqshield.training.run import pick_device
@@ -159,6 +160,7 @@ def _run(plan: Reproduction, *, hidden: bool) -> dict[str, Any]:
 
 def _report(folder: Path, *, hidden: bool) -> dict[str, Any]:
     summary = summarise_folder(folder)
+    write_json(folder / "summary.json", summary)
     written = write_report(summary, folder)
     if not hidden:
         console = Console()

@@ -28,7 +28,8 @@ from vqshield.experiments.certification_records import (
     parse_record,
 )
 from vqshield.experiments.certification_settings import cells
-from vqshield.experiments.records import RecordFolder, read_manifest
+from vqshield.experiments.manifests import read_manifest
+from vqshield.experiments.records import RecordFolder
 
 STEPS = 10  # about so many radii where none are given
 

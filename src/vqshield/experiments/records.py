@@ -2,12 +2,15 @@
 
 manifest.json  the whole specification, written first; another specification never mixes with its records
 records.jsonl  one JSON line per image and thing measured, in the order of the chunks; only ever appended to
+               (records.jsonl.gz: records that somebody has put away with gzip; read as well)
 times.jsonl    how long each chunk took: beside the records, which are the same however often one stops
 """
 
+import gzip
 import json
 import os
 import sys
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,9 +19,11 @@ from pathlib import Path
 from typing import IO, Any, Generic, Self, TypeVar
 
 from vqshield.errors import FileFormatError, InvalidInputError
-from vqshield.files import write_json
+from vqshield.experiments.manifests import MANIFEST, check_same, read_manifest
+from vqshield.files import write_atomically, write_json
 
-MANIFEST, RECORDS, TIMES, LOCK = "manifest.json", "records.jsonl", "times.jsonl", ".lock"
+RECORDS, TIMES, LOCK = "records.jsonl", "times.jsonl", ".lock"
+PACKED = RECORDS + ".gz"
 
 Key = tuple[str, str, int]
 """Defense, attack or certificate, image: what a record is of."""
@@ -111,6 +116,8 @@ class RecordFolder(Generic[AnyLine]):
             if not manifest.is_file():
                 write_json(manifest, specification)
             records, size = self._read()
+            if not (self.folder / RECORDS).is_file():
+                write_atomically(self.folder / RECORDS, self._stored())  # goes on where records were put away
             with (
                 (self.folder / RECORDS).open("ab") as file,
                 (self.folder / TIMES).open("ab") as times,
@@ -130,10 +137,21 @@ class RecordFolder(Generic[AnyLine]):
                     f"{self.folder} holds a {name} but no {MANIFEST} that says of what; choose another folder"
                 )
 
+    def _stored(self) -> bytes:
+        """The file's bytes; of records that were put away, those in records.jsonl.gz."""
+        path = self.folder / RECORDS
+        if path.is_file():
+            return path.read_bytes()
+        packed = self.folder / PACKED
+        try:
+            return gzip.decompress(packed.read_bytes()) if packed.is_file() else b""
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise FileFormatError(f"{packed} is damaged: {error}") from error
+
     def _read(self) -> tuple[list[AnyLine], int]:
         """The records of whole chunks, and how many bytes of the file they are."""
         path = self.folder / RECORDS
-        lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
+        lines = self._stored().splitlines(keepends=True)
         keys = [key for chunk in self._chunks for key in chunk]
         records: list[AnyLine] = []
         for number, line in enumerate(lines, start=1):
@@ -175,43 +193,6 @@ class Writer(Generic[AnyLine]):
         self._times.write(json.dumps([*chunk[0].key, round(seconds, 3)]).encode() + b"\n")
         self._times.flush()
         self.done += 1
-
-
-def read_manifest(folder: Path, *, field: str | None = None) -> dict[str, Any]:
-    """The specification of the records in a folder; field is one that its kind must have."""
-    path = folder / MANIFEST
-    if not path.is_file():
-        raise InvalidInputError(f"there is no {MANIFEST} in {folder}; no evaluation was begun there")
-    try:
-        manifest: dict[str, Any] = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise FileFormatError(f"{path} is not JSON: {error}") from error
-    if field is not None and field not in manifest:
-        raise InvalidInputError(f"{path} has no field {field!r}: it belongs to records of another kind")
-    return manifest
-
-
-def check_same(old: Mapping[str, Any], new: Mapping[str, Any], folder: Path) -> None:
-    """Refuse to mix two specifications, naming the first field that differs and both its values."""
-    before, now = _flat(old), _flat(json.loads(json.dumps(new)))
-    for field in [*before, *now]:
-        was, is_ = before.get(field, "absent"), now.get(field, "absent")
-        if was != is_:
-            raise InvalidInputError(
-                f"{folder} holds records made with {field}={was!r}, this run has {field}={is_!r}; "
-                "run it with the old value to go on, or choose another folder"
-            )
-
-
-def _flat(value: Any, name: str = "") -> dict[str, Any]:
-    """Nested objects and lists as one: {"data.images": 500, "attacks.0.name": …}."""
-    if not isinstance(value, dict | list):
-        return {name: value}
-    pairs = value.items() if isinstance(value, dict) else enumerate(value)
-    flat: dict[str, Any] = {}
-    for key, each in pairs:
-        flat |= _flat(each, f"{name}.{key}" if name else str(key))
-    return flat
 
 
 def _whole(chunks: Sequence[Sequence[Key]], records: int) -> int:

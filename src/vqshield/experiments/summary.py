@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from vqshield.draws import Draws, strongest
-from vqshield.experiments.records import Record, Records, read_manifest
+from vqshield.experiments.manifests import read_manifest
+from vqshield.experiments.records import Record, Records
 from vqshield.experiments.specification import NONE, cells
 from vqshield.threats import LEVELS
 

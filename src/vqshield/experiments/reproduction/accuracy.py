@@ -62,6 +62,12 @@ class AccuracyPart(Part):
         checks.whole("adaptive_count", self.adaptive_count, least=0)
         if self.suite is not None:
             checks.one_of("suite", self.suite, suites())
+        named = list(self.defenses) if self.x else [NONE, *self.defenses]  # a table shows it in any case
+        for text in self.defenses:
+            if named.count(text) > 1:
+                raise InvalidInputError(f"defenses={list(self.defenses)} holds {text!r} twice; give it once")
+        if not self.defenses:
+            raise InvalidInputError("defenses=[] holds no defense; give at least one")
         if bool(self.x) != any(PLACE in text for text in self.defenses):
             raise InvalidInputError(
                 f"x={list(self.x)} and defenses={list(self.defenses)}: values of x and {PLACE} in a defense "

@@ -88,7 +88,7 @@ class BudgetPart(Part):
             "columns": self.columns,
             "rows": rows,
             "complete": bool(found) and all(each["complete"] for each in found.values()),
-            "seconds": sum(each.get("seconds", 0.0) for each in found.values()),
+            "seconds": sum(each["seconds"] for each in found.values()),
         }
 
     measure: ClassVar[str]
@@ -134,13 +134,10 @@ class CertifiedPart(BudgetPart):
 
     def jobs(self, options: Options, subject: SubjectRequest) -> dict[str, Job]:
         """One for each defense."""
-        limited = replace(subject, limit=options.images(self.count))
+        limited, shared = replace(subject, limit=options.images(self.count)), options.shared
         return {
             _folder(text): Job(
-                kind="certification",
-                settings=self._settings(options, text),
-                subject=limited,
-                shared=options.shared,
+                kind="certification", settings=self._settings(options, text), subject=limited, shared=shared
             )
             for text in self.defenses
         }
@@ -205,8 +202,8 @@ class DivergencePart(BudgetPart):
         """The one study."""
         if not given(home / STUDY):
             return {}
-        found = recorded(home / STUDY, divergence_cells, DivergenceRecord.parse)
-        return {STUDY: summarise_divergence(*found)}
+        folder = home / STUDY
+        return {STUDY: recorded(folder, divergence_cells, DivergenceRecord.parse, summarise_divergence)}
 
     def figures(self, found: Mapping[str, Any], defense: str, eps: float) -> dict[str, dict[str, Any]]:
         """Means over the images; the spread is that between images."""

@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 from vqshield import checks
 from vqshield.errors import InvalidInputError
 from vqshield.experiments.jobs import Job, SubjectRequest
+from vqshield.experiments.manifests import read_manifest
 from vqshield.experiments.published import DATA, Figure, find
-from vqshield.experiments.records import AnyLine, RecordFolder, read_manifest
+from vqshield.experiments.records import AnyLine, RecordFolder
 from vqshield.experiments.specification import NONE
 from vqshield.experiments.work import Keyed
 from vqshield.settings import Setting, format_value, parse_spec
@@ -96,12 +97,16 @@ def given(records: Path) -> bool:
 
 
 def recorded(
-    folder: Path, cells: Callable[[Mapping[str, Any]], Sequence[Keyed]], parse: Callable[[bytes], AnyLine]
-) -> tuple[dict[str, Any], list[AnyLine]]:
-    """The specification of a job, and its records so far."""
+    folder: Path,
+    cells: Callable[[Mapping[str, Any]], Sequence[Keyed]],
+    parse: Callable[[bytes], AnyLine],
+    summarise: Callable[[Mapping[str, Any], list[AnyLine]], dict[str, Any]],
+) -> dict[str, Any]:
+    """The summary of a job's records so far, and how long they took."""
     specification = read_manifest(folder)
     records = RecordFolder(folder, [cell.keys for cell in cells(specification)], parse)
-    return specification, records.read()
+    seconds = sum(records.seconds().values())
+    return {**summarise(specification, records.read()), "seconds": round(seconds, 1)}
 
 
 def about(specification: Mapping[str, Any]) -> dict[str, Any]:

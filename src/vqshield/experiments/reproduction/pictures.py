@@ -46,7 +46,7 @@ class GalleryPart(Part):
         """The pictures."""
         found = None
         if given(home / GALLERY):
-            found = summarise_gallery(*recorded(home / GALLERY, gallery_cells, PictureRecord.parse))
+            found = recorded(home / GALLERY, gallery_cells, PictureRecord.parse, summarise_gallery)
         return {
             **(about(found["specification"]) if found else {}),
             "eps": self.eps,
@@ -57,6 +57,7 @@ class GalleryPart(Part):
             "rows": [],
             "gallery": found["gallery"] if found else [],
             "complete": bool(found and found["complete"]),
+            "seconds": found["seconds"] if found else 0.0,
         }
 
     def _settings(self, options: Options) -> GallerySettings:
@@ -115,6 +116,6 @@ class ExamplePart(Part):
         folder = home / EXAMPLE
         if not given(folder):
             return []
-        found = recorded(folder, lambda _: [ExampleCell()], ExampleRecord.parse)
-        rows: list[dict[str, Any]] = summarise_example(*found)["rows"]
+        found = recorded(folder, lambda _: [ExampleCell()], ExampleRecord.parse, summarise_example)
+        rows: list[dict[str, Any]] = found["rows"]
         return rows

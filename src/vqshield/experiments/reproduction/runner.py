@@ -22,7 +22,7 @@ from vqshield.errors import InvalidInputError
 from vqshield.experiments.executors import Executor
 from vqshield.experiments.executors.local import LocalExecutor
 from vqshield.experiments.jobs import Job, SubjectRequest
-from vqshield.experiments.records import check_same, read_manifest
+from vqshield.experiments.manifests import check_same, read_manifest
 from vqshield.experiments.reproduction.files import Experiment
 from vqshield.experiments.reproduction.part import Options, Part, given
 from vqshield.experiments.reproduction.sources import Source, Sources

@@ -25,7 +25,7 @@ def summarise(experiment: Experiment, out: Path, manifest: Mapping[str, Any]) ->
     ]
     return {
         "id": experiment.id,
-        "title": f"{experiment.id}: {experiment.title}",
+        "title": experiment.title,
         "kind": experiment.shows,
         "paper": {"label": paper.label, "caption": paper.caption},
         "complete": all(part["status"] == "complete" for part in parts),
