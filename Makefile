@@ -29,11 +29,11 @@ format: .venv/test-ready
 
 .venv/test-ready: $(SOURCES)
 	$(PYTHON) -m venv .venv
-	$(INSTALL) ".[cli,dev,interop,imagenet]"
+	$(INSTALL) ".[cli,dev,interop,imagenet,cluster]"
 	touch $@
 
 sanitize: .venv/test-ready
 	$(BIN)/python native/sanitize.py
 
 clean:
-	rm -rf .venv build dist vqshield-demo vqshield-evaluation vqshield-audit
+	rm -rf .venv build dist vqshield-demo vqshield-evaluation vqshield-audit vqshield-reproduction

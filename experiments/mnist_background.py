@@ -84,7 +84,7 @@ def main() -> None:
         rows.append(measure(subject, options.seed))
         print(rows[-1])
     record = {
-        "what": "right answers about MNIST digits on a raised background, and under attack behind a quantizer",
+        "what": "right answers about MNIST digits on a raised background, and attacked behind a quantizer",
         "data": subject.described()["data"],
         "attack": ATTACK,
         "eps": EPS,

@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 from vqshield.cli.application import app
 from vqshield.errors import InvalidInputError
 from vqshield.experiments.evaluation import Evaluation
-from vqshield.experiments.records import Records, read_manifest
+from vqshield.experiments.manifests import read_manifest
+from vqshield.experiments.records import Records
 
 QUICK = ["--device", "cpu", "--limit", "4", "--batch", "2", "--runs", "2", "--defense", "prd:iterations=2"]
 PGD = ["--attack", "pgd:steps=1,eot=2"]

@@ -1,12 +1,15 @@
 """A folder of records: whole chunks or nothing, one specification, one process."""
 
+import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from vqshield.errors import FileFormatError, InvalidInputError
-from vqshield.experiments.records import Record, Records, read_manifest
+from vqshield.experiments.manifests import read_manifest
+from vqshield.experiments.records import Record, Records
 
 CHUNKS = [[("prd", attack, image) for image in images] for images in ((0, 1), (2,)) for attack in ("a", "b")]
 SPECIFICATION = {"runs": 3, "data": {"images": 3}, "attacks": [{"name": "a"}, {"name": "b"}]}
@@ -60,6 +63,32 @@ def test_cut_off_anywhere_it_goes_on_from_the_last_whole_chunk(tmp_path: Path, u
         assert len(Records(tmp_path, CHUNKS).read()) == whole
         write(tmp_path)
         assert file.read_bytes() == unbroken, f"after {size} bytes"
+
+
+def pack(folder: Path) -> Path:
+    """Put the records away, as gzip does."""
+    plain = folder / "records.jsonl"
+    packed = folder / "records.jsonl.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    plain.unlink()
+    return packed
+
+
+def test_records_that_were_put_away_are_read_and_gone_on_with(tmp_path: Path, unbroken: bytes) -> None:
+    before = write(tmp_path, 2).read()
+    pack(tmp_path)
+    assert Records(tmp_path, CHUNKS).read() == before
+    write(tmp_path)
+    assert (tmp_path / "records.jsonl").read_bytes() == unbroken
+
+
+@pytest.mark.parametrize("damage", [lambda content: content[:-9], lambda content: b"?" + content[1:]])
+def test_damaged_packed_records_are_named(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+    records = write(tmp_path)
+    packed = pack(tmp_path)
+    packed.write_bytes(damage(packed.read_bytes()))
+    with pytest.raises(FileFormatError, match=r"records\.jsonl\.gz is damaged"):
+        records.read()
 
 
 def test_rubbish_at_the_end_is_dropped(tmp_path: Path, unbroken: bytes) -> None:

@@ -19,9 +19,10 @@ from vqshield.errors import InvalidInputError, VqshieldError
 from vqshield.experiments.executors import executor as create_executor
 from vqshield.experiments.executors import executors
 from vqshield.experiments.published import DATA
+from vqshield.experiments.reproduction.estimates import estimate
 from vqshield.experiments.reproduction.files import Experiment, experiment, experiments
 from vqshield.experiments.reproduction.part import Options
-from vqshield.experiments.reproduction.runner import Reproduction, estimate
+from vqshield.experiments.reproduction.runner import Reproduction
 from vqshield.experiments.reproduction.sources import sources
 from vqshield.experiments.reproduction.summary import summarise_folder
 from vqshield.files import write_json
@@ -108,7 +109,7 @@ def reproduce(
             if part.source.why is not None and id != ALL:
                 typer.echo(f"{each.id}, {part.part.title} is not run: {part.source.why}", err=True)
         if dry_run:
-            _show_plan(plan)
+            summaries.append(_plan(plan, hidden=as_json))
             continue
         summaries.append(_run(plan, hidden=as_json))
     if as_json:
@@ -172,13 +173,14 @@ def _report(folder: Path, *, hidden: bool) -> dict[str, Any]:
     return summary
 
 
-def _show_plan(plan: Reproduction) -> None:
+def _plan(plan: Reproduction, *, hidden: bool) -> dict[str, Any]:
+    jobs = {str(folder.relative_to(plan.out)): row for folder, row in estimate(plan.works().values()).items()}
     table = Table(title=f"{plan.experiment.id}: {plan.experiment.title}")
     for heading in ("job", "cells", "records", "done", "about"):
         table.add_column(heading, justify="left" if heading == "job" else "right")
-    for folder, row in estimate(list(plan.works().values())).items():
-        table.add_row(
-            str(folder.relative_to(plan.out)), *(str(row[name]) for name in ("cells", "records", "done")),
-            f"{row['seconds']:.0f} s",
-        )  # fmt: skip
-    Console().print(table)
+    for job, row in jobs.items():
+        known = "unknown" if row["seconds"] is None else f"{row['seconds']:.0f} s"
+        table.add_row(job, *(str(row[name]) for name in ("cells", "records", "done")), known)
+    if not hidden:
+        Console().print(table)
+    return {"id": plan.experiment.id, "jobs": jobs}

@@ -16,6 +16,7 @@ from typing import Any
 
 from torch import Tensor
 
+from vqshield.attacks import AutoAttack
 from vqshield.defended import Defended
 from vqshield.draws import Draws, evaluate
 from vqshield.environment import environment
@@ -28,6 +29,9 @@ from vqshield.suites import expand
 from vqshield.threats import Threat
 
 __all__ = ["Evaluation", "Report", "derived_seed", "repeatable"]
+
+# It stops with every image that it breaks: a bare classifier's soon, others not before all has been tried.
+_AUTOATTACK = {"bare": 150, "standard": 3000, "rand": 4000}
 
 
 class Evaluation(ResumableWork[Cell, Record]):
@@ -177,7 +181,10 @@ def derived_seed(*parts: int | str) -> int:
 
 def _effort(threat: Threat) -> int:
     """About how often the attack asks about each image."""
+    bare = threat.surrogate == NONE
+    if isinstance(threat.attack, AutoAttack):
+        return _AUTOATTACK["bare" if bare else threat.attack.version]
     rounds: int = math.prod(
         getattr(threat.attack, name, 1) for name in ("steps", "restarts", "queries", "tries")
     )
-    return rounds * (1 if threat.surrogate == NONE else threat.eot)
+    return rounds * (1 if bare else threat.eot)

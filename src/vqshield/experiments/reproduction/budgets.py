@@ -129,7 +129,7 @@ class CertifiedPart(BudgetPart):
         return [
             {"key": "certified", "title": "Proposition 1", "level": None},
             *others,
-            {"key": "accuracy", "title": "measured", "level": "ignorant"},
+            {"key": "accuracy", "title": f"measured, {self.attack.partition(':')[0]}", "level": "ignorant"},
         ]
 
     def jobs(self, options: Options, subject: SubjectRequest) -> dict[str, Job]:

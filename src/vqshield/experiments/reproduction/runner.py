@@ -7,8 +7,7 @@ OUT/T2/summary.json            what reports are made from
 """
 
 import subprocess
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -179,45 +178,17 @@ def first(data: ImageSet, count: int | None) -> ImageSet:
 
 def commit() -> str | None:
     """The commit of the code that runs, where it runs from a checkout."""
+    here = Path(vqshield.__file__)
     try:
-        found = subprocess.run(
-            ["git", "-C", str(Path(vqshield.__file__).parent), "rev-parse", "HEAD"],
-            capture_output=True, text=True, timeout=10, check=False,
-        )  # fmt: skip
+        if not _git(here.parent, "ls-files", here.name):  # installed below somebody else's checkout
+            return None
+        return _git(here.parent, "rev-parse", "HEAD") or None
     except (OSError, subprocess.SubprocessError):
         return None
-    return found.stdout.strip() or None
 
 
-def estimate(works: Sequence[ResumableWork[Any, Any]]) -> dict[Path, dict[str, Any]]:
-    """For every job its cells, how many are done, and about how long the rest takes on this machine.
-
-    The classifier is timed on a few images; a draw through a defense is taken to cost as much again, and a
-    step of an attack three times that. An estimate is right within a factor of two or three, no more.
-    """
-    found = {}
-    for work in works:
-        done = len(work.records.read())
-        left, keys = 0, 0
-        for cell in work.cells:
-            keys += len(cell.keys)
-            left += work.cost(cell) if keys > done else 0
-        each = _seconds_each(getattr(work, "subject", None))
-        found[work.records.folder] = {
-            "cells": len(work.cells),
-            "records": keys,
-            "done": done,
-            "seconds": round(4 * left * each, 1),
-        }
-    return found
-
-
-def _seconds_each(subject: Subject | None) -> float:
-    if subject is None:
-        return 0.0
-    images = subject.data.floats(slice(32)).to(subject.device)
-    with torch.no_grad():
-        subject.classifier(images)  # the first call is slower
-        began = time.perf_counter()
-        float(subject.classifier(images).sum())  # waits for a GPU
-    return (time.perf_counter() - began) / len(images)
+def _git(folder: Path, *arguments: str) -> str:
+    found = subprocess.run(
+        ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10, check=False
+    )
+    return found.stdout.strip()

@@ -68,7 +68,7 @@ def _part(
         "name": part.name,
         "title": part.title,
         "status": "complete" if complete else "partial" if begun else NOT_RUN,
-        "why": None if begun else said["why"] or "it was not begun",
+        "why": None if complete else _why(said) if not begun else "it was stopped; the same command goes on",
         "stand_in": said["stand_in"],
         "data": None,
         "classifier": None,
@@ -76,6 +76,10 @@ def _part(
         "audit": _audits(home),
         **found,
     }
+
+
+def _why(said: Mapping[str, Any]) -> str:
+    return said["why"] or "it was not begun"
 
 
 def _jobs(said: Mapping[str, Any]) -> list[str]:

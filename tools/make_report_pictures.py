@@ -1,0 +1,34 @@
+"""Make docs/images/report-*.png: what reports of the reproduction look like in a browser.
+
+python tools/make_report_pictures.py
+"""
+
+import base64
+from pathlib import Path
+
+from browser import Browser, browser, find_browser
+
+ROOT = Path(__file__).resolve().parents[1]
+WIDTH = 1100
+
+
+def picture(window: Browser, id: str) -> bytes:
+    """The top of a report, down to the end of its first plot, in light colours."""
+    page = window.open(ROOT / "results" / "reproduction" / id / "report.html", width=WIDTH)
+    bottom = page.evaluate("document.images[0].getBoundingClientRect().bottom + 24")
+    clip = {"x": 0, "y": 0, "width": WIDTH, "height": bottom, "scale": 1}
+    found = page.call("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)
+    return base64.b64decode(found["data"])
+
+
+def main() -> None:
+    path = find_browser()
+    if path is None:
+        raise SystemExit("there is no Chromium or Chrome; install one")
+    with browser(path) as window:
+        for id in ("T2", "F4"):
+            (ROOT / "docs" / "images" / f"report-{id}.png").write_bytes(picture(window, id))
+
+
+if __name__ == "__main__":
+    main()
