@@ -19,7 +19,7 @@ from vqshield.experiments.subject import BUNDLED
 from vqshield.reports.reproduction import caveats, write_report
 from vqshield.settings import parse_spec
 
-IMAGES = 10
+IMAGES = 50  # as many as F8 needs
 JOBS = {
     "T1": 2, "T2": 2, "T3": 2, "T4": 2, "T5": 6, "F1": 1, "F4": 6, "F5": 6, "F6a": 4, "F6b": 2, "F7": 9,
     "F8": 3, "F9": 12, "F10": 2, "A1": 2, "E1": 1,

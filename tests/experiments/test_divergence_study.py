@@ -69,11 +69,12 @@ def test_a_record_for_every_image_budget_and_defense(finished, subject: Subject)
 def test_a_record_is_the_diagnostic_of_the_image_and_its_attacked_version(finished, subject: Subject) -> None:
     record = finished[1][6]
     assert (record.image, record.eps, record.defense) == (1, EPS, PRD)
-    image, label = subject.data.floats(slice(1, 2)), subject.data.labels[1:2]
-    seed = derived_seed(SETTINGS.seed, ATTACK, f"eps={EPS}", 1)
+    part = slice(SETTINGS.images)
+    images, labels = subject.data.floats(part), subject.data.labels[part]
+    seed = derived_seed(SETTINGS.seed, ATTACK, f"eps={EPS}")
     shield = defense(PRD, seed=99)
-    moved = threat(ATTACK, SETTINGS.ball(EPS), seed=seed)(subject.classifier, shield, image, label)
-    expected = measure(shield, image, moved, settings=SETTINGS.divergence)
+    moved = threat(ATTACK, SETTINGS.ball(EPS), seed=seed)(subject.classifier, shield, images, labels)
+    expected = measure(shield, images[1:2], moved[1:2], settings=SETTINGS.divergence)
     for name in ("kl", "floor", "excess", "second"):
         assert getattr(record, name) == expected[name]["value"]
         assert getattr(record, f"{name}_standard_error") == expected[name]["standard_error"]
@@ -142,11 +143,10 @@ def test_an_attack_that_knows_the_defense_finds_another_image_for_each(
         SETTINGS, attack="pgd:steps=2", eps=(EPS,), images=1, defenses=(PRD, "prd:size=2,codes=4")
     )
     study = DivergenceStudy(settings, subject, tmp_path)
-    image, label = study._image(0)
-    moved = [study._moved(cell, image, label) for cell in study.cells]
+    moved = [study._moved(cell) for cell in study.cells]
     assert not torch.equal(*moved)
     other = DivergenceStudy(replace(settings, attack=ATTACK), subject, tmp_path)
-    assert torch.equal(*[other._moved(cell, image, label) for cell in other.cells])
+    assert torch.equal(*[other._moved(cell) for cell in other.cells])
 
 
 def test_the_summary_is_the_mean_over_images(finished) -> None:

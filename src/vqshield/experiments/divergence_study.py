@@ -145,7 +145,7 @@ class DivergenceStudy(ResumableWork[DivergenceCell, DivergenceRecord]):
         self.records: RecordFolder[DivergenceRecord] = RecordFolder(
             folder, [cell.keys for cell in self.cells], DivergenceRecord.parse
         )
-        self._latest: tuple[tuple[str, float, int], Tensor] | None = None
+        self._attacked: dict[tuple[str, float], Tensor] = {}
 
     def measure(self, cell: DivergenceCell) -> list[DivergenceRecord]:
         """The diagnostic of one image and its attacked version."""
@@ -155,7 +155,7 @@ class DivergenceStudy(ResumableWork[DivergenceCell, DivergenceRecord]):
 
         image, label = self._image(cell.image)
         stage("attack")
-        moved = self._moved(cell, image, label)
+        moved = self._moved(cell)
         shield = self.settings.create(cell.defense).to(self.subject.device)
         found = measure(shield, image, moved, settings=self.settings.divergence, report=stage)
         distance = float(self.settings.ball(cell.eps).distance(moved, image))
@@ -179,20 +179,26 @@ class DivergenceStudy(ResumableWork[DivergenceCell, DivergenceRecord]):
         return f"{cell.defense}, eps {format_value(cell.eps)}, image {cell.image}"
 
     def _image(self, number: int) -> tuple[Tensor, Tensor]:
-        part, place = slice(number, number + 1), self.subject.device
+        return self._part(slice(number, number + 1))
+
+    def _part(self, part: slice) -> tuple[Tensor, Tensor]:
+        place = self.subject.device
         return self.subject.data.floats(part).to(place), self.subject.data.labels[part].to(place)
 
-    def _moved(self, cell: DivergenceCell, image: Tensor, label: Tensor) -> Tensor:
-        """x', which does not depend on the defense where the attack ignores it; kept for the next cell."""
+    def _moved(self, cell: DivergenceCell) -> Tensor:
+        """x', which does not depend on the defense where the attack ignores it.
+
+        All images are attacked together, whichever is asked for: a GPU takes as long for one of them.
+        """
         if cell.eps == 0:
-            return image
+            return self._image(cell.image)[0]
         options = self.settings
-        seed = derived_seed(options.seed, options.attack, f"eps={cell.eps}", cell.image)
+        seed = derived_seed(options.seed, options.attack, f"eps={cell.eps}")
         chosen = options.threat(cell.eps, seed=seed)
-        through = NONE if chosen.surrogate == NONE else cell.defense
-        key = through, cell.eps, cell.image
-        if self._latest is None or self._latest[0] != key:
+        key = NONE if chosen.surrogate == NONE else cell.defense, cell.eps
+        if key not in self._attacked:
             drawn = derived_seed(seed, cell.defense, "attacked draws")
-            shield = options.create(cell.defense, seed=drawn).to(image.device)
-            self._latest = key, chosen(self.subject.classifier, shield, image, label)
-        return self._latest[1]
+            shield = options.create(cell.defense, seed=drawn).to(self.subject.device)
+            images, labels = self._part(slice(options.images))
+            self._attacked[key] = chosen(self.subject.classifier, shield, images, labels)
+        return self._attacked[key][cell.image : cell.image + 1]

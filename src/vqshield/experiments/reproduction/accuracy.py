@@ -29,7 +29,7 @@ PROTOCOL, ADAPTIVE = "protocol", "adaptive"
 """The two jobs: the paper's attacks on all images, and ours on some."""
 SUITES = {True: "adaptive-v1", False: "adaptive-v1-quick"}
 """By whether there is a GPU."""
-CHUNKS = {True: 250, False: 32}
+CHUNKS = {True: 1000, False: 32}
 """Images at a time, by the same."""
 PLACE = "{x}"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from vqshield import checks
 from vqshield.data import SAMPLE_NAME, cache_folder, datasets, load
-from vqshield.errors import InvalidInputError
+from vqshield.errors import InvalidInputError, VqshieldError
 from vqshield.experiments.jobs import SubjectRequest
 from vqshield.experiments.published import DATA
 from vqshield.experiments.subject import BUNDLED
@@ -127,6 +127,6 @@ def _present(reader: str) -> bool:
         load(reader, "test")
     except InvalidInputError:
         return False
-    except Exception:
+    except VqshieldError:
         return True
     return True
