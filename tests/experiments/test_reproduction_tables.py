@@ -1,4 +1,4 @@
-"""What the page about the reproduction says is true of the records: by hand on small ones, by property on ours."""
+"""What the page about the reproduction says is true of the records: of small ones by hand, and of ours."""
 
 import copy
 import json
@@ -17,8 +17,8 @@ from vqshield.experiments.reproduction.files import experiments
 
 def line(title: str, ours: float | None, paper: float | None, **more: Any) -> dict[str, Any]:
     figures = {"autoattack": {"ours": ours, "paper": paper, "n": 8}}
-    return {"title": title, "defense": title, "literature": False, "series": None, "x": None, "figures": figures,
-            **more}  # fmt: skip
+    return {"title": title, "defense": title, "literature": False, "series": None, "x": None,
+            "figures": figures, **more}  # fmt: skip
 
 
 def part(*rows: dict[str, Any]) -> dict[str, Any]:
@@ -86,8 +86,11 @@ class TestWhole:
 
     def test_what_was_not_reached_names_the_cells(self) -> None:
         text = reproduction_tables.unreached()
-        t5 = next(line for line in text.splitlines() if line.startswith("- T5"))
-        assert all(cell in t5 for cell in records.missing(records.part("T5")))
+        for id in filter(records.begun, experiments()):
+            said = next((line for line in text.splitlines() if line.startswith(f"- {id}: ")), "")
+            assert all(
+                cell in said for each in records.summary(id)["parts"] for cell in records.missing(each)
+            )
 
 
 class TestFindings:
@@ -118,8 +121,9 @@ class TestFindings:
         record = {
             "data": {"images": 1200}, "attack": "pgd", "eps": 0.31, "defense": "randdisc:codes=2", "seed": 3,
             "environment": {"device": "a device", "torch": "2"},
-            "rows": [{"name": "net.safetensors", "raised": [{"background": 0.05, **answer}], "attacked": answer,
-                      "quantized": {**answer, "right": 0.05}, "stretched": {**answer, "right": 0.7},
+            "rows": [{"name": "net.safetensors", "raised": [{"background": 0.05, **answer}],
+                      "attacked": answer, "quantized": {**answer, "right": 0.05},
+                      "stretched": {**answer, "right": 0.7},
                       "background": {"attacked": 0.141, "quantized": 0.162}}],
         }  # fmt: skip
         (tmp_path / "mnist-background.json").write_text(json.dumps(record))
@@ -130,6 +134,15 @@ class TestFindings:
         assert "First 1,200 MNIST test images" in text
         assert "at 0.14 on average after the attack and at 0.16 after the quantizer" in text
         assert "5.0 % of the digits are right and 90.0 % are called 8" in text
+
+    @pytest.mark.parametrize(("status", "words"), [("complete", "Complete for 250"), ("partial", "Partial")])
+    def test_t5_says_whether_it_is_finished(
+        self, monkeypatch: pytest.MonkeyPatch, status: str, words: str
+    ) -> None:
+        found = {**part(line("a", 0.5, 0.6)), "status": status}
+        found["rows"][0]["figures"]["autoattack"]["n"] = 250
+        monkeypatch.setattr(reproduction_informed, "part", lambda _: found)
+        assert words in reproduction_informed.state()
 
 
 class TestCurves:

@@ -4,9 +4,10 @@ import pytest
 
 from vqshield.attacks import ball
 from vqshield.experiments.reproduction.accuracy import AccuracyPart
-from vqshield.experiments.reproduction.budgets import CertifiedPart, DivergencePart
+from vqshield.experiments.reproduction.certified import CertifiedPart
 from vqshield.experiments.reproduction.derived import DerivedPart
 from vqshield.experiments.reproduction.files import experiment, experiments
+from vqshield.experiments.reproduction.kl import DivergencePart
 from vqshield.experiments.reproduction.pictures import ExamplePart, GalleryPart
 from vqshield.experiments.specification import defense
 from vqshield.suites import expand

@@ -76,11 +76,6 @@ class AccuracyPart(Part):
         self._settings(Options(), tuple(self.attacks.values()))
 
     @property
-    def images(self) -> int | None:
-        """How many images it needs at most."""
-        return self.count
-
-    @property
     def settled(self) -> list[tuple[float | None, str]]:
         """The value of x, and the defense with it filled in; a table begins with no defense at all."""
         if not self.x:

@@ -24,11 +24,6 @@ class DerivedPart(Part):
         """The folder of the other experiment: its records serve both."""
         return self.source.home(out, self.of)
 
-    @property
-    def images(self) -> int | None:
-        """As many as there."""
-        return self.source.images
-
     def jobs(self, options: Options, subject: SubjectRequest) -> dict[str, Job]:
         """Those of the other experiment."""
         return self.source.jobs(options, subject)

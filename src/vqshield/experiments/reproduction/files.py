@@ -16,8 +16,9 @@ from vqshield import checks
 from vqshield.errors import FileFormatError, InvalidInputError
 from vqshield.experiments import published
 from vqshield.experiments.reproduction.accuracy import AccuracyPart
-from vqshield.experiments.reproduction.budgets import CertifiedPart, DivergencePart
+from vqshield.experiments.reproduction.certified import CertifiedPart
 from vqshield.experiments.reproduction.derived import DerivedPart, GapPart, TradeoffPart
+from vqshield.experiments.reproduction.kl import DivergencePart
 from vqshield.experiments.reproduction.part import Part
 from vqshield.experiments.reproduction.pictures import ExamplePart, GalleryPart
 

@@ -74,11 +74,6 @@ class Part(ABC):
         """The folder of its records, below which every job has one."""
         return out / id / self.name
 
-    @property
-    def images(self) -> int | None:
-        """How many images it needs at most; None: as many as its jobs say."""
-        return None
-
     @abstractmethod
     def jobs(self, options: Options, subject: SubjectRequest) -> dict[str, Job]:
         """What is to be done, by the name of its folder."""

@@ -31,11 +31,6 @@ class GalleryPart(Part):
         object.__setattr__(self, "eps", quantity("eps", self.eps))
         self._settings(Options())
 
-    @property
-    def images(self) -> int | None:
-        """Up to the last one that is shown."""
-        return max(self.shown) + 1
-
     def jobs(self, options: Options, subject: SubjectRequest) -> dict[str, Job]:
         """One gallery."""
         settings = self._settings(options)

@@ -1,0 +1,78 @@
+"""The KL diagnostic against the attack's budget, with its floor."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from vqshield.experiments.divergence import DivergenceSettings
+from vqshield.experiments.divergence_records import DivergenceRecord, summarise_divergence
+from vqshield.experiments.divergence_study import DivergenceStudySettings, cells
+from vqshield.experiments.jobs import Job, SubjectRequest
+from vqshield.experiments.reproduction.budgets import BudgetPart
+from vqshield.experiments.reproduction.part import Options, given, recorded
+
+STUDY = "study"
+LABELS = {"label_codebooks": 8, "lines": 64}
+"""Few: the second term takes most of the time, and the figure leaves it out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DivergencePart(BudgetPart):
+    """codebooks: drawn of every image."""
+
+    kind = "divergence"
+    shown_unit = "nats"
+    measure = "kl"
+    codebooks: int = 10_000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._settings(Options())
+
+    @property
+    def columns(self) -> list[dict[str, Any]]:
+        """The estimate means nothing without its floor."""
+        titles = {"kl": "KL estimate", "floor": "floor: the same image twice", "excess": "above the floor"}
+        return [{"key": key, "title": title, "level": None} for key, title in titles.items()]
+
+    def jobs(self, options: Options, subject: SubjectRequest) -> dict[str, Job]:
+        """One study of all defenses."""
+        limited = replace(subject, limit=options.images(self.count))
+        return {STUDY: Job(kind="divergence", settings=self._settings(options), subject=limited)}
+
+    def found(self, home: Path) -> dict[str, Any]:
+        """The one study."""
+        if not given(home / STUDY):
+            return {}
+        folder = home / STUDY
+        return {STUDY: recorded(folder, cells, DivergenceRecord.parse, summarise_divergence)}
+
+    def figures(self, found: Mapping[str, Any], defense: str, eps: float) -> dict[str, dict[str, Any]]:
+        """Means over the images; the spread is that between images."""
+        for row in found[STUDY]["rows"] if STUDY in found else ():
+            if (row["defense"], row["eps"]) == (defense, eps):
+                return {
+                    name: {
+                        "ours": row[name]["mean"],
+                        "standard_error": row[name]["standard_error"],
+                        "n": row["images"],
+                    }
+                    for name in ("kl", "floor", "excess")
+                }
+        return {"kl": {"ours": None}}
+
+    def _settings(self, options: Options) -> DivergenceStudySettings:
+        return DivergenceStudySettings(
+            defenses=self.defenses,
+            eps=tuple(self.budgets.values()),
+            attack=self.attack,
+            images=options.images(self.count),
+            divergence=DivergenceSettings(
+                codebooks=self.codebooks,
+                label_codebooks=min(LABELS["label_codebooks"], self.codebooks),
+                lines=LABELS["lines"],
+                seed=options.seed,
+            ),
+            seed=options.seed,
+        )
