@@ -1,6 +1,6 @@
 """A headless Chromium that looks at one page, through the DevTools protocol over a pipe: no package needed.
 
-The protocol: JSON messages with a NUL after each; Chromium reads them from file descriptor 3 and answers to 4.
+The protocol: JSON messages, a NUL after each. Chromium reads them from file descriptor 3 and answers to 4.
 """
 
 import fcntl
@@ -22,12 +22,18 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 PATIENCE = 60.0
 """Seconds to wait for an answer: a page is read in one, a machine may be busy."""
 _OPTIONS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run", "--disable-extensions",
-    "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage",
-    "--host-resolver-rules=MAP * ~NOTFOUND", "--remote-debugging-pipe",
+    "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run",
+    "--disable-extensions", "--disable-background-networking", "--disable-component-update",
+    "--disable-dev-shm-usage", "--host-resolver-rules=MAP * ~NOTFOUND", "--remote-debugging-pipe",
 )  # fmt: skip
 # Where a process's descriptors lie is not for subprocess to say: a Python in between puts them at 3 and 4.
-_LAUNCHER = "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); os.execv(sys.argv[3], sys.argv[3:])"
+_LAUNCHER = """\
+import os, sys
+_, reads, writes, *command = sys.argv
+os.dup2(int(reads), 3)
+os.dup2(int(writes), 4)
+os.execv(command[0], command)
+"""
 _LOADED = (
     "new Promise(done => document.readyState == 'complete' ? done() : addEventListener('load', () => done()))"
 )
@@ -41,7 +47,10 @@ def find_browser() -> str | None:
 
 @dataclass(kw_only=True)
 class Page:
-    """A page that is open. complaints: errors and warnings of its console; requests: every address it asked for."""
+    """A page that is open.
+
+    complaints: errors and warnings of its console. requests: every address it asked for.
+    """
 
     browser: "Browser"
     session: str

@@ -22,6 +22,7 @@ def picture(window: Browser, id: str) -> bytes:
 
 
 def main() -> None:
+    """Write both pictures."""
     path = find_browser()
     if path is None:
         raise SystemExit("there is no Chromium or Chrome; install one")

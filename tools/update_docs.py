@@ -15,11 +15,15 @@ from agreement_table import agreement
 from attack_tables import ATTACK_TABLES
 from certificate_tables import CERTIFICATE_TABLES
 from radius_tables import RADIUS_TABLES
+from reproduction_tables import REPRODUCTION_TABLES
 from speed_tables import SPEED_TABLES
 from trained_table import trained
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "docs/attacks.md", "docs/certificates.md", "docs/results.md", "docs/speed.md")
+PAGES = (
+    "README.md", "docs/attacks.md", "docs/certificates.md", "docs/reproduction.md", "docs/results.md",
+    "docs/speed.md",
+)  # fmt: skip
 SHOWN = {"none": "no defense", "randdisc": "RandDisc", "prd": "pRD", "swrd": "swRD"}
 # Table 2 of the paper, natural accuracy in percent, by defense and number of centres.
 PAPER_NATURAL = {
@@ -122,6 +126,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **ATTACK_TABLES,
     **CERTIFICATE_TABLES,
     **RADIUS_TABLES,
+    **REPRODUCTION_TABLES,
     **SPEED_TABLES,
 }
 

@@ -15,6 +15,11 @@ from vqshield.experiments.reproduction.part import Options, given
 BATCH = {True: 8000, False: 500}
 """Draws at once, by whether there is a GPU."""
 PRECISION = {True: "bf16", False: "fp32"}
+TITLES = {
+    "truncated_markov": "truncated Markov",
+    "empirical_bernstein": "empirical Bernstein",
+    "clopper_pearson": "Clopper–Pearson",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +40,11 @@ class CertifiedPart(BudgetPart):
     @property
     def columns(self) -> list[dict[str, Any]]:
         """The paper's bound, the others, and what they bound."""
-        others = [{"key": name, "title": name, "level": None} for name in bounds() if name != "proposition1"]
+        others = [
+            {"key": name, "title": TITLES.get(name, name), "level": None}
+            for name in bounds()
+            if name != "proposition1"
+        ]
         return [
             {"key": "certified", "title": "Proposition 1", "level": None},
             *others,
