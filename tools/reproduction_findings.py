@@ -152,8 +152,8 @@ def clustering() -> str:
     return "\n".join(
         [
             *lines,
-            f"\nNatural accuracy behind `{record['defense']}`, first {record['data']['images']:,} test images, "
-            f"one run, seed {record['seed']}; {machine(record['environment'])}.",
+            f"\nNatural accuracy behind `{record['defense']}`, first {record['data']['images']:,} test "
+            f"images, one run, seed {record['seed']}; {machine(record['environment'])}.",
         ]
     )
 
