@@ -192,9 +192,28 @@ def test_all_leaves_out_what_cannot_be_run(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_all_goes_on_after_a_failure_and_ends_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vqshield.cli.reproduce.experiments", lambda: ["F1", "E1"])
+    assert reproduce("F1", "--limit", 1, "--out", tmp_path, "--seed", 1).exit_code == 0
+    result = reproduce("all", "--limit", 1, "--out", tmp_path)
+    assert result.exit_code == 2
+    assert "1 of 2 were not carried out:\nF1: " in result.stderr
+    assert "seed=1, this run has seed=0" in result.stderr
+    assert (tmp_path / "E1" / "report.html").is_file()
+
+
+def test_a_dry_run_refuses_what_a_run_would(file: str, tmp_path: Path) -> None:
+    assert reproduce(file, "--limit", 1, "--runs", 1, "--out", tmp_path).exit_code == 0
+    failed(reproduce(file, "--limit", 1, "--runs", 2, "--out", tmp_path, "--dry-run"), "runs=1", "runs=2")
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
+        (["E1", "--address", "head:6379"], ["address given for executor 'local'", "--executor ray"]),
+        (["E1", "--task-gpus", "1", "--retries", "2"], ["gpus, retries given for executor 'local'"]),
         (["T9"], ["'T9' is not known", "T1", "E1", ".toml"]),
         (["none.toml"], ["none.toml is no file"]),
         (["T1"], ["nothing of T1 can be run", "--data-dir mnist=FOLDER", "--classifier mnist=FILE"]),

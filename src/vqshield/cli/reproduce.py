@@ -16,13 +16,13 @@ from vqshield.cli.bars import progress_bar
 from vqshield.cli.options import AsJson, Device
 from vqshield.data import datasets
 from vqshield.errors import InvalidInputError, VqshieldError
+from vqshield.experiments.executors import Executor, executors
 from vqshield.experiments.executors import executor as create_executor
-from vqshield.experiments.executors import executors
 from vqshield.experiments.published import DATA
 from vqshield.experiments.reproduction.estimates import estimate
 from vqshield.experiments.reproduction.files import Experiment, experiment, experiments
 from vqshield.experiments.reproduction.part import Options
-from vqshield.experiments.reproduction.runner import Reproduction
+from vqshield.experiments.reproduction.runner import NothingToRunError, Reproduction
 from vqshield.experiments.reproduction.sources import sources
 from vqshield.experiments.reproduction.summary import summarise_folder
 from vqshield.files import write_json
@@ -75,9 +75,16 @@ def reproduce(
         str, typer.Option(help=f"Where cells are measured: {', '.join(executors())}.")
     ] = "local",
     address: Annotated[str | None, typer.Option(help="Of a Ray cluster, for --executor ray.")] = None,
-    task_cpus: Annotated[int, typer.Option(help="CPUs a Ray task takes.")] = 1,
-    task_gpus: Annotated[float, typer.Option(help="GPUs a Ray task takes; a half: two tasks on one.")] = 0.0,
-    retries: Annotated[int, typer.Option(help="How often a Ray task that was lost is begun again.")] = 3,
+    task_cpus: Annotated[int | None, typer.Option(help="CPUs a Ray task takes; without it, 1.")] = None,
+    task_gpus: Annotated[
+        float | None,
+        typer.Option(
+            help="GPUs a Ray task takes (a half: two tasks on one); without it, 1 where there is one."
+        ),
+    ] = None,
+    retries: Annotated[
+        int | None, typer.Option(help="How often a Ray task that was lost is begun again; without it, 3.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option(help="Only show the cells and about how long they take.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -94,26 +101,27 @@ def reproduce(
     )
     on_gpu = pick_device(device).type == "cuda"
     options = Options(limit=limit, runs=runs, adaptive=adaptive, seed=seed, on_gpu=on_gpu)
-    cluster = {"address": address, "cpus": task_cpus, "gpus": task_gpus, "retries": retries}
-    where = create_executor(executor, **(cluster if executor == "ray" else {}))
-    summaries = []
+    where = _executor(
+        executor, on_gpu=on_gpu, address=address, cpus=task_cpus, gpus=task_gpus, retries=retries
+    )
+    answers, failures = [], []
     for each in chosen:
         try:
             plan = Reproduction(each, options=options, sources=found, out=out, executor=where)
-        except VqshieldError as error:
+            answers.append(_carried_out(plan, dry_run=dry_run, hidden=as_json))
+        except NothingToRunError as error:
             if id != ALL:
                 raise
             typer.echo(f"{each.id} is left out: {error}", err=True)
-            continue
-        for part in plan.parts:
-            if part.source.why is not None and id != ALL:
-                typer.echo(f"{each.id}, {part.part.title} is not run: {part.source.why}", err=True)
-        if dry_run:
-            summaries.append(_plan(plan, hidden=as_json))
-            continue
-        summaries.append(_run(plan, hidden=as_json))
+        except VqshieldError as error:
+            if id != ALL:
+                raise
+            failures.append(f"{each.id}: {error}")
+            typer.echo(f"{failures[-1]}\n", err=True)
     if as_json:
-        typer.echo(json.dumps(summaries, indent=1))
+        typer.echo(json.dumps(answers, indent=1))
+    if failures:
+        raise VqshieldError(f"{len(failures)} of {len(chosen)} were not carried out:\n" + "\n".join(failures))
 
 
 def report(
@@ -142,6 +150,25 @@ def _part_of(whole: Experiment, only: list[str] | None) -> Experiment:
             f"--only {', '.join(only)} leaves nothing of {whole.id}; it is about {', '.join(whole.data)}"
         )
     return replace(whole, parts=kept)
+
+
+def _executor(name: str, *, on_gpu: bool, **given: Any) -> Executor:
+    """An executor with the options that were typed, which only a cluster has."""
+    options = {key: value for key, value in given.items() if value is not None}
+    if name == "ray" and on_gpu:
+        options.setdefault("gpus", 1.0)
+    if name == "local" and options:
+        raise InvalidInputError(
+            f"{', '.join(options)} given for executor 'local', which has no such options; add --executor ray"
+        )
+    return create_executor(name, **options)
+
+
+def _carried_out(plan: Reproduction, *, dry_run: bool, hidden: bool) -> dict[str, Any]:
+    for part in plan.parts:
+        if part.source.why is not None:
+            typer.echo(f"{plan.experiment.id}, {part.part.title} is not run: {part.source.why}", err=True)
+    return _plan(plan, hidden=hidden) if dry_run else _run(plan, hidden=hidden)
 
 
 def _run(plan: Reproduction, *, hidden: bool) -> dict[str, Any]:
@@ -174,6 +201,7 @@ def _report(folder: Path, *, hidden: bool) -> dict[str, Any]:
 
 
 def _plan(plan: Reproduction, *, hidden: bool) -> dict[str, Any]:
+    plan.refuse_other_settings()
     jobs = {str(folder.relative_to(plan.out)): row for folder, row in estimate(plan.works().values()).items()}
     table = Table(title=f"{plan.experiment.id}: {plan.experiment.title}")
     for heading in ("job", "cells", "records", "done", "about"):

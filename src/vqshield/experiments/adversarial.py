@@ -25,18 +25,18 @@ _IMAGES, _DIGEST = "images", "sha256"
 class AdversarialStore:
     """Gives the images that an attack finds, and asks it only where they are not known or damaged.
 
-    specification: of the work; its data, its classifier and its machine count, as other arithmetic has other
-        last bits: what is stored is what the attack would find here, bit by bit.
+    specification: of the work; its classifier and its machine count, as other arithmetic has other last bits:
+        what is stored is what the attack would find here, bit by bit. Of its data, the chunk alone counts: work
+        on more or fewer images has the same chunks.
     """
 
     def __init__(self, specification: Mapping[str, Any], folder: Path | None = None) -> None:
         self._of = {
-            "data": specification["data"]["sha256"],
             "classifier": specification["classifier"]["sha256"],
             "machine": specification["machine"],
         }
         self._folder = folder
-        self._chunk: range | None = None
+        self._chunk: str | None = None
         self._kept: dict[str, Tensor] = {}
 
     def images(
@@ -44,7 +44,7 @@ class AdversarialStore:
         find: Callable[[], Tensor],
         *,
         natural: Tensor,
-        chunk: range,
+        labels: Tensor,
         threat: Mapping[str, Any],
         ball: Ball,
         seed: int,
@@ -53,11 +53,11 @@ class AdversarialStore:
 
         threat, ball, seed: all that decides it besides those; the threat as a specification describes it.
         """
+        chunk = _chunk_digest(natural, labels)
         if chunk != self._chunk:
             self._chunk, self._kept = chunk, {}
         question = {
-            **self._of, "threat": threat, "norm": ball.norm, "eps": ball.eps, "seed": seed,
-            "first": chunk.start, "after": chunk.stop,
+            **self._of, "chunk": chunk, "threat": threat, "norm": ball.norm, "eps": ball.eps, "seed": seed,
         }  # fmt: skip
         name = hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()
         if name not in self._kept:
@@ -97,6 +97,15 @@ def _read(path: Path, natural: Tensor, ball: Ball) -> Tensor | None:
     if not (bool(within.all()) and bool(((images >= 0) & (images <= 1)).all())):
         return None
     return images
+
+
+def _chunk_digest(natural: Tensor, labels: Tensor) -> str:
+    """SHA-256 of images and labels, with what their bytes alone leave open."""
+    digest = hashlib.sha256()
+    for part in (natural, labels):
+        digest.update(repr((part.dtype, tuple(part.shape))).encode())
+        digest.update(part.detach().cpu().contiguous().numpy().data)
+    return digest.hexdigest()
 
 
 def _digest(images: Tensor) -> Tensor:

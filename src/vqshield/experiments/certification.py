@@ -151,7 +151,7 @@ class Certification(ResumableWork[Cell, CertificateRecord]):
         return self._known.images(
             lambda: self._through(bare, eps, images, labels),
             natural=images,
-            chunk=cell.images,
+            labels=labels,
             threat=described,
             ball=self.settings.ball(eps),
             seed=self._seed(bare, "attack"),

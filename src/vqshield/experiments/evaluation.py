@@ -73,6 +73,7 @@ class Evaluation(ResumableWork[Cell, Record]):
             if chosen is not None:
                 chosen.streams(subject.data.floats(slice(1)))  # is the image large enough for it?
         self._efforts = {name: _effort(self._threat(name, seed=0)) for name in self._attacks}
+        self._shared = shared
         self._known = AdversarialStore(self.specification, shared)
 
     def measure(self, cell: Cell) -> list[Record]:
@@ -81,11 +82,22 @@ class Evaluation(ResumableWork[Cell, Record]):
             return self._measured(cell)
 
     def cost(self, cell: Cell) -> int:
-        """About how many images are classified for it, if no other cell has made its attack."""
+        """About how many images are classified for it.
+
+        An attack that ignores the defense is counted once, for the first defense: the others find it made.
+        """
         draws = self.settings.runs
         if cell.attack != NONE:
-            draws += self.settings.chosen_selection + self._efforts[cell.attack]
+            draws += self.settings.chosen_selection
+            if self._described[cell.attack]["surrogate"] != NONE or cell.defense == self.settings.defenses[0]:
+                draws += self._efforts[cell.attack]
         return draws * len(cell.images)
+
+    def common(self, cell: Cell) -> tuple[str, int] | None:
+        """The attack and the chunk, where its images are kept in a folder for other defenses."""
+        if self._shared is None or cell.attack == NONE or not self._is_bare(cell):
+            return None
+        return cell.attack, cell.images.start
 
     def title(self, cell: Cell) -> str:
         """Defense and attack."""
@@ -116,18 +128,21 @@ class Evaluation(ResumableWork[Cell, Record]):
         ]
 
     def _attacked(self, cell: Cell, images: Tensor, labels: Tensor) -> Tensor:
-        described = self._described[cell.attack]
-        if NONE not in (cell.defense, described["surrogate"]):
+        if not self._is_bare(cell):
             return self._through(cell, images, labels)
         bare = replace(cell, defense=NONE)  # the same attack, whatever the defense
         return self._known.images(
             lambda: self._through(bare, images, labels),
             natural=images,
-            chunk=cell.images,
-            threat={**described, "surrogate": NONE},
+            labels=labels,
+            threat={**self._described[cell.attack], "surrogate": NONE},
             ball=self.settings.ball,
             seed=self._seed(bare, "attack"),
         )
+
+    def _is_bare(self, cell: Cell) -> bool:
+        """Whether the attack is one on the classifier alone."""
+        return NONE in (cell.defense, self._described[cell.attack]["surrogate"])
 
     def _through(self, cell: Cell, images: Tensor, labels: Tensor) -> Tensor:
         """The attack on the classifier behind the cell's defense."""

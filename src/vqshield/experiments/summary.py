@@ -56,11 +56,14 @@ def summarise(
     }
 
 
-def summarise_folder(folder: Path, *, audit: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The summary of the records in a folder, finished or not."""
+def summarise_folder(
+    folder: Path, *, audit: Mapping[str, Any] | None = None, first: int | None = None
+) -> dict[str, Any]:
+    """The summary of the records in a folder, finished or not; first: of so many images alone."""
     specification = read_manifest(folder, field="attacks")
     records = Records(folder, [cell.keys for cell in cells(specification)])
-    return summarise(specification, records.read(), seconds=records.seconds(), audit=audit)
+    found = [record for record in records.read() if first is None or record.image < first]
+    return summarise(specification, found, seconds=records.seconds(), audit=audit)
 
 
 def _groups(specification: Mapping[str, Any]) -> dict[str, list[str]]:

@@ -4,31 +4,40 @@ from collections.abc import Mapping
 from typing import Any
 
 from vqshield.reports.pivot import percent
-from vqshield.reports.reproduction_figures import figures, gap, scale, spread_text
+from vqshield.reports.reproduction_comparison import gap
+from vqshield.reports.reproduction_figures import spread_text
+from vqshield.reports.reproduction_parts import figures, scale
 from vqshield.settings import format_value
 
 NO_AUDIT = "No audit was run: take robust figures for upper bounds."
 _NORMS = {"linf": "L-inf", "l2": "L2", "l1": "L1", "l0": "L0"}
+_PRECISIONS = {"bf16": "bfloat16", "fp32": "float32"}
+_COMMIT = 12  # so many digits tell a commit from any other
 _VERDICTS = {True: "audit passed", False: "audit failed", None: "audit not finished"}
 
 
 def headline(summary: Mapping[str, Any]) -> str | None:
-    """The largest gap between the paper's attacks and those that know of the shield; None without these."""
+    """The largest gap between the paper's attacks and one that knows of the shield, on the same images.
+
+    None where no figures can be compared.
+    """
     gaps = [
-        (*left, part, row)
+        (left, part, row)
         for part in summary["parts"]
         for row in part["rows"]
-        if row["defense"] not in (None, "", "none") and (left := gap(part, row))
+        if row["defense"] not in (None, "", "none")
+        for column in part["columns"]
+        if (left := gap(part, row, column))
     ]
     if not gaps:
         return None
-    ignorant, knowing, part, row = max(gaps, key=lambda each: each[0] - each[1])
-    where = f"{part['title']}: the" if len(summary["parts"]) > 1 else "The"
-    known = f"{where} paper's protocol leaves {row['title']} {percent(ignorant)} %; "
+    left, part, row = max(gaps, key=lambda each: each[0].size)
+    where = f"{part['title']}: on" if len(summary["parts"]) > 1 else "On"
+    known = f"{where} the same {left.images} images the paper's protocol leaves {row['title']} "
+    known += f"{percent(left.ignorant)} %, and an attack that knows of the shield "
     stand_in = " Stand-ins were measured, not what the paper measured." if part.get("stand_in") else ""
-    if knowing < ignorant:
-        return f"{known}an attack that knows of the shield leaves {percent(knowing)} %.{stand_in}"
-    return f"{known}no attack that knows of the shield left less here ({percent(knowing)} %).{stand_in}"
+    less = f"{percent(left.knowing)} %" if left.size > 0 else f"no less: {percent(left.knowing)} %"
+    return f"{known}{less}.{stand_in}"
 
 
 def warnings(summary: Mapping[str, Any]) -> list[str]:
@@ -69,6 +78,8 @@ def part_facts(part: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("Budget", _budget(part)),
         ("Data", _named(part.get("data"))),
         ("Classifier", _named(part.get("classifier"))),
+        ("Precision", _precision(part)),
+        *_made(part),
     ]
     facts += [(f"Audit {verdict}", where) for verdict, where in _audited(ours).items()]
     return [(name, text) for name, text in facts if text]
@@ -83,16 +94,16 @@ def part_audit(part: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
 
 
 def summary_facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What the experiment was made with."""
+    """What the experiment was made with; where the parts say that of themselves, it is not said of all."""
     paper, machine = summary.get("paper") or {}, summary.get("machine") or {}
-    return [
-        ("In the paper", ": ".join(filter(None, (paper.get("label"), paper.get("caption")))) or "not named"),
-        *((str(name), format_value(value)) for name, value in machine.items()),
-        ("Version", str(summary["version"])),
-        ("Commit", str(summary.get("commit") or "unknown")),
-        ("Seed", str(summary["seed"])),
-        ("Time", duration(summary["seconds"])),
+    facts = [
+        ("In the paper", ": ".join(filter(None, (paper.get("label"), paper.get("caption")))) or "not named")
     ]
+    if not any(part.get("made") for part in summary["parts"]):
+        facts += [(str(name), format_value(value)) for name, value in machine.items()]
+        known = {"Version": summary.get("version"), "Commit": summary.get("commit")}
+        facts += [(name, _or_unknown(value)) for name, value in {**known, "Seed": summary.get("seed")}.items()]
+    return [*facts, ("Time", duration(summary["seconds"]))]
 
 
 def duration(seconds: float) -> str:
@@ -107,6 +118,31 @@ def _budget(part: Mapping[str, Any]) -> str | None:
         return None
     norm = str(part.get("norm") or "")
     return f"eps = {format_value(part['eps'])}" + (f" in {_NORMS.get(norm, norm)}" if norm else "")
+
+
+def _precision(part: Mapping[str, Any]) -> str | None:
+    if part.get("precision") is None:
+        return None
+    return f"classifier computed in {_PRECISIONS.get(part['precision'], part['precision'])}"
+
+
+def _made(part: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What the runs that contributed were made with; all of it, where they differ."""
+    runs = part.get("made") or ()
+    said = {
+        "Seed": [_or_unknown(run.get("seed")) for run in runs],
+        "Commit": [_or_unknown(run.get("commit"))[:_COMMIT] for run in runs],
+        "Version": [_or_unknown(run.get("version")) for run in runs],
+        "Machine": [
+            ", ".join(f"{name} {format_value(value)}" for name, value in (run.get("machine") or {}).items())
+            for run in runs
+        ],
+    }
+    return [(name, " / ".join(filter(None, dict.fromkeys(texts)))) for name, texts in said.items()]
+
+
+def _or_unknown(value: object) -> str:
+    return "unknown" if value is None else str(value)
 
 
 def _named(thing: Mapping[str, Any] | None) -> str | None:

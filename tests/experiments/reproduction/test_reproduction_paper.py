@@ -22,9 +22,9 @@ AUTOATTACK = "autoattack:surrogate=none"
 IGNORANT = {"pgd": "pgd:steps=20,surrogate=none", "autoattack": AUTOATTACK}
 KNOWING = {
     "ste_pgd": "pgd:steps=20",
-    "ste_autoattack": "autoattack:batch=1000",
+    "ste_autoattack": "autoattack",
     "eot_pgd": "pgd:steps=20,eot=10",
-    "eot_autoattack": "autoattack:version=rand,draws=10,batch=1000",
+    "eot_autoattack": "autoattack:version=rand,draws=10",
 }
 BUDGETS = {"mnist": 0.31, "cifar10": 8 / 255, "cifar100": 8 / 255, "imagenet": 4 / 255}
 

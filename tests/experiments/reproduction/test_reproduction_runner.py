@@ -7,8 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from small_experiments import CURVES, PART, lines_of, planned, small, text_of
+from small_experiments import CPU, CURVES, PART, lines_of, planned, small, text_of
 
+import vqshield
+from vqshield.data import SAMPLE_NAME
 from vqshield.errors import FileFormatError, InvalidInputError
 from vqshield.experiments import published
 from vqshield.experiments.reproduction.estimates import estimate
@@ -17,6 +19,7 @@ from vqshield.experiments.reproduction.part import Options
 from vqshield.experiments.reproduction.runner import Reproduction, commit
 from vqshield.experiments.reproduction.sources import Sources
 from vqshield.experiments.reproduction.summary import summarise_folder
+from vqshield.experiments.subject import BUNDLED
 
 DIVERGENCE = """
 [[parts]]
@@ -90,7 +93,11 @@ def test_literature_and_stand_ins_are_in_the_summary(tmp_path: Path) -> None:
     assert summary["notes"] == published.inconsistencies("T2")
     manifest = json.loads((tmp_path / "T2" / "experiment.json").read_text())
     assert manifest["file"] == text_of(PART)
-    assert manifest["options"] == {"limit": 1, "runs": 1, "adaptive": "none", "seed": 0}
+    (run,) = manifest["parts"][0]["made"]
+    assert {name: run[name] for name in ("limit", "runs", "adaptive", "seed")} == {
+        "limit": 1, "runs": 1, "adaptive": "none", "seed": 0,
+    }  # fmt: skip
+    assert run["version"] == vqshield.__version__
     assert summarise_folder(tmp_path / "T2") == summary
 
 
@@ -225,3 +232,50 @@ def test_the_commit_is_that_of_a_checkout_with_this_code(
     found = commit()
     assert found is not None
     assert len(found) == 40
+
+
+TWO = (PART, PART.replace('name = "few"', 'name = "other"').replace('data = "cifar10"', 'data = "cifar100"'))
+
+
+def test_a_run_without_its_images_keeps_what_was_measured_and_said(tmp_path: Path) -> None:
+    file = small(*TWO)
+    wider = replace(CPU, readers={**CPU.readers, "cifar100": SAMPLE_NAME}, classifiers={"cifar100": BUNDLED})
+    options = Options(limit=2, runs=1, adaptive="none")
+    Reproduction(file, options=options, sources=wider, out=tmp_path).run()
+    before = summarise_folder(tmp_path / "T2")["parts"][1]
+    assert (before["status"], "stand in for those of cifar100" in before["stand_in"]) == ("complete", True)
+    planned(file, tmp_path, limit=2, runs=1).run()  # knows of no images for cifar100
+    assert summarise_folder(tmp_path / "T2")["parts"][1] == before
+
+
+def test_every_run_that_had_a_share_is_named_and_no_other(tmp_path: Path) -> None:
+    made = []
+    for limit, commit_then in ((1, "first"), (2, "second")):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("vqshield.experiments.reproduction.runner.commit", lambda found=commit_then: found)
+            part = PART if limit == 1 else PART.replace('name = "few"', 'name = "more"')
+            plan = planned(small(PART, part) if limit == 2 else small(), tmp_path, limit=1, runs=1)
+            plan.run()
+        made = summarise_folder(tmp_path / "T2")["parts"]
+    assert [[run["commit"] for run in part["made"]] for part in made] == [["first"], ["second"]]
+
+
+def test_protocol_and_suite_are_compared_on_the_same_images(tmp_path: Path) -> None:
+    planned(small(), tmp_path, limit=3, runs=2, adaptive="adaptive-v1-quick").run()
+    (part,) = summarise_folder(tmp_path / "T2")["parts"]
+    row = next(row for row in part["rows"] if row["defense"] == "swrd:size=3,codes=25")
+    first = [
+        line
+        for line in lines_of(tmp_path / "T2" / "few" / "protocol")
+        if (line["defense"], line["image"]) == (row["defense"], 0) and line["attack"].startswith("pgd")
+    ]
+    right = statistics.fmean(answer == first[0]["label"] for answer in first[0]["predictions"])
+    assert (row["figures"]["pgd"]["paired"], row["figures"]["pgd"]["paired_n"]) == (right, 1)
+    assert row["figures"]["pgd"]["n"] == 3
+    assert "paired" not in row["figures"]["adaptive"]
+
+
+@pytest.mark.parametrize("key", ["natural", "adaptive"])
+def test_columns_of_our_own_cannot_be_taken(key: str) -> None:
+    with pytest.raises(FileFormatError, match=f"attacks has the key '{key}'"):
+        small(PART.replace("{ pgd =", f"{{ {key} ="))

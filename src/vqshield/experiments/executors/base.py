@@ -2,10 +2,10 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Hashable
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Generic
+from typing import Any, Generic, Protocol, runtime_checkable
 
 from vqshield.experiments.records import AnyLine
 from vqshield.experiments.work import AnyCell, Recipe, Report, Work, repeatable
@@ -60,17 +60,23 @@ def measure(work: Work[AnyCell, AnyLine], cell: AnyCell) -> Measured[AnyLine]:
     return Measured(records=found, seconds=time.perf_counter() - began)
 
 
-def chunks(cells: Sequence[AnyCell], first: int) -> list[range]:
-    """The numbers of the cells from `first` on; together are those that follow each other on the same images:
-    what one of them finds out about the images serves the next.
-    """
-    found: list[range] = []
-    before: set[int] | None = None
-    for number in range(first, len(cells)):
-        images = {image for _, _, image in cells[number].keys}
-        if images == before:
-            found[-1] = range(found[-1].start, number + 1)
-        else:
-            found.append(range(number, number + 1))
-        before = images
+@runtime_checkable
+class Sharing(Protocol):
+    """Work whose cells need the same things, which the first of them finds and leaves for the others."""
+
+    def common(self, cell: Any) -> Hashable | None:
+        """What it needs, equal for cells that need the same; None: nothing that others need, too."""
+        ...
+
+
+def finders(work: Work[Any, Any], first: int) -> dict[int, int]:
+    """For cells from number `first` on that need what an earlier one of them finds: the number of that one."""
+    found: dict[int, int] = {}
+    if not isinstance(work, Sharing):
+        return found
+    finder: dict[Hashable, int] = {}
+    for number in range(first, len(work.cells)):
+        needed = work.common(work.cells[number])
+        if needed is not None and finder.setdefault(needed, number) != number:
+            found[number] = finder[needed]
     return found

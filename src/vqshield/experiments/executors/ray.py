@@ -1,15 +1,15 @@
 """The executor for many processes, here or on a cluster of Ray: `pip install 'vqshield[cluster]'`.
 
-A task is the cells of one chunk of images. It is given numbers of cells and a recipe, both small, so that no
-task needs anything a lost node had; Ray runs those that were lost again elsewhere. Every node needs vqshield
-and whatever files the recipe names.
+A task is one cell. It is given its number and a recipe, both small, so that no task needs anything a lost node
+had; Ray runs those that were lost again elsewhere. Every node needs vqshield and whatever files the recipe
+names. What several cells need is found once where nodes have a folder in common, and often enough where not.
 """
 
 import math
 import os
 import socket
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,7 +21,7 @@ import torch
 
 from vqshield import checks
 from vqshield.errors import InvalidInputError, MissingExtraError, VqshieldError
-from vqshield.experiments.executors.base import Executor, Measured, chunks, measure
+from vqshield.experiments.executors.base import Executor, Measured, finders, measure
 from vqshield.experiments.records import AnyLine
 from vqshield.experiments.work import AnyCell, Recipe, Work
 
@@ -35,8 +35,8 @@ class RayExecutor(Executor):
 
     retries: how often a task is begun again after its process or node was lost; errors are not tried again.
     cpus, gpus: of each task; cpus is also how many threads it computes with.
-    ahead: tasks that are given to Ray at once, finished ones that wait for an earlier one among them; without
-        it, two for each that the cluster can run at the same time.
+    ahead: tasks that Ray has to run at once, not counting those that wait for what another finds; without it,
+        two for each that the cluster can run at the same time.
     """
 
     address: str | None = None
@@ -74,15 +74,36 @@ class RayExecutor(Executor):
                 num_cpus=self.cpus, num_gpus=self.gpus, max_retries=self.retries, retry_exceptions=False
             )(_measure)
             self._slots(ray, least=1)
-            waiting, begun = deque(chunks(work.cells, first)), deque[Any]()
-            while waiting or begun:
-                while waiting and len(begun) < (self.ahead or _PER_SLOT * self._slots(ray)):
-                    begun.append(task.remote(request, waiting.popleft(), self.cpus))
-                yield from self._answer(ray, begun.popleft())
+            finder = finders(work, first)
 
-    def _answer(self, ray: Any, begun: Any) -> list[Measured[Any]]:
+            def begin(number: int, after: Any) -> Any:
+                return task.remote(request, number, self.cpus, after)
+
+            for finished in self._in_order(ray, range(first, len(work.cells)), finder, begin):
+                yield self._answer(ray, finished)
+
+    def _in_order(
+        self, ray: Any, numbers: range, finder: dict[int, int], begin: Callable[[int, Any], Any]
+    ) -> Iterator[Any]:
+        """The tasks of these cells, each once it and all before it are finished.
+
+        Cells are of all lengths: while a long one runs, those behind it go on, and what they found waits.
+        """
+        waiting, begun, running = deque(numbers), dict[int, Any](), dict[int, Any]()
+        for number in numbers:
+            while number not in begun or number in running:
+                room = self.ahead or _PER_SLOT * self._slots(ray)
+                while waiting and sum(finder.get(each) not in running for each in running) < room:
+                    each = waiting.popleft()
+                    # Ray begins a task when its arguments are there: here when the finder has found.
+                    begun[each] = running[each] = begin(each, running.get(finder.get(each, each)))
+                finished, _ = ray.wait(list(running.values()))
+                running = {each: task for each, task in running.items() if task not in finished}
+            yield begun.pop(number)
+
+    def _answer(self, ray: Any, begun: Any) -> Measured[Any]:
         try:
-            found: list[Measured[Any]] | _Refusal = ray.get(begun)
+            found: Measured[Any] | _Refusal = ray.get(begun)
         except ray.exceptions.RayTaskError:  # a mistake in the program: its traceback is what one needs
             raise
         except ray.exceptions.RayError as error:
@@ -149,12 +170,12 @@ class _Refusal:
         return self.kind.__new__(self.kind, self.message)
 
 
-def _measure(request: bytes, numbers: range, threads: int) -> list[Measured[Any]] | _Refusal:
-    """What runs in a worker."""
+def _measure(request: bytes, number: int, threads: int, _: object = None) -> Measured[Any] | _Refusal:
+    """What runs in a worker; the last argument is only waited for."""
     torch.set_num_threads(threads)
     try:
         work = _rebuilt(request)
-        return [measure(work, work.cells[number]) for number in numbers]
+        return measure(work, work.cells[number])
     except VqshieldError as error:
         return _Refusal(kind=type(error), message=str(error))
 

@@ -27,9 +27,11 @@ from vqshield.suites import suites
 
 PROTOCOL, ADAPTIVE = "protocol", "adaptive"
 """The two jobs: the paper's attacks on all images, and ours on some."""
+PAIRED = "paired"
+"""The first job's figures over the images of the second alone."""
 SUITES = {True: "adaptive-v1", False: "adaptive-v1-quick"}
 """By whether there is a GPU."""
-CHUNKS = {True: 1000, False: 32}
+CHUNKS = {True: 250, False: 32}
 """Images at a time, by the same."""
 PLACE = "{x}"
 
@@ -73,7 +75,10 @@ class AccuracyPart(Part):
                 f"x={list(self.x)} and defenses={list(self.defenses)}: values of x and {PLACE} in a defense "
                 "belong together; give both or none"
             )
-        self._settings(Options(), tuple(self.attacks.values()))
+        for key in ("natural", ADAPTIVE):
+            if key in self.attacks:
+                raise InvalidInputError(f"attacks has the key {key!r}, which is another column's; rename it")
+        self._settings(Options(), tuple(self.attacks.values()), protocol=True)
 
     @property
     def settled(self) -> list[tuple[float | None, str]]:
@@ -91,7 +96,7 @@ class AccuracyPart(Part):
         return {
             name: Job(
                 kind="evaluation",
-                settings=self._settings(options, attacks),
+                settings=self._settings(options, attacks, protocol=name == PROTOCOL),
                 subject=_limited(subject, count),
                 shared=options.shared,
             )
@@ -101,7 +106,10 @@ class AccuracyPart(Part):
     def summary(self, home: Path, figures: Sequence[Figure]) -> dict[str, Any]:
         """A row for each defense, a column for each attack."""
         found = {name: summarise_folder(home / name) for name in (PROTOCOL, ADAPTIVE) if given(home / name)}
+        if len(found) == 2:  # what is compared is compared on the same images
+            found[PAIRED] = summarise_folder(home / PROTOCOL, first=_most_images(found[ADAPTIVE]))
         columns = self._columns(found)
+        begun = [name for name in (PROTOCOL, ADAPTIVE) if name in found]
         assert self.data is not None
         rows = [] if self.x else literature(figures, self.data, columns)
         for x, defense in self.settled:
@@ -114,12 +122,11 @@ class AccuracyPart(Part):
             "unit": "%",
             "columns": columns,
             "rows": rows,
-            "complete": PROTOCOL in found and all(each["complete"] for each in found.values()),
-            "seconds": sum(each["seconds"] for each in found.values()),
+            "complete": PROTOCOL in found and all(found[name]["complete"] for name in begun),
+            "seconds": sum(found[name]["seconds"] for name in begun),
         }
 
-    def _settings(self, options: Options, attacks: tuple[str, ...]) -> EvaluationSettings:
-        protocol = attacks == tuple(self.attacks.values())
+    def _settings(self, options: Options, attacks: tuple[str, ...], *, protocol: bool) -> EvaluationSettings:
         defenses = dict.fromkeys(text for _, text in self.settled if protocol or text != NONE)
         return EvaluationSettings(
             defenses=tuple(defenses),
@@ -136,7 +143,8 @@ class AccuracyPart(Part):
         columns = [{"key": "natural", "title": "natural", "level": None}]
         levels = {
             threat["name"]: threat["level"]
-            for summary in found.values()
+            for name, summary in found.items()
+            if name != PAIRED
             for entry in summary["specification"]["attacks"]
             for threat in entry["threats"]
         }
@@ -167,6 +175,9 @@ class AccuracyPart(Part):
                 **beside(figures, data=self.data, defense=defense, measure=key, x=x),
                 **_ours(found.get(name), defense, attack),
             }
+            if name == PROTOCOL and PAIRED in found:
+                same = _ours(found[PAIRED], defense, attack)
+                cells[key] |= {"paired": same["ours"], "paired_n": same.get("n")}
         return {
             "defense": defense,
             "title": shown(defense),
@@ -191,6 +202,11 @@ def _ours(summary: Mapping[str, Any] | None, defense: str, attack: str) -> dict[
                 **{name: row[name] for name in ("std", "standard_error", "n", "runs")},
             }
     return {"ours": None}
+
+
+def _most_images(summary: Mapping[str, Any]) -> int:
+    """How many images every figure of a job is over, at most."""
+    return max((row["n"] for row in summary["rows"] if row["attack"] != NONE), default=0)
 
 
 def _limited(subject: SubjectRequest, count: int) -> SubjectRequest:

@@ -56,6 +56,7 @@ class BudgetPart(Part):
             "unit": self.shown_unit,
             "columns": self.columns,
             "rows": rows,
+            "precision": next((each["specification"].get("precision") for each in found.values()), None),
             "complete": bool(found) and all(each["complete"] for each in found.values()),
             "seconds": sum(each["seconds"] for each in found.values()),
         }

@@ -85,7 +85,7 @@ class CertifiedPart(BudgetPart):
             certificate="draws",
             attack=self.attack,
             eps=tuple(eps for eps in self.budgets.values() if eps),
-            draws=self.draws,
+            draws=options.runs or self.draws,
             delta=self.delta,
             seed=options.seed,
             batch=BATCH[options.on_gpu],

@@ -51,8 +51,8 @@ class GapPart(DerivedPart):
         found = self.source.summary(home, ())
         rows = [self._row(row, figures) for row in found["rows"]]
         columns = [
-            {"key": GAP, "title": "natural − AutoAttack", "level": None},
-            {"key": "adaptive_gap", "title": "natural − adaptive", "level": None},
+            {"key": GAP, "title": "natural − AutoAttack", "level": None, "difference": True},
+            {"key": "adaptive_gap", "title": "natural − adaptive", "level": None, "difference": True},
         ]
         if not any("adaptive_gap" in row["figures"] for row in rows):
             columns.pop()
@@ -68,7 +68,9 @@ class GapPart(DerivedPart):
 
 
 def _difference(row: Row, key: str) -> dict[str, Any]:
+    """Both over the same images: those that the adaptive attacks saw, where it is about them."""
     plain, robust = row["figures"][PLAIN], row["figures"].get(key, {"ours": None})
-    if plain["ours"] is None or robust["ours"] is None:
-        return {"ours": None}
-    return {"ours": plain["ours"] - robust["ours"], "n": robust["n"], "runs": robust["runs"]}
+    for natural, count in ((plain["ours"], plain.get("n")), (plain.get("paired"), plain.get("paired_n"))):
+        if None not in (natural, robust["ours"]) and count == robust["n"]:
+            return {"ours": natural - robust["ours"], "n": count, "runs": robust["runs"]}
+    return {"ours": None}

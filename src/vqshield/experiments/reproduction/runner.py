@@ -1,6 +1,6 @@
 """Run an experiment: all its parts, job after job, each into its own folder of records; and sum it up.
 
-OUT/T2/experiment.json         the file word for word, options, versions, commit and machine
+OUT/T2/experiment.json         the file word for word; of every run options, seed, version, commit and machine
 OUT/T2/PART/JOB/               records, manifest and times of a job (experiments.records)
 OUT/adversarial/               images found against bare classifiers, shared by all experiments
 OUT/T2/summary.json            what reports are made from
@@ -33,6 +33,10 @@ from vqshield.files import write_json
 SHARED = "adversarial"
 
 
+class NothingToRunError(InvalidInputError):
+    """Images or classifiers are missing for every part of an experiment."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Planned:
     """A part with what stands for its data set; jobs, in their folders, where it can be run."""
@@ -60,7 +64,7 @@ class Reproduction:
         self.parts = [self._planned(part, sources.request(part.data)) for part in experiment.parts]
         missing = [each.source.why for each in self.parts if each.source.why is not None]
         if len(missing) == len(self.parts):
-            raise InvalidInputError(
+            raise NothingToRunError(
                 f"nothing of {experiment.id} can be run: " + "; ".join(dict.fromkeys(missing))
             )
         self._subjects: dict[SubjectRequest, Subject] = {}
@@ -92,7 +96,7 @@ class Reproduction:
     def run(self) -> None:
         """Do what is not done yet; the summary is written even where the run is stopped."""
         works = self.works()
-        self._refuse_other_settings(works)  # before anything is written: what is there stays as it is
+        self.refuse_other_settings()  # before anything is written: what is there stays as it is
         self.folder.mkdir(parents=True, exist_ok=True)
         write_json(self.folder / MANIFEST, self.manifest())
         try:
@@ -103,25 +107,30 @@ class Reproduction:
             write_json(self.folder / "summary.json", self.summary())
 
     def manifest(self) -> dict[str, Any]:
-        """What was asked for, and with what it was run."""
-        options = {name: getattr(self.options, name) for name in ("limit", "runs", "adaptive", "seed")}
-        parts = earlier_parts(self.folder, self.experiment.text)
+        """The file; of every part what stands for its data, and all runs that had a share in its records."""
+        parts = earlier_parts(self.folder)
+        now = {
+            **{name: getattr(self.options, name) for name in ("limit", "runs", "adaptive", "seed")},
+            "version": vqshield.__version__,
+            "commit": commit(),
+            "machine": environment(torch.device("cuda") if self.options.on_gpu else "cpu"),
+        }
         for each in self.parts:
+            before = parts.get(each.part.name, {"jobs": [], "made": []})
+            begun = any(given(self.out / job) for job in before["jobs"])
+            if begun and each.source.why is not None:
+                continue  # what was measured keeps what was said of it
+            made = before["made"] if begun else []
+            if not made or (made[-1] != now and self._unfinished(each)):
+                made = [*made, now]
             parts[each.part.name] = {
                 "name": each.part.name,
                 "stand_in": each.source.stand_in,
                 "why": each.source.why,
                 "jobs": [str(folder.relative_to(self.out)) for folder in each.jobs],
+                "made": made if each.source.why is None else [],
             }
-        return {
-            "id": self.experiment.id,
-            "file": self.experiment.text,
-            "options": options,
-            "parts": list(parts.values()),
-            "version": vqshield.__version__,
-            "commit": commit(),
-            "machine": environment(torch.device("cuda") if self.options.on_gpu else "cpu"),
-        }
+        return {"id": self.experiment.id, "file": self.experiment.text, "parts": list(parts.values())}
 
     def summary(self) -> dict[str, Any]:
         """What the records say so far."""
@@ -134,7 +143,13 @@ class Reproduction:
         jobs = part.jobs(self.options, source.request)
         return Planned(part=part, source=source, jobs={home / name: job for name, job in jobs.items()})
 
-    def _refuse_other_settings(self, works: Mapping[Path, ResumableWork[Any, Any]]) -> None:
+    def _unfinished(self, planned: Planned) -> bool:
+        works = [self.works()[folder] for folder in planned.jobs]
+        return any(len(work.records.read()) < sum(len(cell.keys) for cell in work.cells) for work in works)
+
+    def refuse_other_settings(self) -> None:
+        """Raise where a folder holds records of other settings than a job has now."""
+        works = self.works()
         executor = self._executor or LocalExecutor()
         for folder, work in works.items():
             if given(folder):
@@ -163,12 +178,11 @@ class Reproduction:
         return replace(found, data=first(found.data, request.limit))
 
 
-def earlier_parts(folder: Path, text: str) -> dict[str, Any]:
-    """What an earlier run of the same file said of its parts: a run of some of them forgets no others."""
+def earlier_parts(folder: Path) -> dict[str, Any]:
+    """What earlier runs said of the parts: a run of some of them forgets no others."""
     if not (folder / MANIFEST).is_file():
         return {}
-    manifest = read_experiment(folder)
-    return {each["name"]: each for each in manifest["parts"]} if manifest["file"] == text else {}
+    return {each["name"]: each for each in read_experiment(folder)["parts"]}
 
 
 def first(data: ImageSet, count: int | None) -> ImageSet:

@@ -32,11 +32,14 @@ def summarise(experiment: Experiment, out: Path, manifest: Mapping[str, Any]) ->
         "notes": published.inconsistencies(experiment.id),
         "parts": parts,
         "seconds": round(sum(part["seconds"] for part in parts), 1),
-        "machine": manifest["machine"],
-        "version": manifest["version"],
-        "commit": manifest["commit"],
-        "seed": manifest["options"]["seed"],
+        **_last_run(manifest),
     }
+
+
+def _last_run(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the latest run; those that had a share in a part stand with the part."""
+    runs = [run for part in manifest["parts"] for run in part["made"][-1:]]
+    return {name: runs[-1][name] if runs else None for name in ("machine", "version", "commit", "seed")}
 
 
 def summarise_folder(folder: Path) -> dict[str, Any]:
@@ -70,6 +73,7 @@ def _part(
         "status": "complete" if complete else "partial" if begun else NOT_RUN,
         "why": None if complete else _why(said) if not begun else "it was stopped; the same command goes on",
         "stand_in": said["stand_in"],
+        "made": said["made"],
         "data": None,
         "classifier": None,
         "seconds": 0.0,
