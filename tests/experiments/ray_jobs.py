@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ EVALUATION = EvaluationSettings(
     batch=1,
 )
 JOB = Job(kind="evaluation", settings=EVALUATION, subject=SUBJECT)
+ONE_CHUNK = replace(JOB, settings=replace(EVALUATION, batch=8))
 OPTIONS = {"include_dashboard": False, "log_to_driver": False, "object_store_memory": 100 * 2**20}
 
 
@@ -60,21 +61,33 @@ def run(job: Job, folder: Path, executor: Executor, report: Report = lambda *_: 
     return (folder / "records.jsonl").read_bytes()
 
 
+def second_chunk(cell: Any) -> bool:
+    """Its first cell."""
+    return bool(cell.images.start == 1 and cell.defense == "none")
+
+
+def defended(cell: Any) -> bool:
+    """All but the first cell of a chunk."""
+    return bool(cell.defense != "none")
+
+
 @dataclass(frozen=True)
 class Trapped:
-    """JOB, with something in the way of the second chunk; `log` says where that was begun."""
+    """A job, with something in the way of some cells; `log` says where those were begun."""
 
     log: Path
     trap: Callable[[], None]
+    caught: Callable[[Any], bool] = second_chunk
+    job: Job = JOB
 
     def rebuild(self, folder: Path) -> Any:
         import ray
 
-        work: Any = JOB.rebuild(folder)
+        work: Any = self.job.rebuild(folder)
         original = work.measure
 
         def measure(cell: Any) -> Any:
-            if cell.images.start == 1 and cell.defense == "none":
+            if self.caught(cell):
                 with self.log.open("a") as file:
                     file.write(ray.get_runtime_context().get_node_id() + "\n")
                 self.trap()
@@ -84,10 +97,44 @@ class Trapped:
         return work
 
 
+@dataclass(frozen=True)
+class Counted:
+    """A job whose workers write down every attack that they make.
+
+    The first on a bare classifier takes until the second chunk is begun, as `pipe` tells it: by then all the
+    cells of the first chunk that could make it again have had their chance.
+    """
+
+    log: Path
+    pipe: Path
+    job: Job
+
+    def rebuild(self, folder: Path) -> Any:
+        work: Any = self.job.rebuild(folder)
+        original, attack = work.measure, work._through
+
+        def measure(cell: Any) -> Any:
+            if second_chunk(cell):
+                self.pipe.write_text("begun")
+            return original(cell)
+
+        def through(cell: Any, *images: Any) -> Any:
+            line = f"{cell.defense} {cell.attack} {cell.images.start}\n"
+            with self.log.open("a") as file:
+                file.write(line)
+            first = cell.defense == "none" and cell.images.start == 0
+            if first and self.log.read_text().count(line) == 1:
+                self.pipe.read_text()
+            return attack(cell, *images)
+
+        work.measure, work._through = measure, through
+        return work
+
+
 def run_trapped(
-    recipe: Trapped, folder: Path, executor: RayExecutor, report: Report = lambda *_: None
+    recipe: Trapped | Counted, folder: Path, executor: RayExecutor, report: Report = lambda *_: None
 ) -> None:
-    work = JOB.work(JOB.subject.load(), folder, report)
+    work = recipe.job.work(recipe.job.subject.load(), folder, report)
     work.recipe = recipe  # type: ignore[attr-defined]
     work.run(executor=executor)  # type: ignore[attr-defined]
 

@@ -22,8 +22,9 @@ from vqshield.experiments.subject import Subject
 DEFENSES = ("prd:codes=4", "randdisc:codes=3", "swrd:codes=4")
 IGNORANT, STE = "pgd:steps=2,surrogate=none", "pgd:steps=2"
 SETTINGS = EvaluationSettings(defenses=DEFENSES, attacks=(IGNORANT,), eps=0.1, runs=3, batch=2)
-SPECIFICATION = {"data": {"sha256": "d"}, "classifier": {"sha256": "c"}, "machine": {"torch": "2"}}
+SPECIFICATION = {"classifier": {"sha256": "c"}, "machine": {"torch": "2"}}
 NATURAL = torch.rand(2, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+LABELS = torch.tensor([0, 2])
 LINF = ball("linf", 0.1)
 
 
@@ -73,7 +74,7 @@ class Finder:
 
 def ask(store: AdversarialStore, find: Callable[[], Tensor], **change: object) -> Tensor:
     question: dict = {
-        "natural": NATURAL, "chunk": range(0, 2), "threat": {"name": "pgd"}, "ball": LINF, "seed": 7
+        "natural": NATURAL, "labels": LABELS, "threat": {"name": "pgd"}, "ball": LINF, "seed": 7
     }  # fmt: skip
     return store.images(find, **{**question, **change})
 
@@ -121,6 +122,33 @@ def test_another_experiment_with_other_defenses_uses_the_same_images(
     assert len(attacks) == 3, "another seed is another attack"
 
 
+def test_more_or_fewer_images_share_the_chunks_that_are_the_same(
+    subject: Subject, tmp_path: Path, attacks: list[int]
+) -> None:
+    fewer = replace(subject, data=subject.data.take(3))  # chunks of 2 and 1 images, not of 2, 2 and 1
+    records(SETTINGS, fewer, tmp_path / "fewer", shared=tmp_path / "shared")
+    first = attacks.copy()
+    attacks.clear()
+    shared = records(SETTINGS, subject, tmp_path / "all", shared=tmp_path / "shared")
+    assert len(attacks) == 2, "the first chunk is known"
+    assert first[0] not in attacks
+    assert first[1] == attacks[0], "the same seed, but more images"
+    assert records(SETTINGS, subject, tmp_path / "alone") == shared
+
+
+def test_certifications_of_more_images_share_their_chunks(
+    subject: Subject, tmp_path: Path, attacks: list[int]
+) -> None:
+    settings = CertificationSettings(
+        defense=DEFENSES[0], certificate="draws", attack=IGNORANT, eps=(0.1,), draws=5, batch=32
+    )
+    fewer = replace(subject, data=subject.data.take(2))
+    Certification(settings, fewer, tmp_path / "fewer", shared=tmp_path / "shared").run()
+    assert len(attacks) == 1
+    Certification(settings, subject, tmp_path / "all", shared=tmp_path / "shared").run()
+    assert len(attacks) == len(set(attacks)) == 3, "two chunks more"
+
+
 def test_certifications_of_other_defenses_use_the_same_images(
     subject: Subject, tmp_path: Path, attacks: list[int]
 ) -> None:
@@ -148,8 +176,8 @@ def test_images_come_back_bit_by_bit(tmp_path: Path) -> None:
 
 def test_memory_holds_the_chunk_that_is_worked_on(tmp_path: Path) -> None:
     store, find = AdversarialStore(SPECIFICATION), Finder(moved())
-    for chunk in (range(0, 2), range(0, 2), range(2, 4), range(0, 2)):
-        ask(store, find, chunk=chunk)
+    for natural in (NATURAL, NATURAL.clone(), NATURAL.flip(0), NATURAL):
+        ask(store, find, natural=natural)
     assert find.asked == 3
 
 
@@ -160,8 +188,9 @@ def test_memory_holds_the_chunk_that_is_worked_on(tmp_path: Path) -> None:
         {"ball": ball("linf", 0.2)},
         {"ball": ball("l2", 0.1)},
         {"seed": 8},
-        {"chunk": range(1, 3)},
-        {"chunk": range(0, 3)},
+        {"natural": NATURAL.flip(0)},
+        {"natural": NATURAL.view(2, 3, 2, 8)},
+        {"labels": LABELS.flip(0)},
     ],
 )
 def test_another_question_is_another_file(tmp_path: Path, change: dict) -> None:
@@ -171,7 +200,7 @@ def test_another_question_is_another_file(tmp_path: Path, change: dict) -> None:
     assert find.asked == len(list(tmp_path.iterdir())) == 2
 
 
-@pytest.mark.parametrize("part", ["data", "classifier", "machine"])
+@pytest.mark.parametrize("part", ["classifier", "machine"])
 def test_another_subject_or_machine_is_another_file(tmp_path: Path, part: str) -> None:
     find = Finder(moved())
     for of in (SPECIFICATION, {**SPECIFICATION, part: {"sha256": "another"}}):

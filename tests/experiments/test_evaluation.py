@@ -179,6 +179,36 @@ def test_progress_never_goes_back_and_ends_at_the_work(subject: Subject, tmp_pat
     assert seen[-1] == evaluation.work
 
 
+def test_an_attack_that_ignores_the_defense_is_counted_once(subject: Subject, tmp_path: Path) -> None:
+    settings = replace(SETTINGS, defenses=(PRD, RANDDISC, "none"))
+    evaluation = Evaluation(settings, subject, tmp_path)
+    draws, steps, averaged = 3 + 2, 2, 2  # report and selection; steps and eot of the attacks
+    assert {(cell.defense, cell.attack): evaluation.cost(cell) / 2 for cell in evaluation.cells[:9]} == {
+        ("none", "none"): 3,
+        (PRD, "none"): 3,
+        (PRD, STE): draws + steps * averaged,
+        (PRD, IGNORANT): draws + steps,
+        (RANDDISC, "none"): 3,
+        (RANDDISC, STE): draws + steps * averaged,
+        (RANDDISC, IGNORANT): draws,
+        ("none", STE): draws + steps * averaged,
+        ("none", IGNORANT): draws,
+    }
+    assert evaluation.work == sum(map(evaluation.cost, evaluation.cells[:9])) * 5 / 2, "of every chunk"
+
+
+def test_cells_that_need_the_same_attack_say_so(subject: Subject, tmp_path: Path) -> None:
+    settings = replace(SETTINGS, defenses=(PRD, RANDDISC, "none"))
+    sharing = Evaluation(settings, subject, tmp_path, shared=tmp_path / "shared")
+    needed = {(cell.defense, cell.attack, cell.images.start): sharing.common(cell) for cell in sharing.cells}
+    assert {cell: need for cell, need in needed.items() if need is not None} == {
+        **{(name, IGNORANT, start): (IGNORANT, start) for name in settings.defenses for start in (0, 2, 4)},
+        **{("none", STE, start): (STE, start) for start in (0, 2, 4)},
+    }
+    alone = Evaluation(settings, subject, tmp_path)
+    assert {alone.common(cell) for cell in alone.cells} == {None}, "no folder to find it in"
+
+
 def test_cells_cover_every_image_once() -> None:
     specification = {"defenses": [{"name": "prd"}], "attacks": [], "data": {"images": 7}, "batch": 3}
     assert [(cell.defense, list(cell.images)) for cell in cells(specification)] == [

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from vqshield.experiments.certification_settings import CertificationSettings
 from vqshield.experiments.evaluation import Evaluation
 from vqshield.experiments.executors import LocalExecutor, RayExecutor, executor, executors
 from vqshield.experiments.executors import ray as ray_module
-from vqshield.experiments.executors.base import chunks, measure
+from vqshield.experiments.executors.base import finders, measure
 from vqshield.experiments.jobs import Job, SubjectRequest, kinds
 from vqshield.experiments.records import Key, Line, RecordFolder
 from vqshield.experiments.specification import EvaluationSettings
@@ -38,19 +39,18 @@ class Square(Line):
 @dataclass(frozen=True)
 class Number:
     image: int
-    defense: str = "a"
 
     @property
     def keys(self) -> list[Key]:
-        return [(self.defense, "square", self.image)]
+        return [("a", "square", self.image)]
 
 
 class Squares:
     """A work that is no more than the protocol asks for."""
 
-    def __init__(self, folder: Path, *, stop_at: int | None = None) -> None:
+    def __init__(self, folder: Path, *, stop_at: int | None = None, count: int = 4) -> None:
         self.specification: dict[str, Any] = {"machine": {"threads": 5}}
-        self.cells = [Number(image) for image in range(4)]
+        self.cells = [Number(image) for image in range(count)]
         self.records = RecordFolder(folder, [cell.keys for cell in self.cells], Square.parse)
         self.stop_at, self.measured = stop_at, list[int]()
 
@@ -58,7 +58,7 @@ class Squares:
         if cell.image == self.stop_at:
             raise KeyboardInterrupt
         self.measured.append(cell.image)
-        return [Square(defense=cell.defense, image=cell.image, value=cell.image**2)]
+        return [Square(defense="a", image=cell.image, value=cell.image**2)]
 
     def cost(self, cell: Number) -> int:
         return 10
@@ -95,11 +95,72 @@ def test_what_is_measured_is_timed(tmp_path: Path) -> None:
     assert found.seconds >= 0
 
 
-def test_cells_of_the_same_images_stay_together() -> None:
-    cells = [Number(0), Number(0, "b"), Number(1), Number(2), Number(2, "b"), Number(0, "c")]
-    assert chunks(cells, 0) == [range(0, 2), range(2, 3), range(3, 5), range(5, 6)]
-    assert chunks(cells, 4) == [range(4, 5), range(5, 6)], "a run that was stopped within a chunk"
-    assert chunks(cells, 6) == []
+class Parities(Squares):
+    """Those of even numbers need the same, and those of odd ones; 0 needs nothing."""
+
+    def common(self, cell: Number) -> str | None:
+        return ("even", "odd")[cell.image % 2] if cell.image else None
+
+
+def test_cells_that_need_the_same_wait_for_the_first_of_them(tmp_path: Path) -> None:
+    work = Parities(tmp_path, count=7)
+    assert finders(work, 0) == {3: 1, 4: 2, 5: 1, 6: 2}
+    assert finders(work, 2) == {4: 2, 5: 3, 6: 2}, "what was done before is there"
+    assert finders(work, 7) == {}
+    assert finders(Squares(tmp_path, count=7), 0) == {}, "work that shares nothing"
+
+
+class SlowRay:
+    """Stands for Ray: at each wait one task is finished, that which `choose` takes of those that can run."""
+
+    def __init__(self, choose: Callable[[list[int]], int]) -> None:
+        self.choose, self.begun, self.finished = choose, list[tuple[int, int | None]](), list[int]()
+        self.most = 0
+
+    def begin(self, number: int, after: int | None) -> int:
+        self.begun.append((number, after))
+        return number
+
+    def wait(self, tasks: list[int]) -> tuple[list[int], list[int]]:
+        blocked = {number for number, after in self.begun if after in tasks}
+        self.most = max(self.most, len(set(tasks) - blocked))
+        chosen = self.choose([task for task in tasks if task not in blocked])
+        self.finished.append(chosen)
+        return [chosen], [task for task in tasks if task != chosen]
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [{"Alive": True, "Resources": {"CPU": 1}}, {"Alive": False, "Resources": {"CPU": 9}}]
+
+
+@pytest.mark.parametrize("choose", [min, max])
+@pytest.mark.parametrize("ahead", [None, 1, 2, 5])
+def test_whichever_task_ends_first_the_order_is_that_of_the_cells(
+    choose: Callable[[list[int]], int], ahead: int | None
+) -> None:
+    ray, finder = SlowRay(choose), {3: 2, 4: 2, 7: 6, 90: 2}
+    given = list(RayExecutor(ahead=ahead)._in_order(ray, range(1, 100), finder, ray.begin))
+    assert given == [number for number, _ in ray.begun] == list(range(1, 100)), "one task a cell"
+    assert sorted(ray.finished) == given
+    assert all(ray.finished.index(finder[each]) < ray.finished.index(each) for each in finder)
+    assert ray.most <= (ahead or 2) + 2, "at most so many at once, and those that another held up"
+
+
+def test_a_long_cell_stops_the_others_only_when_many_are_held() -> None:
+    ray = SlowRay(max)
+    assert next(RayExecutor(ahead=2)._in_order(ray, range(100), {}, ray.begin)) == 0
+    assert len(ray.begun) == 16 * 2
+    assert ray.finished == [*range(1, 32), 0]
+
+
+def test_a_task_that_waits_leaves_its_place_to_another() -> None:
+    ray = SlowRay(min)
+    finder = {1: 0, 2: 0}
+    assert next(RayExecutor(ahead=2)._in_order(ray, range(9), finder, ray.begin)) == 0
+    assert ray.begun == [(0, None), (1, 0), (2, 0), (3, None)]
+    ray = SlowRay(min)
+    given = RayExecutor(ahead=1)._in_order(ray, range(9), {4: 0}, ray.begin)
+    assert list(given) == list(range(9))
+    assert (4, None) in ray.begun, "what was found long ago is not waited for"
 
 
 def test_executors_by_name() -> None:

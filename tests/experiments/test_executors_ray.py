@@ -1,7 +1,10 @@
 """Ray: records as this process writes them, errors as they were, and what may be asked of a cluster."""
 
 import json
+import os
+from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ from ray_jobs import (
     JOB,
     OPTIONS,
     SUBJECT,
+    Counted,
     Trapped,
     by_value,
     death,
@@ -62,6 +66,19 @@ def test_records_and_manifest_are_those_of_one_process(two_cpus: None, here: Pat
     certified = [run(job, tmp_path / type(by).__name__, by) for by in (RayExecutor(), LocalExecutor())]
     assert certified[0] == certified[1] != b""
     assert len(list((tmp_path / "shared").iterdir())) == 4, "found by one, used by the other"
+
+
+def test_an_attack_that_ignores_the_defense_is_made_once(
+    two_cpus: None, by_value: None, here: Path, tmp_path: Path
+) -> None:
+    job = replace(JOB, shared=tmp_path / "shared")
+    os.mkfifo(tmp_path / "pipe")
+    run_trapped(Counted(tmp_path / "log", tmp_path / "pipe", job), tmp_path / "out", RayExecutor())
+    made = Counter((tmp_path / "log").read_text().splitlines())
+    ignorant = [f"none pgd:steps=2,surrogate=none {start}" for start in range(8)]
+    aware = [f"{name} pgd:steps=2 {start}" for name in JOB.settings.defenses for start in range(8)]
+    assert made == Counter([*ignorant, *aware])
+    assert (tmp_path / "out" / "records.jsonl").read_bytes() == (here / "records.jsonl").read_bytes()
 
 
 def test_a_run_that_was_stopped_goes_on_with_another_executor(
@@ -142,11 +159,11 @@ def test_a_worker_makes_the_work_once_and_answers_with_errors(tmp_path: Path) ->
     identity["machine"] = {name: identity["machine"][name] for name in ("vqshield", "torch", "device")}
     request = ray.cloudpickle.dumps((JOB, tmp_path, identity))
     _rebuilt.cache_clear()
-    first, second = (_measure(request, range(number, number + 2), 1) for number in (0, 2))
+    found = [_measure(request, number, 1).records for number in range(4)]  # type: ignore[union-attr]
     assert _rebuilt.cache_info().misses == 1
-    assert [each.records for each in (*first, *second)] == [work.measure(cell) for cell in work.cells[:4]]
+    assert found == [work.measure(cell) for cell in work.cells[:4]]
     broken = ray.cloudpickle.dumps((JOB, tmp_path, {**identity, "seed": 1}))
-    answer = _measure(broken, range(1), 1)
+    answer = _measure(broken, 0, 1)
     assert isinstance(answer, _Refusal)
     with pytest.raises(InvalidInputError, match="a worker found seed=0 where the run began with seed=1"):
         raise answer.error()

@@ -8,7 +8,18 @@ import threading
 from pathlib import Path
 
 import pytest
-from ray_jobs import JOB, OPTIONS, Trapped, by_value, here, one_thread, run, run_trapped
+from ray_jobs import (
+    JOB,
+    ONE_CHUNK,
+    OPTIONS,
+    Trapped,
+    by_value,
+    defended,
+    here,
+    one_thread,
+    run,
+    run_trapped,
+)
 
 from vqshield.errors import InvalidInputError
 from vqshield.experiments.executors import LocalExecutor, RayExecutor
@@ -28,7 +39,7 @@ def test_an_address_where_nobody_answers_is_named(tmp_path: Path, address: str, 
 def test_a_node_that_dies_takes_no_record_with_it(
     here: Path, tmp_path: Path, by_value: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run begins on a node that is killed when first records have arrived, within the second chunk."""
+    """The run begins on a node that is killed when the first chunk has arrived, within the second one."""
     from ray.cluster_utils import Cluster
 
     begun, never, free = (tmp_path / name for name in ("begun", "never", "free"))
@@ -47,8 +58,11 @@ def test_a_node_that_dies_takes_no_record_with_it(
     nodes = [cluster.add_node(**size)]
     cluster.wait_for_nodes()
 
-    def kill(*_: object) -> None:
-        if len(nodes) == 1:
+    reports: list[object] = []
+
+    def kill(*report: object) -> None:
+        reports.append(report)
+        if len(reports) == 7:
             begun.read_text()
             cluster.remove_node(nodes[0], allow_graceful=False)
             free.touch()
@@ -89,6 +103,52 @@ def test_ctrl_c_ends_the_tasks_too(by_value: None, here: Path, tmp_path: Path) -
     watcher.join(timeout=60)
     assert not watcher.is_alive(), "the worker still lives"
     assert run(JOB, tmp_path / "out", LocalExecutor()) == (here / "records.jsonl").read_bytes()
+
+
+def test_records_of_a_chunk_arrive_cell_by_cell_and_stay(
+    by_value: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One chunk, all of whose cells but the first hang; two of them run when Ctrl-C comes."""
+    alive, never, records = (tmp_path / name for name in ("alive", "never", "out/records.jsonl"))
+    os.mkfifo(alive)
+    os.mkfifo(never)
+    first_is_there, seen, lines = threading.Event(), list[tuple[object, ...]](), list[int]()
+
+    def hang() -> None:
+        with alive.open("w") as file:
+            file.write("!")
+            file.flush()
+            never.read_text()
+
+    def report(*said: object) -> None:
+        seen.append(said)
+        first_is_there.set()
+
+    def interrupt() -> None:
+        with alive.open() as file:
+            file.read(2)  # two workers, each in a cell of its own
+            first_is_there.wait(timeout=60)
+            lines.append(records.read_bytes().count(b"\n"))
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    ray.init(address="local", num_cpus=2, **OPTIONS)
+    watcher = threading.Thread(target=interrupt, daemon=True)
+    watcher.start()
+    recipe = Trapped(tmp_path / "log", hang, defended, ONE_CHUNK)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_trapped(recipe, tmp_path / "out", RayExecutor(), report)
+    finally:
+        ray.shutdown()
+    watcher.join(timeout=60)
+    assert len((tmp_path / "log").read_text().splitlines()) == 2, "tasks that run at the same time"
+    assert lines == [8], "the images of the first cell, while later ones run"
+    assert seen == [("none", 8 * ONE_CHUNK.settings.runs)], "progress by cells"
+    assert records.read_bytes().count(b"\n") == 8, "kept"
+    assert run(ONE_CHUNK, tmp_path / "out", LocalExecutor()) == run(
+        ONE_CHUNK, tmp_path / "here", LocalExecutor()
+    )
 
 
 STUCK = """

@@ -223,39 +223,15 @@ def test_latex_accepts_it(tmp_path):
 
 def test_the_first_sentence_names_the_largest_gap(tmp_path):
     sentence = (
-        "The paper's protocol leaves swRD (s=3, k=25) 71.2 %; an attack that knows of the shield leaves "
+        "On the same 1000 images the paper's protocol leaves swRD (s=3, k=25) 71.2 %, and an attack that "
+        "knows of the shield 1.5 %."
     )
-    sentence += "1.5 %."
     smaller = row("pRD", {"pgd": fig(None, 0.6), "adaptive": fig(None, 0.02)})
     source = texts(tmp_path, summary(part(rows=[smaller, *rows()])))
     assert sentence in unescape(source["html"])
     assert sentence in source["md"]
     assert sentence.replace("%", r"\%") in source["tex"]
     assert sentence in caveats(summary())
-
-
-def test_the_strongest_of_the_papers_attacks_counts():
-    figures = {"pgd": fig(None, 0.6), "autoattack": fig(None, 0.5), "adaptive": fig(None, 0.02)}
-    assert any("leaves pRD 50.0 %; " in line for line in caveats(summary(part(rows=[row("pRD", figures)]))))
-
-
-@pytest.mark.parametrize("missing", ["adaptive", "pgd"])
-def test_without_a_figure_to_compare_there_is_no_sentence(missing):
-    lines = rows()
-    lines[1]["figures"][missing] = fig(0.7)
-    assert not any("paper's protocol" in line for line in caveats(summary(part(rows=lines))))
-
-
-def test_a_shield_that_holds_is_not_accused():
-    figures = {"pgd": fig(None, 0.4), "adaptive": fig(None, 0.45)}
-    (sentence, *_) = caveats(summary(part(rows=[row("swRD", figures)])))
-    assert sentence.endswith("no attack that knows of the shield left less here (45.0 %).")
-
-
-def test_an_undefended_classifier_is_no_shield():
-    figures = {"pgd": fig(None, 0.4), "adaptive": fig(None, 0.0)}
-    lines = caveats(summary(part(rows=[row("nothing", figures, defense="none")])))
-    assert not any("shield leaves" in line for line in lines)
 
 
 def test_what_a_reader_must_know_stands_in_every_format(tmp_path):
@@ -332,6 +308,100 @@ def test_a_gallery_tells_right_from_wrong_by_more_than_colour(tmp_path):
         "cat, difference",
     ]  # fmt: skip
     assert "- cat: clean: ✓ cat; attacked: ✗ dog; difference" in source["md"]
+
+
+def gaps(*ours, **other):
+    """A part like F9's: differences of accuracies, beside a setting."""
+    columns = [{"key": "gap", "title": "natural - AutoAttack", "level": None, "difference": True}]
+    found = [
+        row(f"swRD (k={x})", {"gap": fig(0.02, value, **other)}, series="swRD", x=x)
+        for x, value in enumerate(ours, start=1)
+    ]
+    return part(name="gap", columns=columns, rows=found, x_title="k")
+
+
+def test_a_gap_may_be_negative_and_is_counted_in_points(tmp_path):
+    source = texts(tmp_path, summary(gaps(-0.125, -0.00001, 0.5), kind="curves"), "curves")
+    (table,) = markdown_tables(source["md"])
+    shown_as = [line["natural - AutoAttack: ours"] for line in table.values()]
+    assert shown_as == [f"{MINUS}12.5", "0.0", "50.0"]
+    assert [line["natural - AutoAttack: Δ"] for line in table.values()] == [
+        f"{MINUS}14.5",
+        f"{MINUS}2.0",
+        "+48.0",
+    ]
+    assert latex_rows(source["tex"])[2] == ["swRD (k=1)", "2.0", "-12.5", "-14.5"]
+    assert "Figures in points; Δ: ours less the paper's, in points." in source["md"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "wanted"),
+    [
+        (fig(0.8, 0.7), fig(0.8, 0.6), None),
+        (fig(0.8, 0.7, std=0.01), fig(0.8, 0.6), "± standard deviation over runs"),
+        (fig(0.8, 0.7, paper_std=0.01), fig(0.8, 0.6), "± standard deviation over runs"),
+        (fig(0.8, 0.7, standard_error=0.02), fig(0.8, 0.6), "± standard error over images"),
+        (fig(0.8, 0.7, std=0.01, standard_error=0.02), fig(0.8), "± standard deviation over runs"),
+        (
+            fig(0.8, 0.7, std=0.01),
+            fig(0.8, 0.6, standard_error=0.02),
+            "± standard deviation over runs, with (SE) standard error over images",
+        ),
+        (fig(0.8, None, std=0.01, standard_error=0.02), fig(0.8, 0.6), None),
+    ],
+)
+def test_the_legend_says_what_stands_behind_a_sign_that_occurs(tmp_path, first, second, wanted):
+    value = summary(part(rows=[row("a", {"natural": first, "pgd": second})]))
+    source = texts(tmp_path, value)
+    (legend,) = (block for block in source["md"].split("\n\n") if block.startswith("Figures in %"))
+    assert [word for word in legend.rstrip(".").split("; ") if "±" in word] == ([wanted] if wanted else [])
+    for text in (source["md"], source["html"]):
+        assert ("±" in text) == bool(wanted)
+    assert (r"$\pm$" in source["tex"]) == bool(wanted)
+    assert str(terminal_table(value)[0].caption) == legend
+
+
+def test_a_standard_error_is_shown_where_there_is_no_standard_deviation(tmp_path):
+    figures = {"natural": fig(None, 2.5, standard_error=0.125), "pgd": fig(None, 1.0, std=0.25)}
+    (alone,) = markdown_tables(
+        texts(tmp_path, summary(part(unit="nats", rows=[row("a", {"natural": figures["natural"]})])))["md"]
+    )
+    assert alone["a"]["natural: ours"] == "2.500 ± 0.125"
+    (mixed,) = markdown_tables(texts(tmp_path, summary(part(unit="nats", rows=[row("a", figures)])))["md"])
+    assert mixed["a"]["natural: ours"] == "2.500 ± 0.125 (SE)"
+    assert mixed["a"]["PGD-20: ours"] == "1.000 ± 0.250"
+
+
+@pytest.mark.parametrize(("precision", "wanted"), [("bf16", "bfloat16"), ("fp32", "float32"), (None, None)])
+def test_the_precision_of_the_classifier_is_said_where_it_is_known(tmp_path, precision, wanted):
+    for source in texts(tmp_path, summary(part(precision=precision))).values():
+        assert ("classifier computed in" in source) == bool(wanted)
+        assert f"classifier computed in {wanted}" in source or not wanted
+
+
+def run(seed=0, commit="a" * 40, version="0.4.0", **machine):
+    options = {"limit": None, "runs": None, "adaptive": None}
+    return {"seed": seed, "commit": commit, "version": version, **options, "machine": machine}
+
+
+def test_every_part_says_what_its_runs_were_made_with_and_then_nothing_is_said_of_all(tmp_path):
+    made = [run(5, torch="2.11.0"), run(6, None, "0.5.0", torch="2.12.0"), run(5, torch="2.11.0")]
+    value = summary(part(made=made), part(name="other", made=[run(7, "b" * 40)]))
+    source = texts(tmp_path, value)
+    for text in source.values():
+        for gone in ("4bba4c8", "2.13.0", "0.3.0", "a" * 13):
+            assert gone not in text
+    lines = [line.removeprefix("- ") for line in source["md"].splitlines()]
+    for wanted in ("Seed: 5 / 6", f"Commit: {'a' * 12} / unknown", "Version: 0.4.0 / 0.5.0", "Seed: 7"):
+        assert lines.count(wanted) == 1
+    assert "Machine: torch 2.11.0 / torch 2.12.0" in lines
+    assert any(f"Commit: {'a' * 12} / unknown" in line for line in caveats(value))
+
+
+def test_a_summary_of_runs_that_are_not_known_part_by_part_says_what_it_knows(tmp_path):
+    value = summary(part(made=[]), seed=None, version=None, commit=None, machine=None)
+    source = texts(tmp_path, value)["md"]
+    assert source.endswith("- Version: unknown\n- Commit: unknown\n- Seed: unknown\n- Time: 1.5 min\n")
 
 
 def hostile():
@@ -423,6 +493,13 @@ def test_markdown_shows_text_as_it_is(text):
             lambda: summary(part(rows=[row("a", {"pgd": fig(None, 71.2)})])),
             r"ours=71.2 of 'a', 'pgd'.*\[0, 1\]",
         ),
+        (lambda: summary(part(rows=[row("a", {"pgd": fig(None, -0.01)})])), r"ours=-0.01 of.*in \[0, 1\]"),
+        (
+            lambda: summary(part(rows=[row("a", {"pgd": fig(None, 0.5, paired=50)})])),
+            r"paired=50 of.*\[0, 1\]",
+        ),
+        (lambda: summary(gaps(-1.5)), r"ours=-1.5 of.*no difference of shares.*\[-1, 1\]"),
+        (lambda: summary(gaps(0.5, std=-0.1)), "std=-0.1 of.*is no spread; valid are numbers from 0"),
         (lambda: summary(part(rows=[row("a", {"pgd": fig(float("nan"))})])), "paper=nan"),
         (lambda: summary(part(rows=[row("a", {"pgd": fig(None, True)})])), "ours=True"),
         (lambda: summary(part(rows=[row("a", {}, x="many")])), "x='many' of 'a'"),

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from pages import Page
-from test_reproduction import COLUMNS, HOSTILE, fig, hostile, part, row, summary, written
+from test_reproduction import COLUMNS, HOSTILE, fig, gaps, hostile, part, row, summary, written
 
 from vqshield.reports.reproduction_curves import draw_curves, draw_tradeoff
 from vqshield.reports.reproduction_palette import DARK, LIGHT
@@ -76,7 +76,7 @@ def test_a_defense_without_a_setting_is_a_line_across():
 def test_the_legend_stands_once_and_names_every_series_even_an_underscored_one():
     (legend,) = drawn(draw_curves, curves(rows=curve_rows(series=("_pRD", "swRD")))).legends
     names = [text.get_text() for text in legend.get_texts()]
-    assert names == ["_pRD", "swRD", "no defense", "ours", "paper"]
+    assert names == ["_pRD", "swRD", "no defense", "ours", "paper", "± standard deviation over runs"]
 
 
 def test_many_panels_are_wrapped():
@@ -107,6 +107,88 @@ def test_a_trade_off_is_drawn_only_where_it_is_asked_for_and_can_be():
     assert names(curves()) == ["plot-k"]
     assert names(curves(tradeoff=True)) == ["plot-k", "tradeoff-k"]
     assert names(curves(tradeoff=True, columns=COLUMNS[:2])) == ["plot-k"]
+
+
+def test_a_trade_off_sets_figures_over_the_same_images_against_each_other():
+    figures = {
+        "natural": fig(None, 0.9, n=1000, paired=0.8, paired_n=100),
+        "autoattack": fig(None, 0.7, n=1000, paired=0.6, paired_n=100),
+        "adaptive": fig(None, 0.1, n=100),
+    }
+    value = curves(tradeoff=True, rows=[row("a", figures, series="a", x=1)])
+    points = [
+        [(*line.get_xdata(), *line.get_ydata()) for line in axes.lines if len(line.get_xdata())]
+        for axes in drawn(draw_tradeoff, value).axes
+    ]
+    assert points == [[pytest.approx((90, 70))], [pytest.approx((80, 10))]]
+    del figures["natural"]["paired"]
+    assert [axes.get_title() for axes in drawn(draw_tradeoff, value).axes] == ["AutoAttack"]
+
+
+def test_a_gap_below_zero_is_on_the_axes():
+    value = gaps(-0.125, 0.02)
+    (axes,) = drawn(draw_curves, value).axes
+    assert axes.get_ylim()[0] < -12.5
+    assert axes.get_ylabel() == "difference, points"
+    (axes,) = dots(value).axes
+    assert axes.get_xlim()[0] < -12.5
+    assert list(axes.get_xticks()) == [-25, 0, 25, 50, 75, 100]
+    (axes,) = dots(gaps(0.1, 0.02)).axes
+    assert list(axes.get_xticks()) == [0, 25, 50, 75, 100]
+
+
+def dots(value):
+    """The picture of a table's dots."""
+    pictures = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", lambda self, *_, **__: pictures.append(self))
+        part_plots(value, "table")
+    return pictures[0]
+
+
+def bars_of(picture):
+    """The length of each error bar, and the words of the legend about them."""
+    bars = [bar for axes in picture.axes for bar in axes.containers if bar.has_xerr]
+    ends = [bar.lines[2][0].get_segments()[0][:, 0] for bar in bars]
+    words = [text.get_text() for text in picture.legends[0].get_texts()]
+    return [(right - left) / 2 for left, right in ends], [word for word in words if "±" in word]
+
+
+@pytest.mark.parametrize(
+    ("known", "wanted", "words"),
+    [
+        ({"std": 0.04, "standard_error": 0.01}, [1], ["± standard error over images"]),
+        ({"std": 0.01, "standard_error": 0.04}, [4], ["± standard error over images"]),
+        ({"std": 0.04}, [4], ["± standard deviation over runs"]),
+        ({}, [], []),
+    ],
+)
+def test_bars_are_errors_over_images_else_deviations_over_runs_and_the_legend_says_which(
+    known, wanted, words
+):
+    value = part(rows=[row("a", {"natural": fig(0.5, 0.5, **known)})])
+    lengths, said = bars_of(dots(value))
+    assert lengths == pytest.approx(wanted)
+    assert said == words
+    (plot,) = part_plots(value, "table")
+    assert ("bars: " in plot.text) == bool(words)
+    assert all(word in plot.text for word in words)
+
+
+def test_bars_of_both_kinds_are_both_named():
+    figures = {"natural": fig(0.5, 0.5, standard_error=0.04), "pgd": fig(0.5, 0.5, std=0.02)}
+    lengths, (said,) = bars_of(dots(part(rows=[row("a", figures)])))
+    assert lengths == pytest.approx([4, 2])
+    assert said == "± standard error over images,\nelse standard deviation over runs"
+
+
+def test_bands_are_the_same_as_bars():
+    figures = [{"natural": fig(None, 0.5, standard_error=0.04, std=0.2)} for _ in range(2)]
+    value = curves(rows=[row("a", each, series="a", x=x) for x, each in enumerate(figures)])
+    picture = drawn(draw_curves, value)
+    (band,) = picture.axes[0].collections
+    assert {round(y, 6) for y in band.get_paths()[0].vertices[:, 1]} == {46.0, 54.0}
+    assert [text.get_text() for text in picture.legends[0].get_texts()][-1] == "± standard error over images"
 
 
 def test_dots_are_hollow_for_the_paper_filled_for_ours_red_for_the_adaptive(monkeypatch):

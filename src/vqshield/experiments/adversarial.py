@@ -26,8 +26,8 @@ class AdversarialStore:
     """Gives the images that an attack finds, and asks it only where they are not known or damaged.
 
     specification: of the work; its classifier and its machine count, as other arithmetic has other last bits:
-        what is stored is what the attack would find here, bit by bit. Of its data, the chunk alone counts: work
-        on more or fewer images has the same chunks.
+        what is stored is what the attack would find here, bit by bit. Of its data only the chunk counts, as
+        work on more or fewer images has the same chunks.
     """
 
     def __init__(self, specification: Mapping[str, Any], folder: Path | None = None) -> None:

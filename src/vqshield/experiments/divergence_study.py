@@ -79,6 +79,7 @@ class DivergenceStudySettings:
             "images": self.images,
             "seed": self.seed,
             "divergence": asdict(self.divergence),
+            "attacked": "together",  # records of images that were attacked one by one are not gone on with
             "defenses": self._in_full(self.eps[0])["defenses"],
             "sources": [{"eps": float(eps), "attack": self._described_attack(eps)} for eps in self.eps],
         }

@@ -14,6 +14,7 @@ from vqshield.files import write_atomically
 from vqshield.reports.reproduction_facts import headline, part_audit, part_facts, part_warnings, warnings
 from vqshield.reports.reproduction_figures import NOTHING, Cell, Grid, Heading, grid
 from vqshield.reports.reproduction_html import render_html
+from vqshield.reports.reproduction_parts import check
 from vqshield.reports.reproduction_plots import part_plots
 from vqshield.reports.reproduction_text import render_latex, render_markdown
 
@@ -118,3 +119,5 @@ def _check(summary: Mapping[str, Any]) -> None:
             )
         if names.count(name) > 1:
             raise InvalidInputError(f"part name {name!r} occurs twice; give every part a name of its own")
+    for part in summary["parts"]:
+        check(part)

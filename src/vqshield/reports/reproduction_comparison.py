@@ -30,9 +30,7 @@ class Gap:
         return self.knowing < self.ignorant / 2 and self.size >= FAR_BELOW
 
 
-def on_same_images(
-    protocol: Mapping[str, Any], other: Mapping[str, Any]
-) -> tuple[float, float, int] | None:
+def on_same_images(protocol: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[float, float, int] | None:
     """Ours of both over the same images, and how many; None where they were measured on others.
 
     A suite sees fewer images than the paper's protocol, whose figures therefore say what was found on just

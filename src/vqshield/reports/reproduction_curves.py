@@ -4,8 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from vqshield.reports.reproduction_figures import KNOWING, figure, has_figures, scale
+from vqshield.reports.reproduction_comparison import on_same_images
 from vqshield.reports.reproduction_palette import Palette
+from vqshield.reports.reproduction_parts import (
+    KNOWING,
+    drawn_spread,
+    drawn_spread_words,
+    figure,
+    has_figures,
+    only_differences,
+    scale,
+)
 from vqshield.settings import format_value
 
 if TYPE_CHECKING:
@@ -14,6 +23,8 @@ if TYPE_CHECKING:
 
 _MARKERS = "osD^vPX"
 _PANELS_IN_A_ROW = 4
+_MOST_WORDS = 6  # of a legend in a line
+_BESIDE = 2.8  # inches that two words of a legend take, one of them long
 _LOGARITHMIC = 30  # a setting that grows so many times over is read by its factors
 _STYLES: dict[str, Literal["-", "--"]] = {"ours": "-", "paper": "--"}
 
@@ -51,21 +62,26 @@ def draw_curves(picture: "Figure", part: Mapping[str, Any], palette: Palette) ->
                     axes.axhline(scale(part) * value, color=palette.quiet, linestyle=style, linewidth=1)
         _scale_x(axes, part)
     _scale_accuracy(panels[0], part)
-    quantity = "accuracy, %" if part["unit"] == "%" else part["unit"]
+    share = "difference, points" if only_differences(part) else "accuracy, %"
+    quantity = share if part["unit"] == "%" else part["unit"]
     for axes in panels[::_PANELS_IN_A_ROW]:
         axes.set_ylabel(quantity)
-    _legend(picture, list(series), [row["title"] for row in flat], palette)
+    bands = drawn_spread_words({**part, "rows": [row for rows in series.values() for row in rows]})
+    _legend(picture, list(series), [row["title"] for row in flat], palette, bands=bands)
 
 
 def tradeoff_columns(part: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The robust columns to set against the natural one; none where no trade-off is asked for."""
-    wanted = [
+    keys = {column["key"] for column in part["columns"]}
+    if not part.get("tradeoff") or not {"natural", "autoattack"} <= keys:
+        return []
+    rows = [row for each in _series(part).values() for row in each]
+    return [
         column
         for column in part["columns"]
-        if (column["key"] == "autoattack" or column["level"] in KNOWING) and has_figures(part, column["key"])
+        if (column["key"] == "autoattack" or column["level"] in KNOWING)
+        and any(_point(row, column["key"], source) for row in rows for source in _STYLES)
     ]
-    keys = {column["key"] for column in part["columns"]}
-    return wanted if part.get("tradeoff") and {"natural", "autoattack"} <= keys and _series(part) else []
 
 
 def draw_tradeoff(picture: "Figure", part: Mapping[str, Any], palette: Palette) -> None:
@@ -92,7 +108,8 @@ def _draw_curve(
     ys = [scale(part) * figure(row, key)[look.source] for row in known]
     look.draw(axes, xs, ys)
     if look.source == "ours":
-        spreads = [scale(part) * (figure(row, key).get("std") or 0.0) for row in known]
+        found = [figure(row, key) for row in known]
+        spreads = [scale(part) * each[name] if (name := drawn_spread(each)) else 0.0 for each in found]
         below = [y - spread for y, spread in zip(ys, spreads, strict=True)]
         above = [y + spread for y, spread in zip(ys, spreads, strict=True)]
         axes.fill_between(xs, below, above, color=look.colour, alpha=0.2, linewidth=0)
@@ -101,19 +118,24 @@ def _draw_curve(
 def _draw_path(
     axes: "Axes", part: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], key: str, look: _Look
 ) -> None:
-    known = [
-        row
-        for row in rows
-        if all(figure(row, each).get(look.source) is not None for each in ("natural", key))
-    ]
-    xs = [scale(part) * figure(row, "natural")[look.source] for row in known]
-    ys = [scale(part) * figure(row, key)[look.source] for row in known]
+    points = [(row["x"], found) for row in rows if (found := _point(row, key, look.source))]
+    xs, ys = ([scale(part) * found[place] for _, found in points] for place in (0, 1))
     look.draw(axes, xs, ys)
     # The paper's labels above its points, ours below: the two curves are often close.
     offset = (4, -9) if look.source == "ours" else (4, 4)
-    for row, x, y in zip(known, xs, ys, strict=True):
-        label = axes.annotate(format_value(row["x"]), (x, y), xytext=offset, textcoords="offset points")
+    for (setting, _), x, y in zip(points, xs, ys, strict=True):
+        label = axes.annotate(format_value(setting), (x, y), xytext=offset, textcoords="offset points")
         label.set(fontsize=7, color=look.colour)
+
+
+def _point(row: Mapping[str, Any], key: str, source: str) -> tuple[float, float] | None:
+    """Natural and robust accuracy; ours only where both are over the same images."""
+    natural, robust = figure(row, "natural"), figure(row, key)
+    if source == "ours":
+        same = on_same_images(natural, robust)
+        return same[:2] if same else None
+    found = natural.get(source), robust.get(source)
+    return None if found[0] is None or found[1] is None else (found[0], found[1])
 
 
 def _panels(picture: "Figure", count: int, *, height: float, width: float = 2.6) -> "list[Axes]":
@@ -159,14 +181,25 @@ def _scale_x(axes: "Axes", part: Mapping[str, Any]) -> None:
 def _scale_accuracy(axes: "Axes", part: Mapping[str, Any]) -> None:
     """Accuracies start at zero, whatever they are: a cut axis makes small differences large."""
     if part["unit"] == "%":
-        top = axes.get_ylim()[1]
-        axes.set_ylim(-2.5, 102.5 if top > 50 else max(top, 5.0))
+        bottom, top = axes.get_ylim()
+        # A difference may be negative, an accuracy may not, whatever its band.
+        lowest = bottom if any(column.get("difference") for column in part["columns"]) else 0.0
+        axes.set_ylim(min(lowest, -2.5), 102.5 if top > 50 else max(top, 5.0))
 
 
-def _legend(picture: "Figure", series: Sequence[str], flat: Sequence[str], palette: Palette) -> None:
+def _legend(
+    picture: "Figure",
+    series: Sequence[str],
+    flat: Sequence[str],
+    palette: Palette,
+    *,
+    bands: str | None = None,
+) -> None:
     from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
 
-    handles, words = [], []
+    handles: list[Line2D | Patch] = []
+    words: list[str] = []
     for place, name in enumerate(series):
         look = _looks(place, palette)[0]
         handles.append(Line2D([], [], color=look.colour, marker=look.marker, markersize=4.5))
@@ -177,8 +210,15 @@ def _legend(picture: "Figure", series: Sequence[str], flat: Sequence[str], palet
     for source, style in _STYLES.items():
         handles.append(Line2D([], [], color=palette.ink, linestyle=style, linewidth=1.2))
         words.append(source)
+    if bands:
+        handles.append(Patch(color=palette.ink, alpha=0.2, linewidth=0))
+        words.append(bands)
     numbers = [str(place) for place in range(len(words))]
-    legend = picture.legend(handles, numbers, loc="outside lower center", ncols=min(len(words), 6))
+    # What is said of the bands is long, and cut off where a narrow picture has it beside all the rest.
+    across = 2 * int(picture.get_figwidth() / _BESIDE) if bands else _MOST_WORDS
+    legend = picture.legend(
+        handles, numbers, loc="outside lower center", ncols=min(len(words), across, _MOST_WORDS)
+    )
     # Set afterwards: a word that begins with an underscore would be left out.
     for text, word in zip(legend.get_texts(), words, strict=True):
         text.set_text(word)

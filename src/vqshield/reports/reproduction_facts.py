@@ -102,7 +102,9 @@ def summary_facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     if not any(part.get("made") for part in summary["parts"]):
         facts += [(str(name), format_value(value)) for name, value in machine.items()]
         known = {"Version": summary.get("version"), "Commit": summary.get("commit")}
-        facts += [(name, _or_unknown(value)) for name, value in {**known, "Seed": summary.get("seed")}.items()]
+        facts += [
+            (name, _or_unknown(value)) for name, value in {**known, "Seed": summary.get("seed")}.items()
+        ]
     return [*facts, ("Time", duration(summary["seconds"]))]
 
 

@@ -25,7 +25,6 @@ _MARK = "(SE)"
 """Beside a ± over images, in a table that has some over runs too."""
 
 
-
 @dataclass(frozen=True, kw_only=True)
 class Cell:
     """One figure in words: "83.42 ± 0.13" of the paper, "77.50 ± 0.20" of ours, "−5.92" between them."""
@@ -77,7 +76,9 @@ class Grid:
         if any("difference" in heading.shown for heading in self.headings):
             words.append(f"Δ: ours less the paper's{', in points' if self.unit in ('%', 'points') else ''}")
         if any(cell.far_below for line in self.lines for cell in line.cells):
-            words.append(f"{far_below}: far below what is left by attacks that ignore the shield, on the same images")
+            words.append(
+                f"{far_below}: far below what is left on the same images by attacks that ignore the shield"
+            )
         return "; ".join(words) + "." if words else ""
 
 

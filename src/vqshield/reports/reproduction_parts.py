@@ -42,6 +42,20 @@ def only_differences(part: Mapping[str, Any]) -> bool:
     return bool(part["columns"]) and all(column.get("difference") for column in part["columns"])
 
 
+def drawn_spread(found: Mapping[str, Any]) -> str | None:
+    """Which spread a plot draws of our figure: over images, else over runs; None where neither is known."""
+    if found.get("ours") is None:
+        return None
+    return next((name for name in reversed(SPREADS) if found.get(name) is not None), None)
+
+
+def drawn_spread_words(part: Mapping[str, Any]) -> str | None:
+    """What the bars and bands of a plot are, in lines short enough for its legend; None without any."""
+    drawn = {drawn_spread(found) for *_, found in figures(part)}
+    words = [text for name, text in reversed(SPREADS.items()) if name in drawn]
+    return "± " + ",\nelse ".join(words) if words else None
+
+
 def check(part: Mapping[str, Any]) -> None:
     """Refuse what no format could show honestly."""
     where = f"part {part['name']!r}"
@@ -60,6 +74,8 @@ def check(part: Mapping[str, Any]) -> None:
                 continue
             if not _is_number(value):
                 raise InvalidInputError(f"{name}={value!r} {place} is no figure; valid are numbers and None")
+            if value < 0 and name in ("paper_std", *SPREADS):
+                raise InvalidInputError(f"{name}={value!r} {place} is no spread; valid are numbers from 0")
             least = -1 if column.get("difference") and name in ("paper", "ours", "paired") else 0
             if part["unit"] == "%" and not least <= value <= 1:
                 kind = "difference of shares" if least else "share"

@@ -1,25 +1,37 @@
 """Plots of a reproduced experiment: the paper's figures beside ours.
 
-Curves: the paper's dashed, ours solid with a band of one standard deviation, a panel per attack. Tables: a
-dot per figure, the paper's hollow, ours filled with its error, attacks that know of the shield in red. The
-same summary gives the same bytes.
+Curves: the paper's dashed, ours solid, a panel per attack. Tables: a dot per figure, the paper's hollow, ours
+filled, attacks that know of the shield in red. Bands and bars are the standard error over images, else the
+standard deviation over runs; the legend says which. The same summary gives the same bytes.
 """
 
 import io
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vqshield.errors import MissingExtraError
 from vqshield.reports.reproduction_curves import draw_curves, draw_tradeoff, tradeoff_columns
-from vqshield.reports.reproduction_figures import KNOWING, figure, figures, has_figures, scale
 from vqshield.reports.reproduction_palette import DARK, LIGHT, Palette, style
+from vqshield.reports.reproduction_parts import (
+    KNOWING,
+    drawn_spread,
+    drawn_spread_words,
+    figure,
+    figures,
+    has_figures,
+    scale,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     Drawing = Callable[[Figure, Mapping[str, Any], Palette], None]
+
+_TICK = 25  # percent
+_WORD, _LINE = 2.4, 0.2  # inches that a long word of a legend takes, and a line of it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,9 +111,17 @@ def _draw_dots(picture: "Figure", part: Mapping[str, Any], palette: Palette) -> 
     first.tick_params(axis="y", labelcolor=palette.ink)
     first.set_ylim(len(rows) - 0.4, -0.6)
     if part["unit"] == "%":
-        first.set_xlim(-4, 104)
-        first.set_xticks([0, 25, 50, 75, 100])
+        ticks = range(_TICK * min(0, math.floor(_lowest(part, columns) / _TICK)), 101, _TICK)
+        first.set_xlim(ticks[0] - 4, 104)
+        first.set_xticks(ticks)
     _dot_legend(picture, part, palette)
+
+
+def _lowest(part: Mapping[str, Any], columns: Sequence[Mapping[str, Any]]) -> float:
+    """The lowest figure of those that may be below zero, as shown; 0 where there is none."""
+    keys = [column["key"] for column in columns if column.get("difference")]
+    found = [figure(row, key).get(name) for row in part["rows"] for key in keys for name in ("paper", "ours")]
+    return scale(part) * min((value for value in found if value is not None), default=0.0)
 
 
 def _draw_dot(
@@ -116,9 +136,9 @@ def _draw_dot(
         axes.plot([factor * paper], [height], "o", markersize=8, markerfacecolor=palette.background,
                   markeredgecolor=colour, markeredgewidth=1.3, zorder=2)  # fmt: skip
     if ours is not None:
-        spreads = [found[name] for name in ("std", "standard_error") if found.get(name) is not None]
-        error = factor * max(spreads, default=0.0)
-        axes.errorbar([factor * ours], [height], xerr=[error] if spreads else None, fmt="o", markersize=5,
+        spread = drawn_spread(found)
+        error = [factor * found[spread]] if spread else None
+        axes.errorbar([factor * ours], [height], xerr=error, fmt="o", markersize=5,
                       color=colour, elinewidth=1.2, capsize=2, zorder=3)  # fmt: skip
 
 
@@ -139,21 +159,35 @@ def _dot_legend(picture: "Figure", part: Mapping[str, Any], palette: Palette) ->
         Line2D([], [], marker="o", linestyle="", markeredgecolor=edge, markerfacecolor=fill)
         for edge, fill in looks.values()
     ]
-    picture.legend(dots, list(looks), loc="outside lower center", ncols=len(looks))
+    words = list(looks)
+    if bars := drawn_spread_words(part):
+        dots.append(Line2D([], [], marker="|", color=palette.ours, linewidth=1.2))
+        words.append(bars)
+    # A legend wider than its picture is cut off; a higher one would take its room from the dots.
+    across = min(len(words), int(picture.get_figwidth() / _WORD))
+    lines = math.ceil(len(words) / across) + words[-1].count("\n")
+    picture.set_figheight(picture.get_figheight() + _LINE * (lines - 1))
+    picture.legend(dots, words, loc="outside lower center", ncols=across)
 
 
 def _dot_text(part: Mapping[str, Any]) -> str:
     return (
         f"{part['title']}: a dot per figure for {_titles(part)}; the paper's hollow, ours filled, attacks "
-        "that know of the shield in red. The figures stand in the table."
+        f"that know of the shield in red{_spread_text('bars', part)}. The figures stand in the table."
     )
 
 
 def _curve_text(part: Mapping[str, Any]) -> str:
+    banded = {**part, "rows": [row for row in part["rows"] if row.get("x") is not None]}
     return (
         f"{part['title']}: {_titles(part)} over {part.get('x_title') or 'x'}; the paper's curves dashed, "
-        "ours solid. The figures stand in the table."
+        f"ours solid{_spread_text('bands', banded)}. The figures stand in the table."
     )
+
+
+def _spread_text(shape: str, part: Mapping[str, Any]) -> str:
+    words = drawn_spread_words(part)
+    return f"; {shape}: {' '.join(words.split())}" if words else ""
 
 
 def _titles(part: Mapping[str, Any]) -> str:

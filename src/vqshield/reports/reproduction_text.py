@@ -51,7 +51,7 @@ def render_markdown(summary: Mapping[str, Any], plots: Mapping[str, Sequence[tup
         blocks += [f"![{markdown(text)}]({file})" for file, text in plots.get(part["name"], ())]
         if part["rows"]:
             table = grid(part)
-            blocks += [_markdown_table(table), markdown(table.legend("bold"))]
+            blocks += filter(None, [_markdown_table(table), markdown(table.legend("bold"))])
         elif not part.get("gallery"):
             blocks.append("No figures.")
         blocks += [_markdown_gallery(part["gallery"])] if part.get("gallery") else []

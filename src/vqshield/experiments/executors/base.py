@@ -70,7 +70,7 @@ class Sharing(Protocol):
 
 
 def finders(work: Work[Any, Any], first: int) -> dict[int, int]:
-    """For cells from number `first` on that need what an earlier one of them finds: the number of that one."""
+    """For every cell from number `first` on that needs what an earlier one finds, the number of that one."""
     found: dict[int, int] = {}
     if not isinstance(work, Sharing):
         return found

@@ -1,8 +1,8 @@
 """The executor for many processes, here or on a cluster of Ray: `pip install 'vqshield[cluster]'`.
 
-A task is one cell. It is given its number and a recipe, both small, so that no task needs anything a lost node
-had; Ray runs those that were lost again elsewhere. Every node needs vqshield and whatever files the recipe
-names. What several cells need is found once where nodes have a folder in common, and often enough where not.
+A task is one cell. It is given its number and a recipe, both small, so that no task needs anything a lost
+node had; Ray runs those that were lost again elsewhere. Every node needs vqshield and whatever files the
+recipe names. Where several cells need the same attack, the first makes it, and leaves it in a folder for all.
 """
 
 import math
@@ -26,6 +26,7 @@ from vqshield.experiments.records import AnyLine
 from vqshield.experiments.work import AnyCell, Recipe, Work
 
 _PER_SLOT = 2  # tasks for each that can run at once: the next one waits where it will run
+_HELD = 16  # finished or not, so many for each of those, so that a long cell does not stop all others
 _ALIKE = ("vqshield", "torch", "device")  # what should not differ between machines that share records
 
 
@@ -87,19 +88,24 @@ class RayExecutor(Executor):
     ) -> Iterator[Any]:
         """The tasks of these cells, each once it and all before it are finished.
 
-        Cells are of all lengths: while a long one runs, those behind it go on, and what they found waits.
+        Cells are of all lengths: while a long one runs, those behind it go on, and what they found is held.
         """
         waiting, begun, running = deque(numbers), dict[int, Any](), dict[int, Any]()
         for number in numbers:
             while number not in begun or number in running:
                 room = self.ahead or _PER_SLOT * self._slots(ray)
-                while waiting and sum(finder.get(each) not in running for each in running) < room:
+                while waiting and len(begun) < _HELD * room and self._able(running, finder) < room:
                     each = waiting.popleft()
                     # Ray begins a task when its arguments are there: here when the finder has found.
-                    begun[each] = running[each] = begin(each, running.get(finder.get(each, each)))
+                    after = running.get(finder[each]) if each in finder else None
+                    begun[each] = running[each] = begin(each, after)
                 finished, _ = ray.wait(list(running.values()))
                 running = {each: task for each, task in running.items() if task not in finished}
             yield begun.pop(number)
+
+    def _able(self, running: dict[int, Any], finder: dict[int, int]) -> int:
+        """How many of them wait for no other one."""
+        return sum(finder.get(each) not in running for each in running)
 
     def _answer(self, ray: Any, begun: Any) -> Measured[Any]:
         try:
