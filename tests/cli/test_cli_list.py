@@ -12,6 +12,7 @@ from vqshield.cli.application import app
 from vqshield.clustering import backends
 from vqshield.data import datasets
 from vqshield.defenses import known_settings
+from vqshield.experiments.reproduction.files import experiments
 from vqshield.suites import suites
 from vqshield.surrogates import surrogates
 
@@ -23,6 +24,7 @@ REGISTRIES = {
     "classifiers": lambda: (*classifiers(), *classifier_forms()),
     "data": datasets,
     "backends": backends,
+    "experiments": experiments,
 }
 
 
