@@ -89,8 +89,8 @@ def test_bad_settings_are_named(make, message: str) -> None:
 @pytest.mark.parametrize("colour", [0.3, 0.61, 0.731, 0.9])
 def test_l2_projection_stays_inside_where_all_sums_are_rounded_alike(colour: float) -> None:
     flat = torch.full((1, 3, 32, 32), colour)
-    for eps in torch.linspace(0.05, 0.2, 40).tolist():
+    for eps in torch.linspace(0.05, 0.9, 80).tolist():
         inside = L2(eps)
         found = inside.project(flat + 2 * eps * inside.steepest(torch.ones_like(flat)), flat)
         distance = float((found.double() - flat.double()).square().sum().sqrt())
-        assert eps * (1 - 1e-4) < distance <= eps
+        assert eps * (1 - 1e-4) < distance <= eps + 6e-7

@@ -80,8 +80,9 @@ class L2(Ball):
         # A hair less than eps, for the rounding of so long a sum.
         change = change * (self.eps * (1 - 5e-7) / length)
         nearer = images + change
-        # In a picture with few colours all sums may be rounded the same way, and together leave the ball.
-        left = self.length(nearer - images)[:, None, None, None] > self.eps * (1 - 2.5e-7)
+        # In a picture with few colours all sums may be rounded the same way, and together leave the ball by
+        # more than the rounding that attacks are allowed.
+        left = self.length(nearer - images)[:, None, None, None] > self.eps + 5e-7
         outward = left & ((nearer - images).abs() > change.abs())
         nearer = torch.where(outward, torch.nextafter(nearer, images), nearer)
         return torch.where(length > self.eps, nearer, moved).clamp(0, 1)
