@@ -172,10 +172,10 @@ def test_two_processes_do_not_write_into_one_folder(tmp_path: Path) -> None:
 
 def test_seconds_are_of_whole_chunks_each_counted_once(tmp_path: Path) -> None:
     records = write(tmp_path)
-    assert records.seconds() == {("prd", "a"): 0.5 + 2.5, ("prd", "b"): 1.5 + 3.5}
+    assert records.seconds(records.read()) == {("prd", "a"): 0.5 + 2.5, ("prd", "b"): 1.5 + 3.5}
     with (tmp_path / "times.jsonl").open("a") as file:
         file.write('["prd", "a", 0, 10.0]\n["prd", "a", 99, 1.0]\n["prd", "b"')  # again, unknown, half a line
-    assert records.seconds() == {("prd", "a"): 12.5, ("prd", "b"): 5.0}
+    assert records.seconds(records.read()) == {("prd", "a"): 12.5, ("prd", "b"): 5.0}
 
 
 @pytest.mark.parametrize(

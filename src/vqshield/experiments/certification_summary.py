@@ -67,8 +67,9 @@ def summarise_certification_folder(folder: Path, *, radii: Sequence[float] = ())
     """The summary of the records in a folder, finished or not."""
     specification = read_manifest(folder, field="certificate")
     records = RecordFolder(folder, [cell.keys for cell in cells(specification)], parse_record)
-    seconds = sum(records.seconds().values())
-    return summarise_certification(specification, records.read(), seconds=seconds, radii=radii)
+    found = records.read()
+    seconds = sum(records.seconds(found).values())
+    return summarise_certification(specification, found, seconds=seconds, radii=radii)
 
 
 def _votes(

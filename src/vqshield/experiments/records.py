@@ -12,7 +12,7 @@ import os
 import sys
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -91,9 +91,9 @@ class RecordFolder(Generic[AnyLine]):
         """The records of all whole chunks so far."""
         return self._read()[0]
 
-    def seconds(self) -> dict[tuple[str, str], float]:
-        """How long the whole chunks of each defense and attack took; where it is known."""
-        path, done, latest = self.folder / TIMES, {record.key for record in self.read()}, {}
+    def seconds(self, records: Iterable[AnyLine]) -> dict[tuple[str, str], float]:
+        """How long the chunks of records that read() gave took, by defense and attack; where it is known."""
+        path, done, latest = self.folder / TIMES, {record.key for record in records}, {}
         for line in path.read_bytes().splitlines() if path.is_file() else ():
             try:
                 defense, attack, image, seconds = json.loads(line)

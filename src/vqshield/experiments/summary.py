@@ -56,14 +56,18 @@ def summarise(
     }
 
 
-def summarise_folder(
-    folder: Path, *, audit: Mapping[str, Any] | None = None, first: int | None = None
-) -> dict[str, Any]:
-    """The summary of the records in a folder, finished or not; first: of so many images alone."""
+def summarise_folder(folder: Path, *, audit: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The summary of the records in a folder, finished or not."""
+    specification, records, seconds = read_evaluation(folder)
+    return summarise(specification, records, seconds=seconds, audit=audit)
+
+
+def read_evaluation(folder: Path) -> tuple[dict[str, Any], list[Record], Seconds]:
+    """What a folder holds: the specification, the records so far, and how long they took."""
     specification = read_manifest(folder, field="attacks")
     records = Records(folder, [cell.keys for cell in cells(specification)])
-    found = [record for record in records.read() if first is None or record.image < first]
-    return summarise(specification, found, seconds=records.seconds(), audit=audit)
+    found = records.read()
+    return specification, found, records.seconds(found)
 
 
 def _groups(specification: Mapping[str, Any]) -> dict[str, list[str]]:

@@ -5,6 +5,7 @@ node had; Ray runs those that were lost again elsewhere. Every node needs vqshie
 recipe names. Where several cells need the same attack, the first makes it, and leaves it in a folder for all.
 """
 
+import json
 import math
 import os
 import socket
@@ -69,7 +70,7 @@ class RayExecutor(Executor):
             )
         ray = _package()
         with self._connected(ray):
-            request = ray.cloudpickle.dumps((recipe, work.records.folder.absolute(), _identity(work)))
+            request = _Request(recipe=recipe, folder=work.records.folder.absolute(), identity=_identity(work))
             # Errors are answers, not failures: Ray begins again only what was lost.
             task = ray.remote(
                 num_cpus=self.cpus, num_gpus=self.gpus, max_retries=self.retries, retry_exceptions=False
@@ -176,7 +177,16 @@ class _Refusal:
         return self.kind.__new__(self.kind, self.message)
 
 
-def _measure(request: bytes, number: int, threads: int, _: object = None) -> Measured[Any] | _Refusal:
+@dataclass(frozen=True, kw_only=True)
+class _Request:
+    """What a worker makes the work from; identity: as JSON, what it must then find."""
+
+    recipe: Recipe
+    folder: Path
+    identity: str
+
+
+def _measure(request: _Request, number: int, threads: int, _: object = None) -> Measured[Any] | _Refusal:
     """What runs in a worker; the last argument is only waited for."""
     torch.set_num_threads(threads)
     try:
@@ -187,25 +197,23 @@ def _measure(request: bytes, number: int, threads: int, _: object = None) -> Mea
 
 
 @lru_cache(maxsize=1)
-def _rebuilt(request: bytes) -> Work[Any, Any]:
+def _rebuilt(request: _Request) -> Work[Any, Any]:
     """The work, made once by each worker; it serves all its tasks."""
-    recipe: Recipe
-    folder: Path
-    recipe, folder, identity = _package().cloudpickle.loads(request)
-    work = recipe.rebuild(folder)
-    for name, here in _identity(work).items():
-        if here != identity[name]:
+    work = request.recipe.rebuild(request.folder)
+    begun = json.loads(request.identity)
+    for name, here in json.loads(_identity(work)).items():
+        if here != begun[name]:
             raise InvalidInputError(
-                f"a worker found {name}={here!r} where the run began with {name}={identity[name]!r}; "
+                f"a worker found {name}={here!r} where the run began with {name}={begun[name]!r}; "
                 "give every node the same files and versions, and devices of one kind"
             )
     return work
 
 
-def _identity(work: Work[Any, Any]) -> dict[str, Any]:
+def _identity(work: Work[Any, Any]) -> str:
     """What must be the same for all, for the records to be those of the specification."""
     machine = work.specification["machine"]
-    return {**work.specification, "machine": {name: machine[name] for name in _ALIKE}}
+    return json.dumps({**work.specification, "machine": {name: machine[name] for name in _ALIKE}})
 
 
 def _knock(address: str | None) -> None:

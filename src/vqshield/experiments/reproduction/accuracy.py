@@ -18,11 +18,12 @@ from vqshield.experiments.reproduction.part import (
     given,
     literature,
     quantity,
+    row_of,
     series,
     shown,
 )
 from vqshield.experiments.specification import NONE, EvaluationSettings
-from vqshield.experiments.summary import summarise_folder
+from vqshield.experiments.summary import read_evaluation, summarise
 from vqshield.suites import suites
 
 PROTOCOL, ADAPTIVE = "protocol", "adaptive"
@@ -97,7 +98,7 @@ class AccuracyPart(Part):
             name: Job(
                 kind="evaluation",
                 settings=self._settings(options, attacks, protocol=name == PROTOCOL),
-                subject=_limited(subject, count),
+                subject=replace(subject, limit=count),
                 shared=options.shared,
             )
             for name, (count, attacks) in plan.items()
@@ -105,11 +106,14 @@ class AccuracyPart(Part):
 
     def summary(self, home: Path, figures: Sequence[Figure]) -> dict[str, Any]:
         """A row for each defense, a column for each attack."""
-        found = {name: summarise_folder(home / name) for name in (PROTOCOL, ADAPTIVE) if given(home / name)}
+        begun = [name for name in (PROTOCOL, ADAPTIVE) if given(home / name)]
+        stored = {name: read_evaluation(home / name) for name in begun}
+        found = {name: summarise(what, seen, seconds=took) for name, (what, seen, took) in stored.items()}
         if len(found) == 2:  # what is compared is compared on the same images
-            found[PAIRED] = summarise_folder(home / PROTOCOL, first=_most_images(found[ADAPTIVE]))
+            specification, seen, _ = stored[PROTOCOL]
+            most = _most_images(found[ADAPTIVE])
+            found[PAIRED] = summarise(specification, [record for record in seen if record.image < most])
         columns = self._columns(found)
-        begun = [name for name in (PROTOCOL, ADAPTIVE) if name in found]
         assert self.data is not None
         rows = [] if self.x else literature(figures, self.data, columns)
         for x, defense in self.settled:
@@ -178,14 +182,7 @@ class AccuracyPart(Part):
             if name == PROTOCOL and PAIRED in found:
                 same = _ours(found[PAIRED], defense, attack)
                 cells[key] |= {"paired": same["ours"], "paired_n": same.get("n")}
-        return {
-            "defense": defense,
-            "title": shown(defense),
-            "series": series(defense),
-            "x": x,
-            "literature": False,
-            "figures": cells,
-        }
+        return row_of(defense, shown(defense), cells, x=x, of=series(defense))
 
 
 TITLES = {
@@ -207,7 +204,3 @@ def _ours(summary: Mapping[str, Any] | None, defense: str, attack: str) -> dict[
 def _most_images(summary: Mapping[str, Any]) -> int:
     """How many images every figure of a job is over, at most."""
     return max((row["n"] for row in summary["rows"] if row["attack"] != NONE), default=0)
-
-
-def _limited(subject: SubjectRequest, count: int) -> SubjectRequest:
-    return replace(subject, limit=count)

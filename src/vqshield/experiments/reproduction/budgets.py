@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from vqshield import checks
 from vqshield.experiments.published import Figure
-from vqshield.experiments.reproduction.part import Part, Row, about, beside, quantity, series, shown
+from vqshield.experiments.reproduction.part import Part, about, beside, quantity, row_of, series, shown
 from vqshield.settings import format_value
 
 
@@ -45,9 +45,9 @@ class BudgetPart(Part):
             for x, eps in self.budgets.items():
                 cells = self.figures(found, defense, eps)
                 published = beside(figures, data=self.data, defense=defense, measure=self.measure, x=x)
-                rows.append(
-                    _row(defense, x, eps, {**cells, self.measure: {**published, **cells[self.measure]}})
-                )
+                cells[self.measure] = {**published, **cells[self.measure]}
+                title = f"{shown(defense)}, ε={format_value(eps)}"
+                rows.append(row_of(defense, title, cells, x=x, of=series(defense)))
         return {
             **next((about(each["specification"]) for each in found.values()), {}),
             "eps": None,
@@ -75,14 +75,3 @@ class BudgetPart(Part):
     @abstractmethod
     def figures(self, found: Mapping[str, Any], defense: str, eps: float) -> dict[str, dict[str, Any]]:
         """Ours, by column; the key `measure` always."""
-
-
-def _row(defense: str, x: float, eps: float, figures: dict[str, dict[str, Any]]) -> Row:
-    return {
-        "defense": defense,
-        "title": f"{shown(defense)}, ε={format_value(eps)}",
-        "series": series(defense),
-        "x": x,
-        "literature": False,
-        "figures": figures,
-    }

@@ -100,8 +100,9 @@ def recorded(
     """The summary of a job's records so far, and how long they took."""
     specification = read_manifest(folder)
     records = RecordFolder(folder, [cell.keys for cell in cells(specification)], parse)
-    seconds = sum(records.seconds().values())
-    return {**summarise(specification, records.read()), "seconds": round(seconds, 1)}
+    found = records.read()
+    seconds = sum(records.seconds(found).values())
+    return {**summarise(specification, found), "seconds": round(seconds, 1)}
 
 
 def about(specification: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,17 +138,20 @@ def series(defense: str) -> str:
     return NAMES.get(parse_spec(defense)[0], defense)
 
 
+def row_of(
+    defense: str, title: str, figures: dict[str, Any], *, x: float | None = None, of: str | None = None
+) -> Row:
+    """A row of a report; of: the curve it belongs to."""
+    return {"defense": defense, "title": title, "series": of, "x": x, "literature": False, "figures": figures}
+
+
 def literature(figures: Iterable[Figure], data: str, columns: Sequence[Mapping[str, Any]]) -> list[Row]:
     """What others were published with, one row each."""
     rows: dict[str, Row] = {}
     keys = {column["key"] for column in columns}
     for each in figures:
         if each.literature is not None and each.data == data and each.measure in keys:
-            row = rows.setdefault(
-                each.literature,
-                {"defense": "", "title": each.literature, "series": None, "x": None, "literature": True,
-                 "figures": {}},
-            )  # fmt: skip
+            row = rows.setdefault(each.literature, {**row_of("", each.literature, {}), "literature": True})
             row["figures"][each.measure] = {"paper": each.value, "paper_std": each.std, "ours": None}
     return list(rows.values())
 

@@ -11,7 +11,7 @@ from vqshield.experiments.gallery import cells as gallery_cells
 from vqshield.experiments.gallery_records import PictureRecord, summarise_gallery
 from vqshield.experiments.jobs import Job, SubjectRequest
 from vqshield.experiments.published import Figure
-from vqshield.experiments.reproduction.part import Options, Part, about, given, quantity, recorded
+from vqshield.experiments.reproduction.part import Options, Part, about, given, quantity, recorded, row_of
 
 GALLERY, EXAMPLE = "gallery", "example"
 
@@ -87,16 +87,8 @@ class ExamplePart(Part):
         for row in self._found(home):
             bounds = {key: {"ours": row[key], "runs": row["draws"]} for key in titles}
             bounds["proposition1"]["paper"] = row["published"]
-            rows.append(
-                {
-                    "defense": f"delta={row['delta']:g}",
-                    "title": f"error bound, δ = {row['delta']:g}",
-                    "series": None,
-                    "x": None,
-                    "literature": False,
-                    "figures": bounds,
-                }
-            )
+            delta = f"{row['delta']:g}"
+            rows.append(row_of(f"delta={delta}", f"error bound, δ = {delta}", bounds))
         return {
             "eps": None,
             "norm": "",

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 import vqshield
-from vqshield.data import ImageSet
 from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
 from vqshield.experiments.executors import Executor
@@ -175,7 +174,7 @@ class Reproduction:
                 whole, limit=max(limits) if len(limits) == len(most) else None
             ).load()
         found = self._subjects[whole]
-        return replace(found, data=first(found.data, request.limit))
+        return replace(found, data=found.data.take(request.limit))
 
 
 def earlier_parts(folder: Path) -> dict[str, Any]:
@@ -183,11 +182,6 @@ def earlier_parts(folder: Path) -> dict[str, Any]:
     if not (folder / MANIFEST).is_file():
         return {}
     return {each["name"]: each for each in read_experiment(folder)["parts"]}
-
-
-def first(data: ImageSet, count: int | None) -> ImageSet:
-    """The first images, or all where there are fewer."""
-    return data if count is None or count >= len(data) else data.take(count)
 
 
 def commit() -> str | None:
