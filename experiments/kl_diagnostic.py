@@ -1,4 +1,4 @@
-"""The KL diagnostic of one image under PGD on the bare classifier, with its floor; to results/.
+"""The KL diagnostic of images under PGD on the bare classifier, with its floor; to results/.
 
     python experiments/kl_diagnostic.py --data-dir DIR --weights FILE --device cuda --image 0 --eps 8/255 \\
         --codebooks 10000 --out results/kl-cifar10.json
@@ -12,8 +12,11 @@ import sys
 import time
 from dataclasses import asdict
 from fractions import Fraction
+from itertools import product
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from vqshield.attacks import PGD, Linf
 from vqshield.certificates.covariances import kinds
@@ -42,7 +45,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--weights", default=BUNDLED)
     parser.add_argument("--defense", nargs="+", default=DEFENSES)
-    parser.add_argument("--image", type=int, default=0)
+    parser.add_argument("--image", type=int, nargs="+", default=[0])
     parser.add_argument("--eps", type=fraction, nargs="+", default=[8 / 255])
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--codebooks", type=int, default=usual.codebooks)
@@ -51,7 +54,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--samples", type=int, default=usual.samples)
     parser.add_argument("--batch", type=int, default=usual.batch)
     parser.add_argument("--components", type=int, default=mixture.components)
-    parser.add_argument("--covariance", choices=kinds(), default=mixture.covariance)
+    parser.add_argument("--covariance", choices=kinds(), nargs="+", default=[mixture.covariance])
     parser.add_argument("--starts", choices=STARTS, default=usual.starts)
     parser.add_argument("--iterations", type=int, default=mixture.iterations)
     parser.add_argument("--restarts", type=int, default=mixture.restarts)
@@ -61,13 +64,12 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def settings(options: argparse.Namespace) -> DivergenceSettings:
-    mixture = {
-        name: getattr(options, name) for name in ("components", "covariance", "iterations", "restarts")
-    }
+def settings(options: argparse.Namespace, covariance: str) -> DivergenceSettings:
+    mixture = {name: getattr(options, name) for name in ("components", "iterations", "restarts")}
     names = ("codebooks", "label_codebooks", "lines", "samples", "starts", "batch", "seed")
     return DivergenceSettings(
-        mixture=MixtureSettings(**mixture), **{name: getattr(options, name) for name in names}
+        mixture=MixtureSettings(**mixture, covariance=covariance),
+        **{name: getattr(options, name) for name in names},
     )
 
 
@@ -85,39 +87,39 @@ def row(record: dict[str, Any]) -> str:
 
 def main() -> None:
     options = arguments()
-    chosen = settings(options)
-    data = SAMPLE_NAME if options.data_dir is None else options.data
+    chosen = {kind: settings(options, kind) for kind in options.covariance}
     subject = load_subject(
-        data=data,
+        data=SAMPLE_NAME if options.data_dir is None else options.data,
         data_dir=options.data_dir,
         classifier=options.weights,
-        limit=options.image + 1,
+        limit=max(options.image) + 1,
         device=options.device,
     )
     place = subject.device
-    image = subject.data.floats(slice(options.image, options.image + 1)).to(place)
-    label = subject.data.labels[options.image : options.image + 1].to(place)
-    began = time.perf_counter()
-    attacks = {eps: PGD(ball=Linf(eps), steps=options.steps, seed=options.seed) for eps in options.eps}
-    moved = {eps: attack(subject.classifier, image, label) for eps, attack in attacks.items()}
-    print(f"attack: {time.perf_counter() - began:.1f} s")
-    rows = []
-    for text in options.defense:
-        shield = defense(text, seed=0).to(place)
-        for eps, found in moved.items():
-            print(f"{text}, eps {eps:.4f}:", end=" ", file=sys.stderr)
-            record = measure(shield, image, found, settings=chosen, report=progress)
+    began, rows = time.perf_counter(), []
+    attacks = [PGD(ball=Linf(eps), steps=options.steps, seed=options.seed) for eps in options.eps]
+    for number in options.image:
+        image = subject.data.floats(slice(number, number + 1)).to(place)
+        label = subject.data.labels[number : number + 1].to(place)
+        moved = torch.cat([attack(subject.classifier, image, label) for attack in attacks])
+        for text, kind in product(options.defense, options.covariance):
+            title = f"image {number}, {text}, {kind}"
+            print(title, end=": ", file=sys.stderr)
+            shield = defense(text, seed=0).to(place)
+            records = measure(shield, image, moved, settings=chosen[kind], report=progress)
             print("done", file=sys.stderr)
-            del record["environment"], record["settings"]  # said once, for all rows
-            rows.append({"text": text, "eps": eps, **record})
-            print(f"{text}\n{HEADING}\n{row(rows[-1])}")
-            print("seconds: " + ", ".join(f"{name} {value}" for name, value in record["seconds"].items()))
+            print(f"{title}\n{HEADING}")
+            for eps, record in zip(options.eps, records, strict=True):
+                del record["environment"], record["settings"]  # said once, for all rows
+                rows.append({"text": text, "eps": eps, "image": number, **record})
+                print(row(rows[-1]))
+            seconds = records[0]["seconds"].items()
+            print("seconds, of all budgets: " + ", ".join(f"{name} {value}" for name, value in seconds))
     record = {
         **subject.described(),
         "what": rows[0]["what"],
-        "image": options.image,
         "attack": f"pgd-{options.steps} on the bare classifier",
-        "settings": asdict(chosen),
+        "settings": asdict(chosen[options.covariance[0]]),
         "seconds": round(time.perf_counter() - began, 1),
         "environment": environment(place),
         "rows": rows,

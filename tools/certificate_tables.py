@@ -134,7 +134,7 @@ def divergences() -> str:
     return "\n".join(
         [
             *table(heads, rows),
-            f"\nIn nats, ± the standard error of the sampling. CIFAR-10 test image {first['image']}, "
+            f"\nIn nats, ± the standard error of the sampling. CIFAR-10 test image {first['rows'][0]['image']}, "
             f"{classifier(first)}, {first['attack']}, ε = {round(first['rows'][0]['eps'] * 255)}/255 (L∞); "
             f"{used['codebooks']:,} codebooks a set, {mixture['components']} components, covariance "
             f"{mixture['covariance']}, starts {used['starts']}, seed {used['seed']}; "

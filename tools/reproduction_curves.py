@@ -24,12 +24,9 @@ from reproduction_records import (
 )
 
 from vqshield.experiments.published import published
-from vqshield.settings import parse_spec
 
 WHOSE = {"paper": "the paper", "ours": "ours"}
 NAMES = {"natural": "natural", "autoattack": "AutoAttack"}
-CHANNELS = 3
-SHOWN_BUDGETS = (0, 8, 16)
 
 
 def bends(id: str) -> str:
@@ -109,8 +106,8 @@ def once() -> str:
 def gaps() -> str:
     """F9: whose gap is the largest, whose the smallest, point by point."""
     heads, lines = ["gap", "points", "largest", "smallest"], []
-    for number in range(2):
-        found = part("F9", number=number)
+    for name in ("F4-cifar10", "F5-cifar10"):
+        found = part("F9", name=name)
         for who, whom in WHOSE.items():
             gap = {series: curve(found, series, "gap", who) for series in all_series(found)}
             places = list(next(iter(gap.values())))
@@ -133,7 +130,7 @@ def _winners(
 
 def bounds() -> str:
     """F7: what Proposition 1 gives away, and what it can give at all."""
-    found = part("F7")
+    found = part("F7", name="cifar10")
     lost = {
         key: [cell(each, "accuracy")["ours"] - cell(each, key)["ours"] for each in rows(found)]
         for key in ("certified", "clopper_pearson")
@@ -163,46 +160,6 @@ def _span(values: list[float]) -> str:
     return f"{percent(min(values))} to {percent(max(values))}"
 
 
-def divergences() -> str:
-    """F8: the estimate, its floor, and the order of the defenses."""
-    found = part("F8")
-    heads = ["nats", "values of a codebook", "floor: ours"]
-    heads += [f"ε = {f'{x}/255' if x else 0}: {who}" for x in SHOWN_BUDGETS for who in WHOSE.values()]
-    lines = []
-    for series in all_series(found):
-        first = next(each for each in rows(found) if each["series"] == series)
-        estimates = [curve(found, series, "kl", who)[x] for x in SHOWN_BUDGETS for who in WHOSE]
-        floor = curve(found, series, "floor", "ours")[0]
-        name = first["title"].split(", ε")[0]
-        lines.append(
-            [name, str(_values(first["defense"])), f"{floor:.1f}", *(f"{each:.1f}" for each in estimates)]
-        )
-    orders = [
-        f"at {x}/255 {name} {' < '.join(_order(found, 'kl', who, x))}"
-        for x in SHOWN_BUDGETS[1:]
-        for who, name in WHOSE.items()
-    ]
-    above = " < ".join(_order(found, "excess", "ours", SHOWN_BUDGETS[-1]))
-    wide = max(cell(each, "kl").get("standard_error", 0) for each in rows(found))
-    return "\n".join(
-        [
-            *table(heads, lines),
-            f"\nN = {images(found)} images; the standard error over images is at most {wide:.0f} nats. "
-            f"Order: {'; '.join(orders)}, and above the floor {above}.",
-        ]
-    )
-
-
-def _values(defense: str) -> int:
-    """The numbers that a codebook of colour patches holds."""
-    _, settings = parse_spec(defense)
-    return int(settings["codes"]) * CHANNELS * int(settings.get("size", 1)) ** 2
-
-
-def _order(found: Part, key: str, who: str, x: float) -> list[str]:
-    return sorted(all_series(found), key=lambda series: curve(found, series, key, who)[x])
-
-
 CURVE_TEXTS: dict[str, Callable[[], str]] = {
     "reproduction-F4": partial(bends, "F4"),
     "reproduction-F5": partial(bends, "F5"),
@@ -211,5 +168,4 @@ CURVE_TEXTS: dict[str, Callable[[], str]] = {
     "reproduction-A1-once": once,
     "reproduction-F9": gaps,
     "reproduction-F7-bounds": bounds,
-    "reproduction-F8": divergences,
 }

@@ -85,19 +85,8 @@ def _pairs(ignorant: Part, informed: Part) -> dict[str, list[tuple[Cell, Cell]]]
     }
 
 
-def state() -> str:
-    """Whether T5 is finished."""
-    found = part("T5")
-    if found["status"] == "complete":
-        return f"Complete for {images(found):,} images of CIFAR-10."
-    return (
-        f"**Partial**, {images(found):,} images: the time on the GPU was up. "
-        "[Section 6](#6-what-was-not-reached) names what is missing."
-    )
-
-
 def _elsewhere() -> str:
-    """The defense whose cells are missing was attacked for docs/attacks.md."""
+    """swRD is in no row of T2 with this setting; it was attacked for docs/attacks.md."""
     attacks, defense = read_attacks(ATTACKS), "swrd:size=2,codes=15"
     left = {each["attack"]: each["mean"] for each in attacks["rows"] if each["defense"] == defense}
     plain, stronger = (entry["name"] for entry in attacks["specification"]["attacks"][:2])
@@ -109,6 +98,5 @@ def _elsewhere() -> str:
 
 
 INFORMED: dict[str, Callable[[], str]] = {
-    "reproduction-T5-state": state,
     "reproduction-T5-knowing": knowing,
 }

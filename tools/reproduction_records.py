@@ -37,9 +37,12 @@ def summary(id: str, folder: str = MEASURED) -> dict[str, Any]:
     return read(f"{folder}/{id}/summary.json")
 
 
-def part(id: str, folder: str = MEASURED, number: int = 0) -> Part:
-    """What was measured on one data set; most records hold one."""
-    found: Part = summary(id, folder)["parts"][number]
+def part(id: str, folder: str = MEASURED, name: str | None = None) -> Part:
+    """What was measured on one data set; without a name, of records that hold one alone."""
+    parts = {each["name"]: each for each in summary(id, folder)["parts"]}
+    if name is None:
+        (name,) = parts
+    found: Part = parts[name]
     return found
 
 

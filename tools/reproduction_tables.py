@@ -2,13 +2,16 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from certificate_tables import BOUNDS, machine, table
 from reproduction_curves import CURVE_TEXTS
+from reproduction_divergences import DIVERGENCE_TEXTS
 from reproduction_findings import FINDINGS
 from reproduction_informed import INFORMED
 from reproduction_records import (
     ADAPTIVE,
+    DATA,
     Part,
     asked,
     begun,
@@ -49,7 +52,8 @@ def whole() -> str:
             f"\nDistances in points (F8: nats), over all cells that the paper has too. Adaptive: the most "
             f"that a suite of attacks which know of the shield leaves of any defense, N images. "
             f"{_drawn(done[0]['seed'])}; {machine(used)}. Time: of the work alone, without loading, and no "
-            f"benchmark; all together {duration(_seconds(done))}.",
+            "benchmark; several processes shared the GPU, and the time of each counts; all together "
+            f"{duration(_seconds(done))}.",
         ]
     )
 
@@ -72,7 +76,9 @@ def _line(id: str) -> list[str]:
     distances, adaptive, time = "", "", ""
     if begun(id):
         parts = summary(id)["parts"]
-        distances = "; ".join(_distance(found, each) for found in parts for each in compared(found))
+        distances = "; ".join(
+            _data(found, parts) + _distance(found, each) for found in parts for each in compared(found)
+        )
         adaptive = "; ".join(_adaptive(found) for found in parts if most_left(found) is not None)
         time = duration(summary(id)["seconds"])
     return [id, experiment(id).title, "; ".join(shown), distances, adaptive, time]
@@ -102,22 +108,32 @@ def _distance(found: Part, column: tuple[str, str, dict[str, float]]) -> str:
     return f"{title} {mean_distance(deltas):.{digits}f} ({signed(furthest, digits)})"
 
 
+def _data(found: Part, parts: list[Part]) -> str:
+    """Which data set a figure is of, where that is not plain."""
+    several = len({each["data"]["name"] for each in parts if each["data"]}) > 1
+    return f"{DATA[found['data']['name']]}: " if several else ""
+
+
 def _adaptive(found: Part) -> str:
     return f"{most_left(found):.1f} % (`{_suite(found)}`, N = {images(found, adaptive=True):,})"
 
 
 def measured(id: str) -> str:
-    """A table as its report shows it, and whose figures they are."""
+    """A table as its report shows it, and whose figures they are; one for every data set."""
     found = summary(id)
+    return "\n\n".join(_measured({**found, "parts": [each]}) for each in found["parts"])
+
+
+def _measured(found: dict[str, Any]) -> str:
     text = render_markdown(found, {})
     for key, name in BOUNDS.items():
         text = text.replace(markdown(key), name)
     lines = [line for line in text.splitlines() if line.startswith("|")]
-    first = found["parts"][0]
-    if first["classifier"]:
-        name = str(first["classifier"]["name"]).removesuffix(".safetensors")
+    (only,) = found["parts"]
+    if only["classifier"]:
+        name = str(only["classifier"]["name"]).removesuffix(".safetensors")
         lines.append(
-            f"\nImages of {first['data']['name']}, {name}, N = {images(first):,}. {_order(first)}".rstrip()
+            f"\nImages of {only['data']['name']}, {name}, N = {images(only):,}. {_order(only)}".rstrip()
         )
     return "\n".join(lines)
 
@@ -197,4 +213,5 @@ REPRODUCTION_TABLES: dict[str, Callable[[], str]] = {
     **FINDINGS,
     **INFORMED,
     **CURVE_TEXTS,
+    **DIVERGENCE_TEXTS,
 }

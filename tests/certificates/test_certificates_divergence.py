@@ -254,11 +254,11 @@ ONE = MixtureSettings(components=1, covariance="diag")
 @pytest.mark.parametrize("starts", ["shared", "own"])
 def test_a_shifted_gaussian_is_found_as_far_as_it_is(starts: str) -> None:
     stages: list[str] = []
-    found = diagnose(
+    (found,) = diagnose(
         clean=books(0, 1),
         again=books(0, 2),
-        moved=books(0.1, 3),
-        second=SECOND,
+        moved=[books(0.1, 3)],
+        second=[SECOND],
         mixture=ONE,
         starts=starts,
         samples=20_000,
@@ -276,30 +276,44 @@ def test_a_shifted_gaussian_is_found_as_far_as_it_is(starts: str) -> None:
 
 def test_the_floor_is_the_figure_of_an_image_that_did_not_move() -> None:
     again = books(0, 2)
-    found = diagnose(clean=books(0, 1), again=again, moved=again.clone(), second=None, samples=1000)
+    (found,) = diagnose(clean=books(0, 1), again=again, moved=[again.clone()], second=[None], samples=1000)
     assert found.kl == found.floor
     assert (found.excess.value, found.excess.standard_error) == (0.0, 0.0)
     assert found.second is None
 
 
 def test_fits_of_their_own_starts_differ_by_more() -> None:
-    sets = {"clean": books(0, 1, 500), "again": books(0, 2, 500), "moved": books(0, 3, 500)}
+    sets = {"clean": books(0, 1, 500), "again": books(0, 2, 500), "moved": [books(0, 3, 500)]}
     shared, own = (
-        diagnose(**sets, second=None, starts=starts, samples=5000, mixture=MixtureSettings(components=6))
+        diagnose(**sets, second=[None], starts=starts, samples=5000, mixture=MixtureSettings(components=6))[0]
         for starts in ("shared", "own")
     )
     assert shared.floor.value < own.floor.value
 
 
 def test_a_diagnosis_can_be_repeated_and_changes_nothing() -> None:
-    sets = {"clean": books(0, 1, 300), "again": books(0, 2, 300), "moved": books(0.1, 3, 300)}
+    sets = {"clean": books(0, 1, 300), "again": books(0, 2, 300), "moved": [books(0.1, 3, 300)]}
     state = torch.random.get_rng_state()
-    one, two, other = (diagnose(**sets, second=SECOND, samples=500, seed=seed) for seed in (4, 4, 5))
+    one, two, other = (diagnose(**sets, second=[SECOND], samples=500, seed=seed)[0] for seed in (4, 4, 5))
     assert one == two
     assert one != other
     assert torch.equal(torch.random.get_rng_state(), state)
     with pytest.raises(dataclasses.FrozenInstanceError):
         one.kl = one.floor  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("starts", ["shared", "own"])
+def test_several_at_once_are_found_as_each_alone(starts: str) -> None:
+    sets = {"clean": books(0, 1, 300), "again": books(0, 2, 300)}
+    options = {"samples": 500, "starts": starts, "mixture": MixtureSettings(components=3)}
+    moved, second = [books(0.1, 3, 300), books(0.2, 4, 300), books(0, 5, 300)], [SECOND, None, None]
+    together = diagnose(**sets, **options, moved=moved, second=second)
+    alone = [
+        diagnose(**sets, **options, moved=[each], second=[labels])[0]
+        for each, labels in zip(moved, second, strict=True)
+    ]
+    assert together == alone
+    assert len({each.kl for each in together}) == 3
 
 
 def test_the_docstring_warns() -> None:
@@ -310,7 +324,9 @@ def test_the_docstring_warns() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"moved": torch.zeros(9, 2, 2)}, r"\(300, 2, 2\), \(300, 2, 2\), \(9, 2, 2\)"),
+        ({"moved": []}, "0 moved and 1 second should be as many"),
+        ({"second": [None, None]}, "1 moved and 2 second"),
+        ({"moved": [torch.zeros(9, 2, 2)]}, r"\(300, 2, 2\), \(300, 2, 2\), \(9, 2, 2\)"),
         ({"starts": "mine"}, "starts='mine'"),
         ({"samples": 1}, "samples=1"),
         ({"seed": 2**64 - 1}, "seed="),
@@ -318,6 +334,6 @@ def test_the_docstring_warns() -> None:
     ],
 )
 def test_a_diagnosis_of_nonsense_is_refused(changes: dict, message: str) -> None:
-    sets = {"clean": books(0, 1, 300), "again": books(0, 2, 300), "moved": books(0.1, 3, 300)}
+    sets = {"clean": books(0, 1, 300), "again": books(0, 2, 300), "moved": [books(0.1, 3, 300)]}
     with pytest.raises(InvalidInputError, match=message):
-        diagnose(**{**sets, "second": None, "samples": 100, **changes})
+        diagnose(**{**sets, "second": [None], "samples": 100, **changes})

@@ -8,12 +8,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from vqshield.classifiers import Normalised, build, save_classifier
 from vqshield.cli.application import app
+from vqshield.cli.executors import chosen_executor
 from vqshield.data import sample
 from vqshield.experiments.evaluation import Evaluation
+from vqshield.experiments.executors import Executor, LocalExecutor, ProcessesExecutor, RayExecutor
 
 FILE = """
 id = "T2"
@@ -213,7 +216,18 @@ def test_a_dry_run_refuses_what_a_run_would(file: str, tmp_path: Path) -> None:
     ("arguments", "named"),
     [
         (["E1", "--address", "head:6379"], ["address given for executor 'local'", "--executor ray"]),
-        (["E1", "--task-gpus", "1", "--retries", "2"], ["gpus, retries given for executor 'local'"]),
+        (["E1", "--task-gpus", "1", "--retries", "2"], ["gpus, retries given for executor 'local'", "ray"]),
+        (["E1", "--retries", "2"], ["retries given", "it has none; choose --executor processes or ray"]),
+        (
+            ["E1", "--executor", "processes", "--address", "head:6379"],
+            ["address given for executor 'processes', which has no such option; it has workers, cpus, ret"],
+        ),
+        (["E1", "--executor", "ray", "--workers", "2"], ["workers given", "choose --executor processes for"]),
+        (
+            ["E1", "--executor", "ray", "--workers", "2", "--address", "x"],
+            ["workers given", "it has address"],
+        ),
+        (["E1", "--executor", "processes", "--workers", "0"], ["workers=0 should be >= 1"]),
         (["T9"], ["'T9' is not known", "T1", "E1", ".toml"]),
         (["none.toml"], ["none.toml is no file"]),
         (["T1"], ["nothing of T1 can be run", "--data-dir mnist=FOLDER", "--classifier mnist=FILE"]),
@@ -227,12 +241,39 @@ def test_a_dry_run_refuses_what_a_run_would(file: str, tmp_path: Path) -> None:
         (["T2", "--data", "magic"], ["--data='magic'", "nips17"]),
         (["F4", "--classifier", "x"], ["which data set", "--classifier NAME=x", "cifar100"]),
         (["T2", "--classifier", "no.safetensors"], ["no.safetensors", "is no file"]),
-        (["T2", "--executor", "magic"], ["'magic'", "local", "ray"]),
+        (["T2", "--executor", "magic"], ["'magic'", "local", "processes", "ray"]),
     ],
 )
 def test_nonsense_is_refused_before_any_work(tmp_path: Path, arguments: list[str], named: list[str]) -> None:
     failed(reproduce(*arguments, "--out", tmp_path / "out"), *named)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "on_gpu", "given", "expected"),
+    [
+        ("local", True, {}, LocalExecutor()),
+        ("processes", False, {"cpus": 2}, ProcessesExecutor(cpus=2)),
+        ("processes", True, {"workers": None}, ProcessesExecutor(workers=4)),
+        ("processes", True, {"workers": 2}, ProcessesExecutor(workers=2)),
+        ("ray", True, {"address": None}, RayExecutor(gpus=1.0)),
+        ("ray", False, {"gpus": 0.5}, RayExecutor(gpus=0.5)),
+    ],
+)
+def test_what_an_executor_is_given(name: str, on_gpu: bool, given: dict, expected: Executor) -> None:
+    assert chosen_executor(name, on_gpu=on_gpu, **given) == expected
+
+
+@pytest.mark.slow
+def test_several_processes_give_the_same_records(
+    file: str, finished: tuple[Path, str], tmp_path: Path
+) -> None:
+    threads = torch.get_num_threads()
+    options = ("--executor", "processes", "--workers", 2, "--task-cpus", threads)
+    result = reproduce(file, "--out", tmp_path, *options)
+    assert result.exit_code == 0, result.output
+    for path in (RECORDS, RECORDS.with_name("manifest.json")):
+        assert (tmp_path / path).read_bytes() == (finished[0] / path).read_bytes()
 
 
 def test_a_report_of_nothing_is_refused(tmp_path: Path) -> None:

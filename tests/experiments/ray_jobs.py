@@ -1,4 +1,4 @@
-"""A small evaluation for clusters, plain or with a trap on the way; and what it gives in this process."""
+"""A small evaluation for other processes, plain or with a trap on the way; and what it gives in this one."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from vqshield.errors import InvalidInputError
-from vqshield.experiments.executors import Executor, LocalExecutor, RayExecutor
+from vqshield.experiments.executors import Executor, LocalExecutor
 from vqshield.experiments.jobs import Job, SubjectRequest
 from vqshield.experiments.specification import EvaluationSettings
 from vqshield.experiments.work import Report
@@ -132,7 +132,7 @@ class Counted:
 
 
 def run_trapped(
-    recipe: Trapped | Counted, folder: Path, executor: RayExecutor, report: Report = lambda *_: None
+    recipe: Trapped | Counted, folder: Path, executor: Executor, report: Report = lambda *_: None
 ) -> None:
     work = recipe.job.work(recipe.job.subject.load(), folder, report)
     work.recipe = recipe  # type: ignore[attr-defined]

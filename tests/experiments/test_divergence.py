@@ -43,7 +43,7 @@ def timeless(record: dict) -> dict:
 
 def test_the_record_says_what_was_measured_and_how(image: Tensor, moved: Tensor) -> None:
     stages: list[str] = []
-    record = measure(PRD(codes=4), image, moved, settings=SETTINGS, report=stages.append)
+    (record,) = measure(PRD(codes=4), image, moved, settings=SETTINGS, report=stages.append)
     again = json.loads(json.dumps(record))
     assert again["name"] == "diagnostic"
     assert "no bound" in again["what"]
@@ -61,19 +61,33 @@ def test_the_record_says_what_was_measured_and_how(image: Tensor, moved: Tensor)
 
 def test_a_moved_image_is_further_away_than_the_same_one(image: Tensor) -> None:
     settings = replace(SETTINGS, codebooks=1000)
-    far, near = (measure(PRD(codes=2), image, image * share, settings=settings) for share in (0.9, 1.0))
+    far, near = measure(PRD(codes=2), image, torch.cat([image * 0.9, image]), settings=settings)
     assert far["kl"]["value"] > 10 * far["floor"]["value"]
     assert near["kl"]["value"] < 3 * near["floor"]["value"]
     assert near["second"]["value"] == 0
     assert near["floor"] == far["floor"]
 
 
+def test_several_at_once_are_measured_as_each_alone(image: Tensor, moved: Tensor) -> None:
+    several = torch.cat([moved, image, image * 0.9])
+    together = measure(PRD(codes=4), image, several, settings=SETTINGS)
+    alone = [measure(PRD(codes=4), image, each, settings=SETTINGS)[0] for each in torch.split(several, 1)]
+    assert list(map(timeless, together)) == list(map(timeless, alone))
+
+
+def test_the_second_term_can_be_left_out(image: Tensor, moved: Tensor) -> None:
+    (record,) = measure(PRD(codes=4), image, moved, settings=replace(SETTINGS, label_codebooks=0))
+    assert record["second"] is None
+    assert "not computed" in record["second_is"]
+    assert record["proved"]["second"] > 0
+
+
 def test_batches_and_the_seed_of_the_defense_decide_nothing(image: Tensor, moved: Tensor) -> None:
     state = torch.random.get_rng_state()
-    one = measure(PRD(codes=4, seed=1), image, moved, settings=SETTINGS)
-    two = measure(PRD(codes=4, seed=2), image, moved, settings=replace(SETTINGS, batch=7))
+    (one,) = measure(PRD(codes=4, seed=1), image, moved, settings=SETTINGS)
+    (two,) = measure(PRD(codes=4, seed=2), image, moved, settings=replace(SETTINGS, batch=7))
     assert timeless(one) == timeless(two) | {"settings": one["settings"]}
-    other = measure(PRD(codes=4), image, moved, settings=replace(SETTINGS, seed=3))
+    (other,) = measure(PRD(codes=4), image, moved, settings=replace(SETTINGS, seed=3))
     assert other["kl"] != one["kl"]
     assert other["second"]["value"] != one["second"]["value"]
     assert torch.equal(torch.random.get_rng_state(), state)
@@ -101,7 +115,7 @@ def test_the_codebooks_are_those_of_streams_in_a_row(image: Tensor) -> None:
 def test_what_the_second_term_means_depends_on_the_defense(
     image: Tensor, moved: Tensor, defense: Defense, words: str, proved: bool
 ) -> None:
-    record = measure(defense, image, moved, settings=SETTINGS)
+    (record,) = measure(defense, image, moved, settings=SETTINGS)
     assert words in record["second_is"]
     assert (record["proved"]["second"] is not None) == proved
     assert (record["second"] is None) == (defense.tau == 0)
@@ -109,7 +123,7 @@ def test_what_the_second_term_means_depends_on_the_defense(
 
 
 def test_two_centres_need_no_samples(image: Tensor, moved: Tensor) -> None:
-    second = measure(PRD(codes=2), image, moved, settings=SETTINGS)["second"]
+    second = measure(PRD(codes=2), image, moved, settings=SETTINGS)[0]["second"]
     assert second["exact"]
     assert math.isfinite(second["value"])
 
@@ -119,6 +133,7 @@ def test_two_centres_need_no_samples(image: Tensor, moved: Tensor) -> None:
     [
         ({"codebooks": 1}, "codebooks=1"),
         ({"label_codebooks": 151}, "label_codebooks=151 should be from 2 to 150"),
+        ({"label_codebooks": 1}, "label_codebooks=1 should be from 2 to 150"),
         ({"lines": 1}, "lines=1"),
         ({"samples": 0}, "samples=0"),
         ({"starts": "none"}, "starts='none'"),
@@ -132,7 +147,7 @@ def test_settings_that_make_no_sense_are_named(changes: dict, message: str) -> N
 
 
 def test_one_image_at_a_time(image: Tensor) -> None:
-    with pytest.raises(InvalidInputError, match=r"\(1, q, h, w\)"):
+    with pytest.raises(InvalidInputError, match=r"\(1, q, h, w\) and \(b, q, h, w\)"):
         measure(PRD(codes=4), image.repeat(2, 1, 1, 1), image, settings=SETTINGS)
     with pytest.raises(InvalidInputError, match=r"\(1, 3, 8, 8\) and \(1, 3, 8, 4\)"):
         measure(PRD(codes=4), image, image[..., :4], settings=SETTINGS)

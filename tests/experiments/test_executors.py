@@ -3,22 +3,28 @@
 import json
 import pickle
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from square_jobs import MACHINE, Parities, Squares, SquaresRecipe
 
 from vqshield.errors import InvalidInputError, MissingExtraError
 from vqshield.experiments import jobs
 from vqshield.experiments.certification import Certification
 from vqshield.experiments.certification_settings import CertificationSettings
 from vqshield.experiments.evaluation import Evaluation
-from vqshield.experiments.executors import LocalExecutor, RayExecutor, executor, executors
+from vqshield.experiments.executors import (
+    Executor,
+    LocalExecutor,
+    ProcessesExecutor,
+    RayExecutor,
+    executor,
+    executors,
+)
 from vqshield.experiments.executors import ray as ray_module
 from vqshield.experiments.executors.base import finders, measure
 from vqshield.experiments.jobs import Job, SubjectRequest, kinds
-from vqshield.experiments.records import Key, Line, RecordFolder
 from vqshield.experiments.specification import EvaluationSettings
 
 SUBJECT = SubjectRequest(limit=3, device="cpu")
@@ -26,66 +32,39 @@ EVALUATION = EvaluationSettings(defenses=("prd:iterations=2",), runs=2, batch=2)
 CERTIFICATION = CertificationSettings(defense="prd:iterations=2", certificate="vote", n0=2, n=4, batch=32)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Square(Line):
-    image: int
-    value: int
+@pytest.mark.parametrize(
+    "by",
+    [LocalExecutor(), pytest.param(ProcessesExecutor(workers=2), marks=pytest.mark.slow)],
+    ids=lambda by: type(by).__name__,
+)
+class TestEveryExecutor:
+    """What holds wherever cells are measured."""
 
-    @property
-    def key(self) -> Key:
-        return self.defense, "square", self.image
+    @pytest.mark.parametrize("kind", [Squares, Parities])
+    def test_cells_are_measured_in_order_and_reported(
+        self, tmp_path: Path, by: Executor, kind: type[Squares]
+    ) -> None:
+        recipe, reports = SquaresRecipe(tmp_path / "log", kind=kind, count=7), list[tuple[str, int]]()
+        values = recipe.run(tmp_path / "out", by, lambda *report: reports.append(report))
+        assert values == [number**2 for number in range(7)]
+        assert reports == [(f"number {number}", 10 * number + 10) for number in range(7)]
+        assert len((tmp_path / "out" / "times.jsonl").read_text().splitlines()) == 7
 
+    def test_a_stopped_run_goes_on_where_it_was(self, tmp_path: Path, by: Executor) -> None:
+        recipe, reports = SquaresRecipe(tmp_path / "log"), list[int]()
 
-@dataclass(frozen=True)
-class Number:
-    image: int
+        def stop(_: str, done: int) -> None:
+            if done == 20:
+                raise KeyboardInterrupt
 
-    @property
-    def keys(self) -> list[Key]:
-        return [("a", "square", self.image)]
-
-
-class Squares:
-    """A work that is no more than the protocol asks for."""
-
-    def __init__(self, folder: Path, *, stop_at: int | None = None, count: int = 4) -> None:
-        self.specification: dict[str, Any] = {"machine": {"threads": 5}}
-        self.cells = [Number(image) for image in range(count)]
-        self.records = RecordFolder(folder, [cell.keys for cell in self.cells], Square.parse)
-        self.stop_at, self.measured = stop_at, list[int]()
-
-    def measure(self, cell: Number) -> list[Square]:
-        if cell.image == self.stop_at:
-            raise KeyboardInterrupt
-        self.measured.append(cell.image)
-        return [Square(defense="a", image=cell.image, value=cell.image**2)]
-
-    def cost(self, cell: Number) -> int:
-        return 10
-
-    def title(self, cell: Number) -> str:
-        return f"number {cell.image}"
-
-
-def test_cells_are_measured_in_order_and_reported(tmp_path: Path) -> None:
-    work, reports = Squares(tmp_path), list[tuple[str, int]]()
-    LocalExecutor().run(work, report=lambda *report: reports.append(report))
-    assert [record.value for record in work.records.read()] == [0, 1, 4, 9]
-    assert reports == [(f"number {number}", 10 * number + 10) for number in range(4)]
-    assert len((tmp_path / "times.jsonl").read_text().splitlines()) == 4
-
-
-def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        LocalExecutor().run(Squares(tmp_path, stop_at=2))
-    assert len(Squares(tmp_path).records.read()) == 2
-    again, reports = Squares(tmp_path), list[int]()
-    LocalExecutor().run(again, report=lambda _, done: reports.append(done))
-    assert again.measured == [2, 3]
-    assert reports == [30, 40]
-    finished = Squares(tmp_path)
-    LocalExecutor().run(finished, report=lambda *_: pytest.fail("nothing is left to report"))
-    assert finished.measured == []
+        with pytest.raises(KeyboardInterrupt):
+            recipe.run(tmp_path / "out", by, stop)
+        assert len(Squares(tmp_path / "out").records.read()) == 2
+        assert recipe.run(tmp_path / "out", by, lambda _, done: reports.append(done)) == [0, 1, 4, 9]
+        assert reports == [30, 40]
+        finished = SquaresRecipe(tmp_path / "never")
+        finished.run(tmp_path / "out", by, lambda *_: pytest.fail("nothing is left to report"))
+        assert not finished.log.exists()
 
 
 def test_what_is_measured_is_timed(tmp_path: Path) -> None:
@@ -93,13 +72,6 @@ def test_what_is_measured_is_timed(tmp_path: Path) -> None:
     found = measure(work, work.cells[3])
     assert found.records[0].value == 9
     assert found.seconds >= 0
-
-
-class Parities(Squares):
-    """Those of even numbers need the same, and those of odd ones; 0 needs nothing."""
-
-    def common(self, cell: Number) -> str | None:
-        return ("even", "odd")[cell.image % 2] if cell.image else None
 
 
 def test_cells_that_need_the_same_wait_for_the_first_of_them(tmp_path: Path) -> None:
@@ -164,16 +136,22 @@ def test_a_task_that_waits_leaves_its_place_to_another() -> None:
 
 
 def test_executors_by_name() -> None:
-    assert executors() == ["local", "ray"]
+    assert executors() == ["local", "processes", "ray"]
     assert executor("local") == LocalExecutor()
+    assert executor("processes", workers=3, retries=0) == ProcessesExecutor(workers=3, retries=0)
     assert executor("ray", retries=1, cpus=2) == RayExecutor(retries=1, cpus=2)
 
 
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("slurm", {}, "executor='slurm' is unknown; choose one of local, ray"),
+        ("slurm", {}, "executor='slurm' is unknown; choose one of local, processes, ray"),
         ("local", {"cpus": 2}, "local has no setting 'cpus'; it has none at all"),
+        ("processes", {"gpus": 1}, "processes has no setting 'gpus'; it has workers, cpus, retries"),
+        ("processes", {"workers": 0}, "workers=0 should be >= 1"),
+        ("processes", {"workers": 1.5}, "workers=1.5 should be"),
+        ("processes", {"cpus": 0}, "cpus=0 should be >= 1"),
+        ("processes", {"retries": -1}, "retries=-1 should be >= 0"),
         ("ray", {"nodes": 2}, "ray has no setting 'nodes'; it has address, retries, cpus, gpus, ahead"),
         ("ray", {"retries": -1}, "retries=-1 should be >= 0"),
         ("ray", {"cpus": 0}, "cpus=0 should be >= 1"),
@@ -196,14 +174,18 @@ def test_without_ray_its_extra_is_named(tmp_path: Path, monkeypatch: pytest.Monk
         RayExecutor().run(Squares(tmp_path), recipe=job)
 
 
-def test_work_that_no_other_process_can_make_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", [RayExecutor(), ProcessesExecutor()])
+def test_work_that_no_other_process_can_make_is_named(tmp_path: Path, by: Executor) -> None:
     with pytest.raises(InvalidInputError, match=r"Squares was made without a recipe.*jobs\.Job"):
-        RayExecutor().run(Squares(tmp_path))
+        by.run(Squares(tmp_path))
 
 
 def test_the_manifest_names_the_threads_of_the_workers(tmp_path: Path) -> None:
-    assert RayExecutor(cpus=3).specification(Squares(tmp_path)) == {"machine": {"threads": 3}}
-    assert LocalExecutor().specification(Squares(tmp_path)) == {"machine": {"threads": 5}}
+    whole = Squares(tmp_path).specification
+    there = {**whole, "machine": {**MACHINE, "threads": 3}}
+    assert RayExecutor(cpus=3).specification(Squares(tmp_path)) == there
+    assert ProcessesExecutor(cpus=3).specification(Squares(tmp_path)) == there
+    assert LocalExecutor().specification(Squares(tmp_path)) == whole
 
 
 @pytest.mark.parametrize(
@@ -240,14 +222,14 @@ def test_a_job_hands_its_report_and_its_shared_folder_on(tmp_path: Path) -> None
 
 def test_a_kind_may_have_nothing_to_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def make(settings: Any, subject: Any, folder: Path, report: Any) -> Squares:
-        return Squares(folder, stop_at=settings)
+        return Squares(folder, count=settings)
 
     monkeypatch.setitem(jobs._KINDS, "squares", make)
     assert {"evaluation", "certification", "squares"} <= set(kinds())
     job = Job(kind="squares", settings=3, subject=SUBJECT, shared=tmp_path)
     work = job.work(None, tmp_path / "out")  # type: ignore[arg-type]
     assert isinstance(work, Squares)
-    assert work.stop_at == 3
+    assert len(work.cells) == 3
 
 
 def test_an_unknown_kind_is_named() -> None:

@@ -29,7 +29,7 @@ from vqshield.classifiers import Normalised, build, save_classifier
 from vqshield.errors import InvalidInputError, MissingExtraError, VqshieldError
 from vqshield.experiments.certification_settings import CertificationSettings
 from vqshield.experiments.executors import LocalExecutor, RayExecutor
-from vqshield.experiments.executors.ray import _measure, _rebuilt, _Refusal, _Request
+from vqshield.experiments.executors.workers import Refusal, Request, answer, rebuilt
 from vqshield.experiments.jobs import Job, SubjectRequest
 
 ray = pytest.importorskip("ray")
@@ -157,21 +157,21 @@ def test_a_worker_makes_the_work_once_and_answers_with_errors(tmp_path: Path) ->
     work = JOB.rebuild(tmp_path)
     identity = {**work.specification, "machine": {**work.specification["machine"]}}
     identity["machine"] = {name: identity["machine"][name] for name in ("vqshield", "torch", "device")}
-    request = _Request(recipe=JOB, folder=tmp_path, identity=json.dumps(identity))
-    _rebuilt.cache_clear()
-    found = [_measure(request, number, 1).records for number in range(4)]  # type: ignore[union-attr]
-    assert _rebuilt.cache_info().misses == 1
+    request = Request(recipe=JOB, folder=tmp_path, identity=json.dumps(identity))
+    rebuilt.cache_clear()
+    found = [answer(request, number, 1).records for number in range(4)]  # type: ignore[union-attr]
+    assert rebuilt.cache_info().misses == 1
     assert found == [work.measure(cell) for cell in work.cells[:4]]
     broken = replace(request, identity=json.dumps({**identity, "seed": 1}))
-    answer = _measure(broken, 0, 1)
-    assert isinstance(answer, _Refusal)
+    refused = answer(broken, 0, 1)
+    assert isinstance(refused, Refusal)
     with pytest.raises(InvalidInputError, match="a worker found seed=0 where the run began with seed=1"):
-        raise answer.error()
-    _rebuilt.cache_clear()
+        raise refused.error()
+    rebuilt.cache_clear()
 
 
 def test_every_kind_of_error_can_travel() -> None:
     original = MissingExtraError("timm", "timm")  # its constructor does not take its message
-    arrived = _Refusal(kind=type(original), message=str(original)).error()
+    arrived = Refusal(kind=type(original), message=str(original)).error()
     assert type(arrived) is MissingExtraError
     assert str(arrived) == str(original)

@@ -155,7 +155,8 @@ STUCK = """
 import sys
 from pathlib import Path
 import torch
-from ray_jobs import JOB, RayExecutor, run
+from ray_jobs import JOB, run
+from vqshield.experiments.executors import RayExecutor
 
 def report(*_):
     print("a record", flush=True)

@@ -1,12 +1,14 @@
 """What the page about the reproduction says is true of the records: of small ones by hand, and of ours."""
 
 import copy
+import gzip
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import reproduction_curves
+import reproduction_divergences
 import reproduction_findings
 import reproduction_informed
 import reproduction_records as records
@@ -135,15 +137,6 @@ class TestFindings:
         assert "at 0.14 on average after the attack and at 0.16 after the quantizer" in text
         assert "5.0 % of the digits are right and 90.0 % are called 8" in text
 
-    @pytest.mark.parametrize(("status", "words"), [("complete", "Complete for 250"), ("partial", "Partial")])
-    def test_t5_says_whether_it_is_finished(
-        self, monkeypatch: pytest.MonkeyPatch, status: str, words: str
-    ) -> None:
-        found = {**part(line("a", 0.5, 0.6)), "status": status}
-        found["rows"][0]["figures"]["autoattack"]["n"] = 250
-        monkeypatch.setattr(reproduction_informed, "part", lambda _: found)
-        assert words in reproduction_informed.state()
-
 
 class TestCurves:
     @pytest.fixture
@@ -169,14 +162,49 @@ class TestCurves:
         assert reproduction_curves._winners(gap, [1.0, 2.0], max) == "equal 1, swRD 1"
 
     def test_no_certified_figure_of_ours_exceeds_what_proposition_1_can_give(self) -> None:
-        for row in records.rows(records.part("F7")):
+        found = [row for name in ("mnist", "cifar10") for row in records.rows(records.part("F7", name=name))]
+        for row in found:
             certified, accuracy = (row["figures"][key]["ours"] for key in ("certified", "accuracy"))
             assert certified <= 0.8971 * accuracy
-
-    def test_values_of_a_codebook(self) -> None:
-        sizes = [reproduction_curves._values(text) for text in ("randdisc:codes=25", "swrd:size=3,codes=25")]
-        assert sizes == [75, 675]
 
     def test_counts_of_a1_are_those_that_the_inconsistency_names(self) -> None:
         natural, _, attacked, _ = cells(reproduction_curves.once())
         assert (natural[1:3], attacked[1:3]) == (["2 of 20", "14 of 20"], ["14 of 20", "4 of 20"])
+
+
+class TestDivergences:
+    def test_values_of_a_codebook(self) -> None:
+        for text, channels, expected in (
+            ("randdisc:codes=25", 3, 75), ("swrd:size=3,codes=25", 3, 675), ("prd:size=2,codes=2", 1, 8)
+        ):  # fmt: skip
+            assert reproduction_divergences._values(text, channels) == expected
+
+    @pytest.mark.parametrize("data", ["mnist", "cifar10"])
+    def test_the_order_is_that_of_the_rows(self, data: str) -> None:
+        text = reproduction_divergences.divergences(data)
+        ours = {row[0].split()[0]: [float(x.replace(",", "")) for x in row[1:]] for row in cells(text)}
+        by_estimate = sorted(ours, key=lambda name: ours[name][7])
+        by_both = sorted(ours, key=lambda name: ours[name][7] + ours[name][9])
+        assert f"ours {' < '.join(by_estimate)}, above" in text
+        assert f"with the labels {' < '.join(by_both)}." in text
+
+    def test_kinds_of_covariances_are_means_over_the_images(self, monkeypatch, tmp_path: Path) -> None:
+        def measured(image: int, kind: str, eps: float, kl: float) -> dict[str, Any]:
+            shield = {"text": "randdisc:codes=25", "defense": {"codes": 25}}
+            found = {"kl": {"value": kl}, "floor": {"value": 0.5}, "held_out": 200.0}
+            return {"image": image, "covariance": kind, "eps": eps, **shield, **found}
+
+        rows = [measured(image, kind, eps / 255, image + eps)
+                for image in (0, 1) for kind in ("tied", "diag") for eps in (2, 8, 16)]  # fmt: skip
+        record = {
+            "data": {"images": 2}, "attack": "pgd-20", "rows": rows,
+            "settings": {"codebooks": 10, "mixture": {"components": 8}, "seed": 0},
+            "environment": {"device": "a device", "torch": "2"},
+        }  # fmt: skip
+        (tmp_path / reproduction_divergences.COVARIANCES).write_bytes(
+            gzip.compress(json.dumps(record).encode())
+        )
+        monkeypatch.setattr(reproduction_divergences, "RESULTS", tmp_path)
+        text = reproduction_divergences.covariances()
+        assert cells(text) == [[kind, "0.5", "8.5", "16.5", "200.0"] for kind in ("tied", "diag")]
+        assert "first 2 CIFAR-10 test images" in text

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vqshield import checks
 from vqshield.certificates.assignments import LabelDivergence
-from vqshield.certificates.fitting import MixtureSettings, fit_mixture, improve, prepared
+from vqshield.certificates.fitting import MixtureFit, MixtureSettings, fit_mixture, improve, prepared
 from vqshield.certificates.mixtures import Mixture
 from vqshield.errors import InvalidInputError
 
@@ -42,7 +42,7 @@ class Diagnostic:
     second: the other term of U_KL, not to be left out; None says that it was not computed, not that it is 0.
     log_likelihood, held_out: mean ln density of the mixture of x at the codebooks it was fitted to, and at
     the second set: the further apart, the more the fit has learnt by heart.
-    converged: whether all three fits did.
+    converged: whether the fits of all three sets did.
     """
 
     name: str = "diagnostic"
@@ -82,58 +82,74 @@ def diagnose(
     *,
     clean: Tensor,
     again: Tensor,
-    moved: Tensor,
-    second: LabelDivergence | None,
+    moved: Sequence[Tensor],
+    second: Sequence[LabelDivergence | None],
     mixture: MixtureSettings | None = None,
     starts: str = "shared",
     samples: int = 100_000,
     seed: int = 0,
     report: Callable[[str], None] = lambda _: None,
-) -> Diagnostic:
-    """Fit mixtures to codebooks of x (clean), of x anew (again) and of x' (moved), and compare.
+) -> list[Diagnostic]:
+    """Fit mixtures to codebooks of x (clean), of x anew (again) and of every x' (moved), and compare.
 
-    Codebooks are (m, k, d), as many in each set, all drawn independently; second comes from
-    `label_divergence`.
+    Codebooks are (m, k, d), as many in each set, all drawn independently; second, one for every x', comes
+    from `label_divergence`. Several x' of the same x share the fits and samples of x, which are most of the
+    work: what is found of each is what it would be alone.
     starts: "shared" begins the fits of again and moved from the mixture of clean; "own" begins each from
     k-means of its own codebooks. Expectation maximisation ends in one of many optima, and two fits from
     starts of their own differ by that choice alone, which raises kl and floor alike and hides what is sought.
     report is told which stage begins. The seed decides the starts of the fits and the samples.
     """
-    if not clean.shape == again.shape == moved.shape:
-        shapes = ", ".join(str(tuple(each.shape)) for each in (clean, again, moved))
+    if len(moved) != len(second) or not moved:
+        raise InvalidInputError(
+            f"{len(moved)} moved and {len(second)} second should be as many, and at least one"
+        )
+    if any(each.shape != clean.shape for each in (again, *moved)):
+        shapes = ", ".join(str(tuple(each.shape)) for each in (clean, again, *moved))
         raise InvalidInputError(
             f"clean, again and moved of shapes {shapes} should be equal: m codebooks each"
         )
     chosen = MixtureSettings() if mixture is None else mixture
     checks.whole("seed", seed, least=0, below=2**64 - 3)
     checks.one_of("starts", starts, STARTS)
-    values = [prepared(sorted_codebooks(each), chosen) for each in (clean, again, moved)]
     report("fit clean")
-    fits = [fit_mixture(values[0], settings=chosen, seed=seed)]
-    for number, name in ((1, "again"), (2, "moved")):
-        report(f"fit {name}")
+    first = fit_mixture(_values(clean, chosen), settings=chosen, seed=seed)
+
+    def fit(codebooks: Tensor, number: int) -> MixtureFit:
         if starts == "shared":
-            fits.append(improve(values[number], fits[0].mixture, chosen))
-        else:
-            fits.append(fit_mixture(values[number], settings=chosen, seed=seed + number))
-    own, same, other = (each.mixture for each in fits)
+            return improve(_values(codebooks, chosen), first.mixture, chosen)
+        return fit_mixture(_values(codebooks, chosen), settings=chosen, seed=seed + number)
+
+    report("fit again")
+    same = fit(again, 1)
+    report("fit moved")
+    others = [fit(each, 2) for each in moved]
     report("monte carlo")
-    floor, kl = _log_ratios(own, [same, other], samples=samples, seed=seed + 3)
-    return Diagnostic(
-        kl=_estimate(kl),
-        floor=_estimate(floor),
-        excess=_estimate(kl - floor),
-        second=second,
-        log_likelihood=fits[0].log_likelihood,
-        held_out=float(own.log_prob(values[1]).mean()),
-        converged=all(each.converged for each in fits),
-        codebooks=len(clean),
-        dimensions=own.dimensions,
-        samples=samples,
-        components=chosen.components,
-        covariance=chosen.covariance,
-        starts=starts,
-    )
+    mixtures = [each.mixture for each in (same, *others)]
+    floor, *kls = _log_ratios(first.mixture, mixtures, samples=samples, seed=seed + 3)
+    held_out = float(first.mixture.log_prob(_values(again, chosen)).mean())
+    return [
+        Diagnostic(
+            kl=_estimate(kl),
+            floor=_estimate(floor),
+            excess=_estimate(kl - floor),
+            second=labels,
+            log_likelihood=first.log_likelihood,
+            held_out=held_out,
+            converged=first.converged and same.converged and other.converged,
+            codebooks=len(clean),
+            dimensions=first.mixture.dimensions,
+            samples=samples,
+            components=chosen.components,
+            covariance=chosen.covariance,
+            starts=starts,
+        )
+        for kl, labels, other in zip(kls, second, others, strict=True)
+    ]
+
+
+def _values(codebooks: Tensor, settings: MixtureSettings) -> Tensor:
+    return prepared(sorted_codebooks(codebooks), settings)
 
 
 def _log_ratios(p: Mixture, others: Sequence[Mixture], *, samples: int, seed: int) -> Tensor:

@@ -13,11 +13,18 @@ from rich.text import Text
 
 from vqshield import checks
 from vqshield.cli.bars import progress_bar
+from vqshield.cli.executors import (
+    Address,
+    ExecutorName,
+    Retries,
+    TaskCpus,
+    TaskGpus,
+    Workers,
+    chosen_executor,
+)
 from vqshield.cli.options import AsJson, Device
 from vqshield.data import datasets
 from vqshield.errors import InvalidInputError, VqshieldError
-from vqshield.experiments.executors import Executor, executors
-from vqshield.experiments.executors import executor as create_executor
 from vqshield.experiments.published import DATA
 from vqshield.experiments.reproduction.estimates import estimate
 from vqshield.experiments.reproduction.files import Experiment, experiment, experiments
@@ -71,20 +78,12 @@ def reproduce(
     out: Annotated[
         Path, typer.Option(help="Folder for records and reports; a run that was stopped goes on there.")
     ] = Path("vqshield-reproduction"),
-    executor: Annotated[
-        str, typer.Option(help=f"Where cells are measured: {', '.join(executors())}.")
-    ] = "local",
-    address: Annotated[str | None, typer.Option(help="Of a Ray cluster, for --executor ray.")] = None,
-    task_cpus: Annotated[int | None, typer.Option(help="CPUs a Ray task takes; without it, 1.")] = None,
-    task_gpus: Annotated[
-        float | None,
-        typer.Option(
-            help="GPUs a Ray task takes (a half: two tasks on one); without it, 1 where there is one."
-        ),
-    ] = None,
-    retries: Annotated[
-        int | None, typer.Option(help="How often a Ray task that was lost is begun again; without it, 3.")
-    ] = None,
+    executor: ExecutorName = "local",
+    workers: Workers = None,
+    address: Address = None,
+    task_cpus: TaskCpus = None,
+    task_gpus: TaskGpus = None,
+    retries: Retries = None,
     dry_run: Annotated[bool, typer.Option(help="Only show the cells and about how long they take.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -101,8 +100,14 @@ def reproduce(
     )
     on_gpu = pick_device(device).type == "cuda"
     options = Options(limit=limit, runs=runs, adaptive=adaptive, seed=seed, on_gpu=on_gpu)
-    where = _executor(
-        executor, on_gpu=on_gpu, address=address, cpus=task_cpus, gpus=task_gpus, retries=retries
+    where = chosen_executor(
+        executor,
+        on_gpu=on_gpu,
+        workers=workers,
+        address=address,
+        cpus=task_cpus,
+        gpus=task_gpus,
+        retries=retries,
     )
     answers, failures = [], []
     for each in chosen:
@@ -150,18 +155,6 @@ def _part_of(whole: Experiment, only: list[str] | None) -> Experiment:
             f"--only {', '.join(only)} leaves nothing of {whole.id}; it is about {', '.join(whole.data)}"
         )
     return replace(whole, parts=kept)
-
-
-def _executor(name: str, *, on_gpu: bool, **given: Any) -> Executor:
-    """An executor with the options that were typed, which only a cluster has."""
-    options = {key: value for key, value in given.items() if value is not None}
-    if name == "ray" and on_gpu:
-        options.setdefault("gpus", 1.0)
-    if name == "local" and options:
-        raise InvalidInputError(
-            f"{', '.join(options)} given for executor 'local', which has no such options; add --executor ray"
-        )
-    return create_executor(name, **options)
 
 
 def _carried_out(plan: Reproduction, *, dry_run: bool, hidden: bool) -> dict[str, Any]:

@@ -24,7 +24,8 @@ class DivergenceSettings:
     """What decides the figures, besides images and defense.
 
     codebooks: drawn for x, for x again and for x'. batch: so many at a time, which changes no figure.
-    label_codebooks, lines: of how many of the first, and samples of omega a patch, the second term is taken.
+    label_codebooks, lines: of how many of the first, and samples of omega a patch, the second term is taken;
+        0 codebooks: not at all.
     samples: of the Monte-Carlo sum. mixture, starts: how mixtures are fitted, and where from (`diagnose`).
     """
 
@@ -39,7 +40,8 @@ class DivergenceSettings:
 
     def __post_init__(self) -> None:
         checks.whole("codebooks", self.codebooks, least=2)
-        checks.whole("label_codebooks", self.label_codebooks, least=2, below=self.codebooks + 1)
+        if self.label_codebooks:
+            checks.whole("label_codebooks", self.label_codebooks, least=2, below=self.codebooks + 1)
         checks.whole("lines", self.lines, least=2)
         checks.one_of("starts", self.starts, STARTS)
         checks.whole("samples", self.samples, least=2)
@@ -54,31 +56,39 @@ def measure(
     *,
     settings: DivergenceSettings | None = None,
     report: Callable[[str], None] = lambda _: None,
-) -> dict[str, Any]:
-    """The diagnostic of image x and perturbed x', each (1, q, h, w); report is told which stage begins.
+) -> list[dict[str, Any]]:
+    """The diagnostic of image x (1, q, h, w) and of each perturbed x' in moved (b, q, h, w): b records.
 
+    What x needs is done once; each record is what it would be alone. report is told which stage begins.
     The defense serves as a recipe: its own seed is not used, so that a record can be repeated from itself.
     """
     chosen = DivergenceSettings() if settings is None else settings
-    for each in (image, moved):
-        if checks.image_batch(each).shape != image.shape or len(each) != 1:
-            raise InvalidInputError(
-                f"image and moved of shapes {tuple(image.shape)} and {tuple(moved.shape)} should be equal, "
-                "(1, q, h, w)"
-            )
+    if checks.image_batch(image).shape[1:] != checks.image_batch(moved).shape[1:] or len(image) != 1:
+        raise InvalidInputError(
+            f"image and moved of shapes {tuple(image.shape)} and {tuple(moved.shape)} should be "
+            "(1, q, h, w) and (b, q, h, w)"
+        )
     purposes = ("clean", "again", "moved", "labels", "diagnostic")
     seeds = {purpose: derived_seed(chosen.seed, purpose) for purpose in purposes}
     clock = _Clock(image.device, report)
-    books = {}
-    for purpose, source in (("clean", image), ("again", image), ("moved", moved)):
-        clock(f"codebooks {purpose}")
-        books[purpose] = codebooks(
-            defense.reseeded(seeds[purpose]), source, count=chosen.codebooks, batch=chosen.batch
-        )
+
+    def draw(purpose: str, source: Tensor) -> Tensor:
+        shield = defense.reseeded(seeds[purpose])
+        return codebooks(shield, source, count=chosen.codebooks, batch=chosen.batch)
+
+    clock("codebooks clean")
+    clean = draw("clean", image)
+    clock("codebooks again")
+    again = draw("again", image)
+    clock("codebooks moved")
+    others = [draw("moved", each) for each in torch.split(moved, 1)]
     clock("labels")
-    second = _second(defense, image, moved, books["clean"][: chosen.label_codebooks], chosen, seeds["labels"])
+    books = clean[: chosen.label_codebooks]
+    second = [_second(defense, image, each, books, chosen, seeds["labels"]) for each in torch.split(moved, 1)]
     found = diagnose(
-        **books,
+        clean=clean,
+        again=again,
+        moved=others,
         second=second,
         mixture=chosen.mixture,
         starts=chosen.starts,
@@ -87,22 +97,29 @@ def measure(
         report=clock,
     )
     seconds = clock.stop()
-    return {
-        "what": "KL diagnostic: fitted mixtures, no bound; kl is to be read beside its floor",
-        "images": 1,
-        "defense": {"name": type(defense).__name__.lower(), **defense.settings(), "backend": defense.backend},
-        "distance": {
-            "linf": float((moved - image).abs().max()),
-            "l2": float((moved - image).double().norm()),
-        },
-        "settings": asdict(chosen),
-        "seeds": seeds,
-        **asdict(found),
-        "second_is": _meaning(defense),
-        "proved": _proved(defense, image, moved),
-        "seconds": seconds,
-        "environment": environment(image.device),
-    }
+    return [
+        {
+            "what": "KL diagnostic: fitted mixtures, no bound; kl is to be read beside its floor",
+            "images": 1,
+            "defense": {
+                "name": type(defense).__name__.lower(),
+                **defense.settings(),
+                "backend": defense.backend,
+            },
+            "distance": {
+                "linf": float((other - image).abs().max()),
+                "l2": float((other - image).double().norm()),
+            },
+            "settings": asdict(chosen),
+            "seeds": seeds,
+            **asdict(each),
+            "second_is": _meaning(defense, computed=each.second is not None),
+            "proved": _proved(defense, image, other),
+            "seconds": seconds,
+            "environment": environment(image.device),
+        }
+        for each, other in zip(found, torch.split(moved, 1), strict=True)
+    ]
 
 
 @torch.no_grad()
@@ -122,7 +139,7 @@ def _patches(defense: Defense, image: Tensor) -> Tensor:
 def _second(
     defense: Defense, image: Tensor, moved: Tensor, books: Tensor, chosen: DivergenceSettings, seed: int
 ) -> LabelDivergence | None:
-    if defense.tau == 0:
+    if defense.tau == 0 or not len(books):
         return None
     return label_divergence(
         patches=_patches(defense, image),
@@ -134,11 +151,13 @@ def _second(
     )
 
 
-def _meaning(defense: Defense) -> str:
+def _meaning(defense: Defense, *, computed: bool) -> str:
     """What the divergence of the labels says about that of the images, given the codebook."""
     recipe = defense.recipe()
     if defense.tau == 0:
         return "not computed: without noise on the assignment it is infinite as soon as one label changes"
+    if not computed:
+        return "not computed, which does not say that it is small"
     if not isinstance(recipe.grid, Sliding) or recipe.grid.size == 1:
         return "the second term of U_KL: the labels of the patches are the image"
     if recipe.beta == 0:

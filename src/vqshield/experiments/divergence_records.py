@@ -124,6 +124,7 @@ def _row(records: Sequence[DivergenceRecord]) -> dict[str, Any]:
         "images": len(records),
         **{name: _mean([getattr(record, name) for record in records]) for name in FIGURES},
         "second": _mean(labels) if labels else None,
+        "second_images": len(labels),
         "second_is": records[0].second_is,
         "proved": {term: _proved(records, term) for term in ("first", "second")},
         "distance": statistics.fmean(record.distance for record in records),

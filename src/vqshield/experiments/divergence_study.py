@@ -1,14 +1,16 @@
 """The KL diagnostic against the budget of an attack, image by image: figure 8 of the paper, with its floor.
 
-A cell is one defense, one budget, one image, and a pure function of the specification. A fitted mixture
-bounds nothing: no kl is written down without the floor beside it.
+A cell is one image in front of one defense, with all budgets: they share what is measured of the image
+itself. It is a pure function of the specification. A fitted mixture bounds nothing: no kl is written down
+without the floor beside it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from vqshield import checks
@@ -16,6 +18,7 @@ from vqshield.attacks import Ball, ball
 from vqshield.defenses import Defense
 from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
+from vqshield.experiments.adversarial import AdversarialStore
 from vqshield.experiments.divergence import DivergenceSettings, measure
 from vqshield.experiments.divergence_records import DivergenceRecord, what_at
 from vqshield.experiments.evaluation import derived_seed
@@ -23,7 +26,6 @@ from vqshield.experiments.records import Key, RecordFolder
 from vqshield.experiments.specification import NONE, EvaluationSettings, defense
 from vqshield.experiments.subject import Subject
 from vqshield.experiments.work import Report, ResumableWork
-from vqshield.settings import format_value
 from vqshield.threats import Threat, threat
 
 
@@ -34,6 +36,7 @@ class DivergenceStudySettings:
     eps: the budgets; 0: no attack, only other draws of the same image, so that kl is a second floor.
     attack: a threat as typed; those that ignore the defense give all defenses the same x'.
     images: the first so many of the data.
+    label_images: of the first so many the second term is measured too, which takes longest; None: of all.
     divergence: how kl is measured, with a seed of its own; seed is the attack's.
     """
 
@@ -42,11 +45,14 @@ class DivergenceStudySettings:
     attack: str = "autoattack:surrogate=none"
     norm: str = "linf"
     images: int = 10
+    label_images: int | None = None
     divergence: DivergenceSettings = field(default_factory=DivergenceSettings)
     seed: int = 0
 
     def __post_init__(self) -> None:
         checks.whole("images", self.images, least=1)
+        if self.label_images is not None:
+            checks.whole("label_images", self.label_images, least=0)
         if not self.eps:
             raise InvalidInputError("eps holds no budget; give at least one, 0 for the floor alone")
         for eps in self.eps:
@@ -77,9 +83,10 @@ class DivergenceStudySettings:
         return {
             "norm": self.norm,
             "images": self.images,
+            "label_images": self.label_images,
             "seed": self.seed,
             "divergence": asdict(self.divergence),
-            "attacked": "together",  # records of images that were attacked one by one are not gone on with
+            "attacked": "together",  # for whoever wonders which random numbers an image was given
             "defenses": self._in_full(self.eps[0])["defenses"],
             "sources": [{"eps": float(eps), "attack": self._described_attack(eps)} for eps in self.eps],
         }
@@ -96,30 +103,33 @@ class DivergenceStudySettings:
 
 @dataclass(frozen=True, kw_only=True)
 class DivergenceCell:
-    """The unit of work: one image, moved by one budget, in front of one defense."""
+    """The unit of work: one image in front of one defense, moved by every budget."""
 
     defense: str
-    eps: float
     image: int
+    eps: tuple[float, ...]
 
     @property
     def keys(self) -> list[Key]:
-        """What its one record is of."""
-        return [(self.defense, what_at(self.eps), self.image)]
+        """What its records are of."""
+        return [(self.defense, what_at(eps), self.image) for eps in self.eps]
 
 
 def cells(specification: Mapping[str, Any]) -> list[DivergenceCell]:
     """All the work, image after image: a study that is stopped has every defense and budget on the same."""
+    budgets = tuple(float(source["eps"]) for source in specification["sources"])
     return [
-        DivergenceCell(defense=each["name"], eps=float(source["eps"]), image=image)
+        DivergenceCell(defense=each["name"], image=image, eps=budgets)
         for image in range(specification["images"])
-        for source in specification["sources"]
         for each in specification["defenses"]
     ]
 
 
 class DivergenceStudy(ResumableWork[DivergenceCell, DivergenceRecord]):
-    """How far the codebooks of an attacked image are from those of the image: one record a cell."""
+    """How far the codebooks of an attacked image are from those of the image: a record for every budget.
+
+    shared: a folder for images that were found against the bare classifier, for other processes.
+    """
 
     def __init__(
         self,
@@ -127,6 +137,8 @@ class DivergenceStudy(ResumableWork[DivergenceCell, DivergenceRecord]):
         subject: Subject,
         folder: Path,
         report: Report = lambda *_: None,
+        *,
+        shared: Path | None = None,
     ) -> None:
         super().__init__(report)
         self.settings, self.subject = settings, subject
@@ -146,60 +158,82 @@ class DivergenceStudy(ResumableWork[DivergenceCell, DivergenceRecord]):
         self.records: RecordFolder[DivergenceRecord] = RecordFolder(
             folder, [cell.keys for cell in self.cells], DivergenceRecord.parse
         )
+        self._bare = settings.threat(settings.eps[0], seed=0).surrogate == NONE
+        self._shared = shared
+        self._known = AdversarialStore(self.specification, shared)
         self._attacked: dict[tuple[str, float], Tensor] = {}
 
     def measure(self, cell: DivergenceCell) -> list[DivergenceRecord]:
-        """The diagnostic of one image and its attacked version."""
+        """The diagnostic of one image and its attacked versions."""
 
         def stage(name: str) -> None:
             self._report(f"{self.title(cell)}: {name}", self._before[cell])
 
-        image, label = self._image(cell.image)
+        image, label = self._part(slice(cell.image, cell.image + 1))
         stage("attack")
-        moved = self._moved(cell)
+        moved = torch.cat([self._moved(cell, eps) for eps in cell.eps])
         shield = self.settings.create(cell.defense).to(self.subject.device)
-        found = measure(shield, image, moved, settings=self.settings.divergence, report=stage)
-        distance = float(self.settings.ball(cell.eps).distance(moved, image))
+        found = measure(shield, image, moved, settings=self._divergence(cell), report=stage)
         return [
             DivergenceRecord.of(
-                found,
+                each,
                 defense=cell.defense,
-                eps=cell.eps,
+                eps=eps,
                 image=cell.image,
                 label=int(label),
-                distance=distance,
+                distance=float(self.settings.ball(eps).distance(other, image)),
             )
+            for each, eps, other in zip(found, cell.eps, torch.split(moved, 1), strict=True)
         ]
 
     def cost(self, cell: DivergenceCell) -> int:
-        """How many codebooks are drawn: of x, of x again and of x'."""
-        return 3 * self.settings.divergence.codebooks
+        """How many codebooks are drawn: of x, of x again and of every x'."""
+        return (2 + len(cell.eps)) * self.settings.divergence.codebooks
+
+    def common(self, cell: DivergenceCell) -> str | None:
+        """The attack, where the images that it found are kept in a folder for all."""
+        return self.settings.attack if self._bare and self._shared is not None else None
 
     def title(self, cell: DivergenceCell) -> str:
         """What a progress bar says meanwhile."""
-        return f"{cell.defense}, eps {format_value(cell.eps)}, image {cell.image}"
+        return f"{cell.defense}, image {cell.image}"
 
-    def _image(self, number: int) -> tuple[Tensor, Tensor]:
-        return self._part(slice(number, number + 1))
+    def _divergence(self, cell: DivergenceCell) -> DivergenceSettings:
+        last = self.settings.label_images
+        if last is None or cell.image < last:
+            return self.settings.divergence
+        return replace(self.settings.divergence, label_codebooks=0)
 
     def _part(self, part: slice) -> tuple[Tensor, Tensor]:
         place = self.subject.device
         return self.subject.data.floats(part).to(place), self.subject.data.labels[part].to(place)
 
-    def _moved(self, cell: DivergenceCell) -> Tensor:
+    def _moved(self, cell: DivergenceCell, eps: float) -> Tensor:
         """x', which does not depend on the defense where the attack ignores it.
 
         All images are attacked together, whichever is asked for: a GPU takes as long for one of them.
         """
-        if cell.eps == 0:
-            return self._image(cell.image)[0]
-        options = self.settings
-        seed = derived_seed(options.seed, options.attack, f"eps={cell.eps}")
-        chosen = options.threat(cell.eps, seed=seed)
-        key = NONE if chosen.surrogate == NONE else cell.defense, cell.eps
+        if eps == 0:
+            return self._part(slice(cell.image, cell.image + 1))[0]
+        key = NONE if self._bare else cell.defense, eps
         if key not in self._attacked:
-            drawn = derived_seed(seed, cell.defense, "attacked draws")
-            shield = options.create(cell.defense, seed=drawn).to(self.subject.device)
-            images, labels = self._part(slice(options.images))
-            self._attacked[key] = chosen(self.subject.classifier, shield, images, labels)
+            self._attacked[key] = self._all_moved(cell.defense, eps)
         return self._attacked[key][cell.image : cell.image + 1]
+
+    def _all_moved(self, name: str, eps: float) -> Tensor:
+        options = self.settings
+        seed = derived_seed(options.seed, options.attack, f"eps={eps}")
+        chosen = options.threat(eps, seed=seed)
+        images, labels = self._part(slice(options.images))
+
+        def find() -> Tensor:
+            drawn = derived_seed(seed, name, "attacked draws")
+            shield = options.create(name, seed=drawn).to(self.subject.device)
+            return chosen(self.subject.classifier, shield, images, labels)
+
+        if not self._bare:
+            return find()
+        described = next(source["attack"] for source in self.specification["sources"] if source["eps"] == eps)
+        return self._known.images(
+            find, natural=images, labels=labels, threat=described, ball=options.ball(eps), seed=seed
+        )

@@ -9,10 +9,15 @@ from typing import Any
 from vqshield import checks
 from vqshield.experiments.executors.base import Executor, Measured
 from vqshield.experiments.executors.local import LocalExecutor
+from vqshield.experiments.executors.processes import ProcessesExecutor
 from vqshield.experiments.executors.ray import RayExecutor
 from vqshield.settings import refuse_unknown
 
-_EXECUTORS: dict[str, type[Executor]] = {"local": LocalExecutor, "ray": RayExecutor}
+_EXECUTORS: dict[str, type[Executor]] = {
+    "local": LocalExecutor,
+    "processes": ProcessesExecutor,
+    "ray": RayExecutor,
+}
 
 
 def executors() -> list[str]:
@@ -20,11 +25,25 @@ def executors() -> list[str]:
     return list(_EXECUTORS)
 
 
+def executor_options(name: str) -> list[str]:
+    """The options of the executor of that name."""
+    chosen = _EXECUTORS[checks.one_of("executor", name, _EXECUTORS)]
+    return [field.name for field in fields(chosen)]  # type: ignore[arg-type]
+
+
 def executor(name: str, **options: Any) -> Executor:
     """An executor by its name; an unknown name or option is answered with the known ones."""
-    chosen = _EXECUTORS[checks.one_of("executor", name, _EXECUTORS)]
-    refuse_unknown(name, options, [field.name for field in fields(chosen)])  # type: ignore[arg-type]
-    return chosen(**options)
+    refuse_unknown(name, options, executor_options(name))
+    return _EXECUTORS[name](**options)
 
 
-__all__ = ["Executor", "LocalExecutor", "Measured", "RayExecutor", "executor", "executors"]
+__all__ = [
+    "Executor",
+    "LocalExecutor",
+    "Measured",
+    "ProcessesExecutor",
+    "RayExecutor",
+    "executor",
+    "executor_options",
+    "executors",
+]

@@ -5,7 +5,6 @@ node had; Ray runs those that were lost again elsewhere. Every node needs vqshie
 recipe names. Where several cells need the same attack, the first makes it, and leaves it in a folder for all.
 """
 
-import json
 import math
 import os
 import socket
@@ -13,22 +12,25 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib import import_module
-from pathlib import Path
 from typing import Any
-
-import torch
 
 from vqshield import checks
 from vqshield.errors import InvalidInputError, MissingExtraError, VqshieldError
-from vqshield.experiments.executors.base import Executor, Measured, finders, measure
+from vqshield.experiments.executors.base import Executor, Measured, finders
+from vqshield.experiments.executors.workers import (
+    Refusal,
+    Request,
+    answer,
+    needed_recipe,
+    request_for,
+    with_threads,
+)
 from vqshield.experiments.records import AnyLine
 from vqshield.experiments.work import AnyCell, Recipe, Work
 
 _PER_SLOT = 2  # tasks for each that can run at once: the next one waits where it will run
 _HELD = 16  # finished or not, so many for each of those, so that a long cell does not stop all others
-_ALIKE = ("vqshield", "torch", "device")  # what should not differ between machines that share records
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,25 +58,20 @@ class RayExecutor(Executor):
 
     def specification(self, work: Work[AnyCell, AnyLine]) -> dict[str, Any]:
         """With the threads that tasks compute with, which are not those of this process."""
-        machine = {**work.specification["machine"], "threads": self.cpus}
-        return {**work.specification, "machine": machine}
+        return with_threads(work.specification, self.cpus)
 
     def measured(
         self, work: Work[AnyCell, AnyLine], first: int, recipe: Recipe | None
     ) -> Generator[Measured[AnyLine], None, None]:
         """Finished as they may be, given back in their order."""
-        if recipe is None:
-            raise InvalidInputError(
-                f"{type(work).__name__} was made without a recipe, which other processes need for making it; "
-                "make it with vqshield.experiments.jobs.Job, or measure it with the executor local"
-            )
+        recipe = needed_recipe(work, recipe)
         ray = _package()
         with self._connected(ray):
-            request = _Request(recipe=recipe, folder=work.records.folder.absolute(), identity=_identity(work))
+            request = request_for(work, recipe)
             # Errors are answers, not failures: Ray begins again only what was lost.
             task = ray.remote(
                 num_cpus=self.cpus, num_gpus=self.gpus, max_retries=self.retries, retry_exceptions=False
-            )(_measure)
+            )(_task)
             self._slots(ray, least=1)
             finder = finders(work, first)
 
@@ -110,7 +107,7 @@ class RayExecutor(Executor):
 
     def _answer(self, ray: Any, begun: Any) -> Measured[Any]:
         try:
-            found: Measured[Any] | _Refusal = ray.get(begun)
+            found: Measured[Any] | Refusal = ray.get(begun)
         except ray.exceptions.RayTaskError:  # a mistake in the program: its traceback is what one needs
             raise
         except ray.exceptions.RayError as error:
@@ -118,7 +115,7 @@ class RayExecutor(Executor):
                 f"a task was lost for good, retries={self.retries}, by {type(error).__name__}: {error}; what "
                 "is finished is kept: run it again to go on, with more retries where nodes come and go"
             ) from error
-        if isinstance(found, _Refusal):
+        if isinstance(found, Refusal):
             raise found.error()
         return found
 
@@ -165,55 +162,9 @@ class RayExecutor(Executor):
         return math.floor(found)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Refusal:
-    """An error of ours on its way home: as it was, without Ray's wrapping."""
-
-    kind: type[VqshieldError]
-    message: str
-
-    def error(self) -> VqshieldError:
-        """The error; made without its constructor, which may want other things than the message."""
-        return self.kind.__new__(self.kind, self.message)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Request:
-    """What a worker makes the work from; identity: as JSON, what it must then find."""
-
-    recipe: Recipe
-    folder: Path
-    identity: str
-
-
-def _measure(request: _Request, number: int, threads: int, _: object = None) -> Measured[Any] | _Refusal:
+def _task(request: Request, number: int, threads: int, _: object) -> Measured[Any] | Refusal:
     """What runs in a worker; the last argument is only waited for."""
-    torch.set_num_threads(threads)
-    try:
-        work = _rebuilt(request)
-        return measure(work, work.cells[number])
-    except VqshieldError as error:
-        return _Refusal(kind=type(error), message=str(error))
-
-
-@lru_cache(maxsize=1)
-def _rebuilt(request: _Request) -> Work[Any, Any]:
-    """The work, made once by each worker; it serves all its tasks."""
-    work = request.recipe.rebuild(request.folder)
-    begun = json.loads(request.identity)
-    for name, here in json.loads(_identity(work)).items():
-        if here != begun[name]:
-            raise InvalidInputError(
-                f"a worker found {name}={here!r} where the run began with {name}={begun[name]!r}; "
-                "give every node the same files and versions, and devices of one kind"
-            )
-    return work
-
-
-def _identity(work: Work[Any, Any]) -> str:
-    """What must be the same for all, for the records to be those of the specification."""
-    machine = work.specification["machine"]
-    return json.dumps({**work.specification, "machine": {name: machine[name] for name in _ALIKE}})
+    return answer(request, number, threads)
 
 
 def _knock(address: str | None) -> None:

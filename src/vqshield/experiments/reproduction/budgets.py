@@ -46,7 +46,7 @@ class BudgetPart(Part):
                 cells = self.figures(found, defense, eps)
                 published = beside(figures, data=self.data, defense=defense, measure=self.measure, x=x)
                 cells[self.measure] = {**published, **cells[self.measure]}
-                title = f"{shown(defense)}, ε={format_value(eps)}"
+                title = f"{shown(defense)}, ε={format(eps, 'g') if self.unit == 1 else format_value(eps)}"
                 rows.append(row_of(defense, title, cells, x=x, of=series(defense)))
         return {
             **next((about(each["specification"]) for each in found.values()), {}),

@@ -6,15 +6,18 @@ from pathlib import Path
 from typing import Any
 
 from vqshield.experiments.divergence import DivergenceSettings
-from vqshield.experiments.divergence_records import DivergenceRecord, summarise_divergence
+from vqshield.experiments.divergence_records import FIGURES, DivergenceRecord, summarise_divergence
 from vqshield.experiments.divergence_study import DivergenceStudySettings, cells
 from vqshield.experiments.jobs import Job, SubjectRequest
 from vqshield.experiments.reproduction.budgets import BudgetPart
 from vqshield.experiments.reproduction.part import Options, given, recorded
 
 STUDY = "study"
+LABEL_IMAGES = 10
 LABELS = {"label_codebooks": 8, "lines": 64}
 """Few: the second term takes most of the time, and the figure leaves it out."""
+BATCH = {True: 10_000, False: 1000}
+"""Codebooks at a time, on a GPU and elsewhere."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +42,8 @@ class DivergencePart(BudgetPart):
     def jobs(self, options: Options, subject: SubjectRequest) -> dict[str, Job]:
         """One study of all defenses."""
         limited = replace(subject, limit=options.images(self.count))
-        return {STUDY: Job(kind="divergence", settings=self._settings(options), subject=limited)}
+        job = Job(kind="divergence", settings=self._settings(options), subject=limited, shared=options.shared)
+        return {STUDY: job}
 
     def found(self, home: Path) -> dict[str, Any]:
         """The one study."""
@@ -49,16 +53,18 @@ class DivergencePart(BudgetPart):
         return {STUDY: recorded(folder, cells, DivergenceRecord.parse, summarise_divergence)}
 
     def figures(self, found: Mapping[str, Any], defense: str, eps: float) -> dict[str, dict[str, Any]]:
-        """Means over the images; the spread is that between images."""
+        """Means over the images; the spread is that between images. No column shows the second term."""
         for row in found[STUDY]["rows"] if STUDY in found else ():
             if (row["defense"], row["eps"]) == (defense, eps):
+                counts = {**dict.fromkeys(FIGURES, row["images"]), "second": row["second_images"]}
                 return {
                     name: {
                         "ours": row[name]["mean"],
                         "standard_error": row[name]["standard_error"],
-                        "n": row["images"],
+                        "n": count,
                     }
-                    for name in ("kl", "floor", "excess")
+                    for name, count in counts.items()
+                    if count
                 }
         return {"kl": {"ours": None}}
 
@@ -68,10 +74,12 @@ class DivergencePart(BudgetPart):
             eps=tuple(self.budgets.values()),
             attack=self.attack,
             images=options.images(self.count),
+            label_images=LABEL_IMAGES,
             divergence=DivergenceSettings(
                 codebooks=self.codebooks,
                 label_codebooks=min(LABELS["label_codebooks"], self.codebooks),
                 lines=LABELS["lines"],
+                batch=BATCH[options.on_gpu],
                 seed=options.seed,
             ),
             seed=options.seed,

@@ -1,0 +1,59 @@
+"""Options that say where cells are measured, and the executor that they make."""
+
+from typing import Annotated, Any
+
+import typer
+
+from vqshield.errors import InvalidInputError
+from vqshield.experiments.executors import Executor, executor_options, executors
+from vqshield.experiments.executors import executor as create_executor
+
+_WORKERS_ON_A_GPU = 4  # one alone leaves it waiting for its next command
+
+ExecutorName = Annotated[
+    str,
+    typer.Option(
+        "--executor",
+        help="Where cells are measured: local (this process), processes (several of this machine), "
+        "ray (a cluster).",
+    ),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        help="Processes for --executor processes; without it, one for each CPU, "
+        f"{_WORKERS_ON_A_GPU} on a GPU."
+    ),
+]
+Address = Annotated[str | None, typer.Option(help="Of a Ray cluster, for --executor ray.")]
+TaskCpus = Annotated[
+    int | None,
+    typer.Option(help="CPUs a process or Ray task takes, and threads it has; without it, 1."),
+]
+TaskGpus = Annotated[
+    float | None,
+    typer.Option(help="GPUs a Ray task takes (a half: two tasks on one); without it, 1 where there is one."),
+]
+Retries = Annotated[
+    int | None,
+    typer.Option(help="How often a cell whose process or Ray task was lost is begun again; without it, 3."),
+]
+
+
+def chosen_executor(name: str, *, on_gpu: bool, **given: Any) -> Executor:
+    """An executor with the options that were typed; one that it does not have is answered with who has it."""
+    known = executor_options(name)
+    options = {option: value for option, value in given.items() if value is not None}
+    strange = [option for option in options if option not in known]
+    if strange:
+        others = [each for each in executors() if set(options) <= set(executor_options(each))]
+        raise InvalidInputError(
+            f"{', '.join(strange)} given for executor {name!r}, which has no such option; it has "
+            + (", ".join(known) or "none")
+            + (f"; choose --executor {' or '.join(others)} for that" if others else "")
+        )
+    if on_gpu and name == "processes":
+        options.setdefault("workers", _WORKERS_ON_A_GPU)
+    if on_gpu and name == "ray":
+        options.setdefault("gpus", 1.0)
+    return create_executor(name, **options)

@@ -1,0 +1,203 @@
+"""Team: worker processes of this machine, each with a pipe, started when there is a cell for one more.
+
+They are spawned, not forked: a process that has used a GPU cannot be forked.
+"""
+
+import multiprocessing
+import os
+import pickle
+import signal
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from types import TracebackType
+from typing import Any, Self
+
+from vqshield.experiments.executors.base import Measured
+from vqshield.experiments.executors.workers import Refusal, Request, answer
+
+_SPAWN = multiprocessing.get_context("spawn")
+_PATIENCE = 10  # seconds for a process that has closed its pipe to end by itself
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lost:
+    """The answer of a process that is no more; hopeless: so would be the next one's."""
+
+    how: str
+    hopeless: bool
+
+
+Answer = Measured[Any] | Refusal | Exception | Lost
+
+
+class Worker:
+    """One process, and the number of the cell that it measures."""
+
+    def __init__(self, threads: int) -> None:
+        self.pipe, self._theirs = _SPAWN.Pipe()
+        self._process = _SPAWN.Process(target=_serve, args=(self._theirs, threads), daemon=True)
+        self.number: int | None = None
+        self._began = False
+
+    def start(self) -> None:
+        """Start it; its end of the pipe is then its own, so that this end tells when it is gone."""
+        with _interrupts_held_back():
+            self._process.start()
+            self._theirs.close()
+
+    def begin(self, request: Request, number: int) -> None:
+        """Have it measure a cell."""
+        self.number = number
+        message = pickle.dumps((request, number))
+        with suppress(OSError):  # it is gone: the pipe says so again when it is listened to
+            self.pipe.send_bytes(message)
+
+    def receive(self) -> Answer | None:
+        """What it has to say; None: only that it is there."""
+        try:
+            found: Answer | None = pickle.loads(self.pipe.recv_bytes())
+        except (EOFError, OSError):
+            return self._lost()
+        self._began = True
+        return found
+
+    def kill(self) -> None:
+        """End it now, whatever it does."""
+        if self._process.pid is not None:
+            self._process.kill()
+
+    def release(self) -> None:
+        """Wait for its end, and forget it."""
+        if self._process.pid is not None:
+            self._process.join()
+        self.pipe.close()
+        self._process.close()
+
+    def _lost(self) -> Lost:
+        self._process.join(_PATIENCE)
+        self.kill()
+        self._process.join()
+        code = self._process.exitcode or 0
+        how = f"signal {_signal_name(-code)}" if code < 0 else f"exit code {code}"
+        return Lost(how=how, hopeless=code > 0 and not self._began)
+
+
+class Team:
+    """At most `size` workers for one piece of work; leaving the context ends them at once."""
+
+    def __init__(self, request: Request, *, size: int, threads: int) -> None:
+        self._request, self._size, self._threads = request, size, threads
+        self._workers: list[Worker] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for worker in self._workers:
+            worker.kill()
+        for worker in self._workers:
+            worker.release()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a cell that is begun now is measured now."""
+        return len(self._workers) < self._size or any(each.number is None for each in self._workers)
+
+    def begin(self, number: int) -> None:
+        """Have somebody who is idle measure a cell, or else somebody new."""
+        worker = next((each for each in self._workers if each.number is None), None)
+        if worker is None:
+            worker = Worker(self._threads)
+            self._workers.append(worker)  # before it is started, so that it is ended whatever happens
+            worker.start()
+        worker.begin(self._request, number)
+
+    def answers(self) -> dict[int, Answer]:
+        """Wait until somebody has something to say: numbers of cells, and what became of them."""
+        found: dict[int, Answer] = {}
+        speaking = wait([each.pipe for each in self._workers])
+        for worker in [each for each in self._workers if each.pipe in speaking]:
+            said = worker.receive()
+            if isinstance(said, Lost):
+                self._workers.remove(worker)
+                worker.release()
+            if said is not None and worker.number is not None:  # an idle one may be lost, too
+                found[worker.number] = said
+                worker.number = None
+        return found
+
+
+def _serve(pipe: Connection, threads: int) -> None:
+    """What a worker does until nobody is there who asks."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks, which ends this one
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        pipe.send_bytes(pickle.dumps(None))
+        while True:
+            message = pipe.recv_bytes()
+            pipe.send_bytes(_answer(message, threads))
+    except (EOFError, OSError):
+        return
+
+
+def _answer(message: bytes, threads: int) -> bytes:
+    """Whatever happens is an answer: what kills this process is all that is lost."""
+    try:
+        request, number = pickle.loads(message)
+        return pickle.dumps(answer(request, number, threads))
+    except Exception as error:
+        return _packed(error)
+
+
+def _packed(error: Exception) -> bytes:
+    """A mistake of the program, with the traceback, which would stay here; as words if it cannot travel."""
+    note = f"\nIn a worker process:\n{traceback.format_exc()}"
+    error.add_note(note)
+    try:
+        packed = pickle.dumps(error)
+        pickle.loads(packed)
+    except Exception:
+        replacement = RuntimeError(f"{type(error).__name__}: {error}")
+        replacement.add_note(note)
+        return pickle.dumps(replacement)
+    return packed
+
+
+def _end_with_parent() -> None:
+    """A long cell should not go on for somebody who was killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """A process that is started meanwhile never hears Ctrl-C, this one does afterwards.
+
+    It would otherwise answer Ctrl-C with a traceback until it comes to ignoring it.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    from multiprocessing import resource_tracker
+
+    resource_tracker.ensure_running()  # starting a process would do it, and let interrupts through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # one of the real-time ones
+        return str(number)
