@@ -129,13 +129,14 @@ def divergences() -> str:
         for row in record["rows"]
     ]
     first, used = records[0], records[0]["settings"]
+    image, eps = first["rows"][0]["image"], round(first["rows"][0]["eps"] * 255)
     notes = {row["second_is"] for record in records for row in record["rows"] if not _whole(row)}
     mixture = used["mixture"]
     return "\n".join(
         [
             *table(heads, rows),
-            f"\nIn nats, ± the standard error of the sampling. CIFAR-10 test image {first['rows'][0]['image']}, "
-            f"{classifier(first)}, {first['attack']}, ε = {round(first['rows'][0]['eps'] * 255)}/255 (L∞); "
+            f"\nIn nats, ± the standard error of the sampling. CIFAR-10 test image {image}, "
+            f"{classifier(first)}, {first['attack']}, ε = {eps}/255 (L∞); "
             f"{used['codebooks']:,} codebooks a set, {mixture['components']} components, covariance "
             f"{mixture['covariance']}, starts {used['starts']}, seed {used['seed']}; "
             f"{machine(first['environment'])}.",
