@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vqshield.errors import InvalidInputError
-from vqshield.settings import format_settings, format_value, parse_spec
+from vqshield.settings import format_settings, format_value, parse_number, parse_spec
 
 
 @pytest.mark.parametrize(
@@ -57,6 +57,18 @@ def test_what_cannot_is_named_with_what_could(text, named):
         parse_spec(text)
     assert named in str(caught.value)
     assert any(word in str(caught.value) for word in ("write", "valid", "set it once"))
+
+
+@pytest.mark.parametrize(("text", "value"), [("8/255", 8 / 255), ("0.5", 0.5), ("3", 3.0)])
+def test_one_number(text, value):
+    found = parse_number("eps", text)
+    assert (found, type(found)) == (value, float)
+
+
+@pytest.mark.parametrize("text", ["much", "1,runs=3", "", "4/0"])
+def test_what_is_not_one_number_is_named(text):
+    with pytest.raises(InvalidInputError, match="eps="):
+        parse_number("eps", text)
 
 
 @given(st.text(max_size=40))

@@ -153,7 +153,7 @@ def test_a_worker_that_is_always_lost_ends_the_run(tmp_path: Path, trap: Death, 
 @pytest.mark.parametrize(
     ("error", "expected", "message"),
     [
-        (mistake, ZeroDivisionError, "a mistake of the program"),
+        (mistake, RuntimeError, "ZeroDivisionError: a mistake of the program"),
         (stubborn, RuntimeError, "StubbornError: 1 and 2"),
         (full_disk, OSError, "[Errno 28] No space left on device"),
         (refusal, InvalidInputError, "colour=3 should be blue"),

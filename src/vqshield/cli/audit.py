@@ -13,7 +13,7 @@ from vqshield.attacks import ball
 from vqshield.audit import QUICK, AuditSettings
 from vqshield.audit import audit as run_audit
 from vqshield.cli.bars import progress_bar
-from vqshield.cli.options import AsJson, Classifier, Data, DataDir, Device, Eps, Norm, number
+from vqshield.cli.options import AsJson, Classifier, Data, DataDir, Device, Eps, Norm
 from vqshield.data import SAMPLE_NAME
 from vqshield.defenses import defenses
 from vqshield.environment import environment
@@ -22,6 +22,7 @@ from vqshield.experiments.specification import defense as create_defense
 from vqshield.experiments.subject import BUNDLED, load_subject
 from vqshield.files import Journal, write_atomically, write_json
 from vqshield.reports.audit import audit_table, render_audit
+from vqshield.settings import parse_number
 from vqshield.suites import expand, suites
 
 PARTS = 8  # what the audit reports as it goes
@@ -55,7 +56,7 @@ def audit(
         raise InvalidInputError(
             f"defense={defense!r} leaves nothing to audit; give one of {', '.join(defenses())}"
         )
-    room = ball(norm, number("eps", eps))
+    room = ball(norm, parse_number("eps", eps))
     for text in chosen:
         expand(text, room)  # refuses nonsense before anything is written
     subject = load_subject(data=data, data_dir=data_dir, classifier=classifier, limit=limit, device=device)

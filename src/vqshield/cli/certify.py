@@ -17,7 +17,6 @@ from vqshield.cli.options import (
     Limit,
     Records,
     SummaryOnly,
-    number,
 )
 from vqshield.cli.resumable import run_to_end, write_summary
 from vqshield.data import SAMPLE_NAME
@@ -27,6 +26,7 @@ from vqshield.experiments.certification_settings import CERTIFICATES, Certificat
 from vqshield.experiments.certification_summary import summarise_certification_folder
 from vqshield.experiments.subject import BUNDLED, load_subject
 from vqshield.reports.certification import certificate_caveats, certificate_tables
+from vqshield.settings import parse_number
 from vqshield.smoothing import shields
 
 DEFAULT = CertificationSettings()
@@ -81,7 +81,7 @@ def certify(
     """Certify a defended classifier: tables, summary.json, and records.jsonl with a line for every image."""
     summarise = partial(summarise_certification_folder, radii=radius or ())
     if not summary_only:
-        budgets = DEFAULT.eps if eps is None else tuple(number("eps", each) for each in eps)
+        budgets = DEFAULT.eps if eps is None else tuple(parse_number("eps", each) for each in eps)
         settings = CertificationSettings(
             defense=defense, certificate=certificate, attack=attack, eps=budgets, draws=draws, delta=delta,
             n0=n0, n=n, alpha=alpha, seed=seed, batch=batch, precision=precision,

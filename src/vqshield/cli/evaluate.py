@@ -20,7 +20,6 @@ from vqshield.cli.options import (
     Norm,
     Records,
     SummaryOnly,
-    number,
 )
 from vqshield.cli.resumable import run_to_end, write_summary
 from vqshield.data import SAMPLE_NAME
@@ -30,6 +29,7 @@ from vqshield.experiments.specification import NONE, EvaluationSettings
 from vqshield.experiments.subject import BUNDLED, load_subject
 from vqshield.experiments.summary import summarise_folder
 from vqshield.reports.evaluation import caveats, evaluation_table
+from vqshield.settings import parse_number
 from vqshield.suites import suites
 
 DEFAULT = EvaluationSettings()
@@ -72,7 +72,7 @@ def evaluate(
     if not summary_only:
         settings = EvaluationSettings(
             attacks=tuple(attack or ()), defenses=tuple(defense or DEFAULT.defenses), norm=norm,
-            eps=number("eps", eps), runs=runs, selection=selection, seed=seed, batch=batch,
+            eps=parse_number("eps", eps), runs=runs, selection=selection, seed=seed, batch=batch,
         )  # fmt: skip
         subject = load_subject(
             data=data, data_dir=data_dir, classifier=classifier, limit=limit, device=device

@@ -1,14 +1,12 @@
-"""Options that several commands share, and how a number is read from one."""
+"""Options that several commands share."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from vqshield.attacks import balls
 from vqshield.data import datasets
-from vqshield.errors import InvalidInputError
-from vqshield.settings import parse_spec
 
 Data = Annotated[str, typer.Option(help=f"Data set: {', '.join(datasets())}.")]
 DataDir = Annotated[
@@ -32,11 +30,3 @@ SummaryOnly = Annotated[
     bool, typer.Option("--summary-only", help="Only sum up what is in --out, finished or not.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-
-
-def number(name: str, text: str) -> Any:
-    """A number or fraction, read as settings are; whether it will do is for the settings to say."""
-    _, settings = parse_spec(f"{name}:{name}={text}")
-    if len(settings) > 1:
-        raise InvalidInputError(f"{name}={text!r} should be one number, as in 8/255")
-    return settings[name]

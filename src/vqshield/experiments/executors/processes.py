@@ -14,7 +14,7 @@ from vqshield import checks
 from vqshield.errors import VqshieldError
 from vqshield.experiments.executors.base import Executor, Measured, finders
 from vqshield.experiments.executors.queue import CellQueue
-from vqshield.experiments.executors.team import Answer, Lost, Team
+from vqshield.experiments.executors.team import Answer, Lost, Mistake, Team
 from vqshield.experiments.executors.workers import Refusal, needed_recipe, request_for, with_threads
 from vqshield.experiments.records import AnyLine
 from vqshield.experiments.work import AnyCell, Recipe, Work
@@ -81,7 +81,7 @@ class ProcessesExecutor(Executor):
 
     def _outcome(self, title: str, answer: Answer, losses: int) -> Measured[Any] | Exception | None:
         """What an answer means for the run; None: the cell is begun again."""
-        if isinstance(answer, Refusal):
+        if isinstance(answer, Refusal | Mistake):
             return answer.error()
         if not isinstance(answer, Lost):
             return answer

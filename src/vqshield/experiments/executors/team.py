@@ -5,7 +5,6 @@ They are spawned, not forked: a process that has used a GPU cannot be forked.
 
 import multiprocessing
 import os
-import pickle
 import signal
 import threading
 import traceback
@@ -31,7 +30,22 @@ class Lost:
     hopeless: bool
 
 
-Answer = Measured[Any] | Refusal | Exception | Lost
+@dataclass(frozen=True, kw_only=True)
+class Mistake:
+    """An error that is none of ours, on its way home; what a system call says keeps its number."""
+
+    message: str
+    note: str
+    number: int | None
+
+    def error(self) -> Exception:
+        """It, with the traceback that would have stayed there."""
+        found = RuntimeError(self.message) if self.number is None else OSError(self.number, self.message)
+        found.add_note(self.note)
+        return found
+
+
+Answer = Measured[Any] | Refusal | Mistake | Lost
 
 
 class Worker:
@@ -52,14 +66,13 @@ class Worker:
     def begin(self, request: Request, number: int) -> None:
         """Have it measure a cell."""
         self.number = number
-        message = pickle.dumps((request, number))
         with suppress(OSError):  # it is gone: the pipe says so again when it is listened to
-            self.pipe.send_bytes(message)
+            self.pipe.send((request, number))
 
     def receive(self) -> Answer | None:
         """What it has to say; None: only that it is there."""
         try:
-            found: Answer | None = pickle.loads(self.pipe.recv_bytes())
+            found: Answer | None = self.pipe.recv()
         except (EOFError, OSError):
             return self._lost()
         self._began = True
@@ -137,36 +150,22 @@ def _serve(pipe: Connection, threads: int) -> None:
     """What a worker does until nobody is there who asks."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks, which ends this one
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    try:
-        pipe.send_bytes(pickle.dumps(None))
+    with suppress(EOFError, OSError):
+        pipe.send(None)
         while True:
-            message = pipe.recv_bytes()
-            pipe.send_bytes(_answer(message, threads))
-    except (EOFError, OSError):
-        return
+            request, number = pipe.recv()
+            pipe.send(_answer(request, number, threads))
 
 
-def _answer(message: bytes, threads: int) -> bytes:
+def _answer(request: Request, number: int, threads: int) -> Answer:
     """Whatever happens is an answer: what kills this process is all that is lost."""
     try:
-        request, number = pickle.loads(message)
-        return pickle.dumps(answer(request, number, threads))
+        return answer(request, number, threads)
     except Exception as error:
-        return _packed(error)
-
-
-def _packed(error: Exception) -> bytes:
-    """A mistake of the program, with the traceback, which would stay here; as words if it cannot travel."""
-    note = f"\nIn a worker process:\n{traceback.format_exc()}"
-    error.add_note(note)
-    try:
-        packed = pickle.dumps(error)
-        pickle.loads(packed)
-    except Exception:
-        replacement = RuntimeError(f"{type(error).__name__}: {error}")
-        replacement.add_note(note)
-        return pickle.dumps(replacement)
-    return packed
+        note = f"\nIn a worker process:\n{traceback.format_exc()}"
+        if isinstance(error, OSError) and error.errno is not None:
+            return Mistake(message=str(error.strerror), note=note, number=error.errno)
+        return Mistake(message=f"{type(error).__name__}: {error}", note=note, number=None)
 
 
 def _end_with_parent() -> None:

@@ -15,7 +15,7 @@ from vqshield.experiments.published import DATA, Figure, find
 from vqshield.experiments.records import AnyLine, RecordFolder
 from vqshield.experiments.specification import NONE
 from vqshield.experiments.work import Keyed
-from vqshield.settings import Setting, format_value, parse_spec
+from vqshield.settings import Setting, format_value, parse_number, parse_spec
 from vqshield.suites import suites
 
 Row = dict[str, Any]
@@ -159,8 +159,7 @@ def literature(figures: Iterable[Figure], data: str, columns: Sequence[Mapping[s
 def quantity(name: str, value: Any) -> float:
     """A number of a file: 0.31, or a fraction as text, "8/255"."""
     if isinstance(value, str):
-        _, settings = parse_spec(f"{name}:{name}={value}")
-        value = settings[name] if len(settings) == 1 else value
+        value = parse_number(name, value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidInputError(f'{name}={value!r} should be a number, or a fraction such as "8/255"')
     return float(value)
