@@ -8,7 +8,7 @@ import vqshield
 ROOT = Path(vqshield.__file__).parent
 ORDER = [
     ["errors"],
-    ["checks", "files", "fixedpoint", "settings", "environment"],
+    ["archived", "checks", "files", "fixedpoint", "settings", "environment"],
     ["noise"],
     ["patches"],
     ["clustering"],

@@ -2,7 +2,6 @@
 
 import json
 import statistics
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from vqshield.experiments import published
 from vqshield.experiments.reproduction.estimates import estimate
 from vqshield.experiments.reproduction.files import experiment
 from vqshield.experiments.reproduction.part import Options
-from vqshield.experiments.reproduction.runner import Reproduction, commit
+from vqshield.experiments.reproduction.runner import Reproduction
 from vqshield.experiments.reproduction.sources import Sources
 from vqshield.experiments.reproduction.summary import summarise_folder
 from vqshield.experiments.subject import BUNDLED
@@ -211,27 +210,6 @@ def test_a_missing_classifier_is_refused_before_anything_is_written(tmp_path: Pa
     with pytest.raises(InvalidInputError, match=r"none\.safetensors' is no file"):
         plan.run()
     assert not (tmp_path / "out").exists()
-
-
-def test_the_commit_is_that_of_a_checkout_with_this_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def git(*arguments: str) -> None:
-        who = ("-c", "user.name=a", "-c", "user.email=a@b")
-        subprocess.run(["git", "-C", str(tmp_path), *who, *arguments], check=True, capture_output=True)
-
-    code = tmp_path / "vqshield" / "__init__.py"
-    code.parent.mkdir()
-    code.touch()
-    monkeypatch.setattr("vqshield.__file__", str(code))
-    git("init")
-    git("commit", "--allow-empty", "-m", "somebody else's project")
-    assert commit() is None
-    git("add", ".")
-    git("commit", "-m", "ours")
-    found = commit()
-    assert found is not None
-    assert len(found) == 40
 
 
 TWO = (PART, PART.replace('name = "few"', 'name = "other"').replace('data = "cifar10"', 'data = "cifar100"'))

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 import vqshield
+from vqshield import archived
 from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
 from vqshield.experiments.executors import Executor
@@ -185,14 +186,14 @@ def earlier_parts(folder: Path) -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """The commit of the code that runs, where it runs from a checkout."""
+    """The commit of the code that runs, where it runs from a checkout or an archive of one."""
     here = Path(vqshield.__file__)
     try:
         if not _git(here.parent, "ls-files", here.name):  # installed below somebody else's checkout
-            return None
-        return _git(here.parent, "rev-parse", "HEAD") or None
+            return archived.COMMIT
+        return _git(here.parent, "rev-parse", "HEAD") or archived.COMMIT
     except (OSError, subprocess.SubprocessError):
-        return None
+        return archived.COMMIT
 
 
 def _git(folder: Path, *arguments: str) -> str:
