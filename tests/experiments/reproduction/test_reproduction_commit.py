@@ -26,6 +26,7 @@ def test_the_commit_is_that_of_a_checkout_with_this_code(
     code.parent.mkdir()
     code.touch()
     monkeypatch.setattr("vqshield.__file__", str(code))
+    monkeypatch.setattr("vqshield.archived.COMMIT", None)
     git("init")
     git("commit", "--allow-empty", "-m", "somebody else's project")
     assert commit() is None
@@ -48,7 +49,8 @@ def test_an_archive_of_the_repository_knows_its_commit(
     git("add", ".")
     git("commit", "-m", "ours")
     code = tmp_path / "src/vqshield/archived.py"
-    assert runpy.run_path(str(code))["COMMIT"] is None
+    if runpy.run_path(str(code))["COMMIT"] is not None:
+        pytest.skip("these tests come from an archive themselves")
     with tarfile.open(fileobj=io.BytesIO(git("archive", "HEAD"))) as archive:
         code.write_bytes(archive.extractfile("src/vqshield/archived.py").read())
     known = runpy.run_path(str(code))["COMMIT"]
