@@ -1,3 +1,4 @@
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,9 @@ import vqshield as vq
 # Derandomised: a run of the suite says the same thing every time, on every machine.
 settings.register_profile("suite", deadline=None, derandomize=True, max_examples=25)
 settings.load_profile("suite")
+
+# A suite that was started in the background ignores Ctrl-C, and so would all its children: tests send it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

@@ -251,7 +251,6 @@ def test_batch_threads_and_memory_change_no_bit(kernel: Native, natural: Tensor)
 _INTERRUPTED = """
 import os, signal, threading, time
 import torch, vqshield as vq
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite in the background ignores it
 images = torch.rand(1, 3, 1500, 1500).expand({batch}, -1, -1, -1)
 defense = vq.SWRD(codes=64, backend="native", iterations=10_000, seed=1, memory={memory})
 sent = []
