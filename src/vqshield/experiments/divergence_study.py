@@ -35,7 +35,7 @@ class DivergenceStudySettings:
 
     eps: the budgets; 0: no attack, only other draws of the same image, so that kl is a second floor.
     attack: a threat as typed; those that ignore the defense give all defenses the same x'.
-    images: the first so many of the data.
+    images: the first so many of the data, or all where it has fewer.
     label_images: of the first so many the second term is measured too, which takes longest; None: of all.
     divergence: how kl is measured, with a seed of its own; seed is the attack's.
     """
@@ -142,16 +142,12 @@ class DivergenceStudy(ResumableWork[DivergenceCell, DivergenceRecord]):
     ) -> None:
         super().__init__(report)
         self.settings, self.subject = settings, subject
-        if settings.images > len(subject.data):
-            raise InvalidInputError(
-                f"images={settings.images} should be at most {len(subject.data)}, the images that "
-                f"{subject.data.name!r} has"
-            )
         for text in settings.defenses:
             settings.create(text).streams(subject.data.floats(slice(1)))  # is the image large enough for it?
         self.specification: dict[str, Any] = {
             **subject.described(),
             **settings.described(),
+            "images": min(settings.images, len(subject.data)),
             "machine": environment(subject.device),
         }
         self.cells: Sequence[DivergenceCell] = cells(self.specification)
@@ -224,7 +220,7 @@ class DivergenceStudy(ResumableWork[DivergenceCell, DivergenceRecord]):
         options = self.settings
         seed = derived_seed(options.seed, options.attack, f"eps={eps}")
         chosen = options.threat(eps, seed=seed)
-        images, labels = self._part(slice(options.images))
+        images, labels = self._part(slice(self.specification["images"]))
 
         def find() -> Tensor:
             drawn = derived_seed(seed, name, "attacked draws")
