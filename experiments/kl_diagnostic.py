@@ -115,11 +115,12 @@ def main() -> None:
                 print(row(rows[-1]))
             seconds = records[0]["seconds"].items()
             print("seconds, of all budgets: " + ", ".join(f"{name} {value}" for name, value in seconds))
+    common = asdict(chosen[options.covariance[0]])
     record = {
         **subject.described(),
         "what": rows[0]["what"],
         "attack": f"pgd-{options.steps} on the bare classifier",
-        "settings": asdict(chosen[options.covariance[0]]),
+        "settings": {**common, "mixture": {**common["mixture"], "covariance": options.covariance}},
         "seconds": round(time.perf_counter() - began, 1),
         "environment": environment(place),
         "rows": rows,

@@ -65,7 +65,7 @@ def test_one_number(text, value):
     assert (found, type(found)) == (value, float)
 
 
-@pytest.mark.parametrize("text", ["much", "1,runs=3", "", "4/0"])
+@pytest.mark.parametrize("text", ["much", "true", "1,runs=3", "", "4/0"])
 def test_what_is_not_one_number_is_named(text):
     with pytest.raises(InvalidInputError, match="eps="):
         parse_number("eps", text)

@@ -138,7 +138,7 @@ def divergences() -> str:
             f"\nIn nats, ± the standard error of the sampling. CIFAR-10 test image {image}, "
             f"{classifier(first)}, {first['attack']}, ε = {eps}/255 (L∞); "
             f"{used['codebooks']:,} codebooks a set, {mixture['components']} components, covariance "
-            f"{mixture['covariance']}, starts {used['starts']}, seed {used['seed']}; "
+            f"{', '.join(mixture['covariance'])}, starts {used['starts']}, seed {used['seed']}; "
             f"{machine(first['environment'])}.",
             *(f"\n† {note}." for note in sorted(notes)),
         ]

@@ -148,8 +148,9 @@ def bounds() -> str:
             title = row(found, str(each.defense))["series"]
             over.append(f"{title} {percent(each.value)} %, {verdict} {percent(ceiling)} %")
     return (
-        f"Points between measured and certified accuracy, ours: Proposition 1 {_span(lost['certified'])}, "
-        f"Clopper–Pearson {_span(lost['clopper_pearson'])}. With m = {draws:,} and δ = {delta:g} the slack "
+        f"Points between measured and certified accuracy on CIFAR-10, ours: Proposition 1 "
+        f"{_span(lost['certified'])}, Clopper–Pearson {_span(lost['clopper_pearson'])}. With m = {draws:,} "
+        f"and δ = {delta:g} the slack "
         f"is {slack:.3f}, so Proposition 1 certifies at most {1 - slack:.3f} times the accuracy of the same "
         f"draws. The paper's figures at ε = 0 on CIFAR-10, beside that multiple of its natural accuracy in "
         f"T2: {'; '.join(over)}."

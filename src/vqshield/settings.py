@@ -46,7 +46,7 @@ def parse_number(name: str, text: str) -> float:
     """One number, read as settings are: 0.31 or 8/255."""
     _, settings = parse_spec(f"{name}:{name}={text}")
     value = settings[name]
-    if len(settings) > 1 or not isinstance(value, int | float):
+    if len(settings) > 1 or isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidInputError(f"{name}={text!r} should be one number, as in 0.5 or 8/255")
     return float(value)
 

@@ -215,17 +215,23 @@ def test_a_dry_run_refuses_what_a_run_would(file: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["E1", "--address", "head:6379"], ["address given for executor 'local'", "--executor ray"]),
-        (["E1", "--task-gpus", "1", "--retries", "2"], ["gpus, retries given for executor 'local'", "ray"]),
-        (["E1", "--retries", "2"], ["retries given", "it has none; choose --executor processes or ray"]),
+        (["E1", "--address", "head:6379"], ["--address given for --executor local", "choose --executor ray"]),
+        (["E1", "--task-gpus", "1", "--retries", "2"], ["--task-gpus, --retries given for", "ray"]),
+        (["E1", "--retries", "2"], ["--retries given", "it has none; choose --executor processes or ray"]),
         (
             ["E1", "--executor", "processes", "--address", "head:6379"],
-            ["address given for executor 'processes', which has no such option; it has workers, cpus, ret"],
+            [
+                "--address given for",
+                "which has no such option; it has --workers, --task-cpus, --retries; choose",
+            ],
         ),
-        (["E1", "--executor", "ray", "--workers", "2"], ["workers given", "choose --executor processes for"]),
+        (
+            ["E1", "--executor", "ray", "--workers", "2"],
+            ["--workers given", "choose --executor processes for"],
+        ),
         (
             ["E1", "--executor", "ray", "--workers", "2", "--address", "x"],
-            ["workers given", "it has address"],
+            ["--workers given", "it has --address, --task-cpus, --task-gpus, --retries"],
         ),
         (["E1", "--executor", "processes", "--workers", "0"], ["workers=0 should be >= 1"]),
         (["T9"], ["'T9' is not known", "T1", "E1", ".toml"]),

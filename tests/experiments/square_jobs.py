@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from vqshield.errors import InvalidInputError
 from vqshield.experiments.executors import Executor
 from vqshield.experiments.records import Key, Line, RecordFolder
@@ -87,7 +89,7 @@ class SquaresRecipe:
 
     def run(self, folder: Path, executor: Executor, report: Report = lambda *_: None) -> list[int]:
         """The values that are then on the disk."""
-        work = self.kind(folder, count=self.count)
+        work = SquaresRecipe.rebuild(self, folder)  # whatever others are given
         executor.run(work, report=report, recipe=self)
         return [record.value for record in work.records.read()]
 
@@ -127,6 +129,14 @@ def stubborn() -> Exception:
 
 def full_disk() -> Exception:
     return OSError(28, "No space left on device")
+
+
+def no_file() -> Exception:
+    return FileNotFoundError(2, "No such file or directory", "weights")
+
+
+def full_gpu() -> Exception:
+    return torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,9 @@ class TestEveryExecutor:
         assert len((tmp_path / "out" / "times.jsonl").read_text().splitlines()) == 7
 
     def test_a_stopped_run_goes_on_where_it_was(self, tmp_path: Path, by: Executor) -> None:
-        recipe, reports = SquaresRecipe(tmp_path / "log"), list[int]()
+        recipe, again, reports = (
+            SquaresRecipe(tmp_path / "log"), SquaresRecipe(tmp_path / "again"), list[int]()
+        )  # fmt: skip
 
         def stop(_: str, done: int) -> None:
             if done == 20:
@@ -60,8 +62,8 @@ class TestEveryExecutor:
         with pytest.raises(KeyboardInterrupt):
             recipe.run(tmp_path / "out", by, stop)
         assert len(Squares(tmp_path / "out").records.read()) == 2
-        assert recipe.run(tmp_path / "out", by, lambda _, done: reports.append(done)) == [0, 1, 4, 9]
-        assert reports == [30, 40]
+        assert again.run(tmp_path / "out", by, lambda _, done: reports.append(done)) == [0, 1, 4, 9]
+        assert (reports, sorted(again.begun())) == ([30, 40], [2, 3]), "nothing is measured twice"
         finished = SquaresRecipe(tmp_path / "never")
         finished.run(tmp_path / "out", by, lambda *_: pytest.fail("nothing is left to report"))
         assert not finished.log.exists()

@@ -23,7 +23,9 @@ from square_jobs import (
     Squares,
     SquaresRecipe,
     full_disk,
+    full_gpu,
     mistake,
+    no_file,
     refusal,
     stubborn,
 )
@@ -103,7 +105,7 @@ def test_no_more_workers_than_cells_are_left(tmp_path: Path) -> None:
     threads = Squares(tmp_path).specification["machine"]["threads"]
     assert recipe.run(tmp_path / "out", ProcessesExecutor(workers=8, cpus=threads), count) == [0, 1, 4]
     assert alive == [1]
-    assert recipe.begun() == [2], "the others were there"
+    assert recipe.begun() == [0, 1, 2], "none twice"
 
 
 @pytest.mark.parametrize(
@@ -156,6 +158,7 @@ def test_a_worker_that_is_always_lost_ends_the_run(tmp_path: Path, trap: Death, 
         (mistake, RuntimeError, "ZeroDivisionError: a mistake of the program"),
         (stubborn, RuntimeError, "StubbornError: 1 and 2"),
         (full_disk, OSError, "[Errno 28] No space left on device"),
+        (no_file, FileNotFoundError, "[Errno 2] No such file or directory: 'weights'"),
         (refusal, InvalidInputError, "colour=3 should be blue"),
     ],
 )
@@ -170,6 +173,13 @@ def test_an_error_arrives_as_it_was_after_all_that_comes_before(
     assert recipe.begun().count(2) == 1, "errors are not tried again"
     notes = "".join(getattr(raised.value, "__notes__", []))
     assert ("raise self.error()" in notes) == (error is not refusal), "where a mistake was made"
+
+
+def test_a_gpu_that_is_full_is_no_mistake_of_the_program(tmp_path: Path) -> None:
+    recipe = SquaresRecipe(tmp_path / "log", Raising(full_gpu))
+    with pytest.raises(VqshieldError, match=r"too little memory for so many workers: CUDA out of.*fewer"):
+        recipe.run(tmp_path / "out", TWO)
+    assert len(Squares(tmp_path / "out").records.read()) == 2
 
 
 @dataclass(frozen=True)

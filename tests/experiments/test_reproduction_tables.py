@@ -3,6 +3,7 @@
 import copy
 import gzip
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -185,8 +186,7 @@ class TestDivergences:
         ours = {row[0].split()[0]: [float(x.replace(",", "")) for x in row[1:]] for row in cells(text)}
         by_estimate = sorted(ours, key=lambda name: ours[name][7])
         by_both = sorted(ours, key=lambda name: ours[name][7] + ours[name][9])
-        assert f"ours {' < '.join(by_estimate)}, above" in text
-        assert f"with the labels {' < '.join(by_both)}." in text
+        assert text.endswith(f"ours {' < '.join(by_estimate)}, with the labels {' < '.join(by_both)}.")
 
     def test_kinds_of_covariances_are_means_over_the_images(self, monkeypatch, tmp_path: Path) -> None:
         def measured(image: int, kind: str, eps: float, kl: float) -> dict[str, Any]:
@@ -208,3 +208,12 @@ class TestDivergences:
         text = reproduction_divergences.covariances()
         assert cells(text) == [[kind, "0.5", "8.5", "16.5", "200.0"] for kind in ("tied", "diag")]
         assert "first 2 CIFAR-10 test images" in text
+        assert text.endswith("at 16/255 differ by factors of up to RandDisc (k=25) 1.")
+
+    def test_distances_in_standard_deviations_are_those_of_the_figures(self) -> None:
+        found = records.part("F8", name="mnist")
+        last = {row["series"]: row["figures"]["kl"] for row in records.rows(found) if row["x"] == 0.32}
+        text = reproduction_divergences.deviations()
+        for series, figure in last.items():
+            apart = [round(math.sqrt(2 * figure[who])) for who in ("paper", "ours")]
+            assert f"{series} {apart[0]}, {apart[1]}" in text

@@ -21,7 +21,7 @@ ExecutorName = Annotated[
 Workers = Annotated[
     int | None,
     typer.Option(
-        help="Processes for --executor processes; without it, one for each CPU, "
+        help="Processes for --executor processes; without it, as many as there are CPUs for, "
         f"{_WORKERS_ON_A_GPU} on a GPU."
     ),
 ]
@@ -40,16 +40,25 @@ Retries = Annotated[
 ]
 
 
+_FLAGS = {
+    "workers": "--workers",
+    "address": "--address",
+    "cpus": "--task-cpus",
+    "gpus": "--task-gpus",
+    "retries": "--retries",
+}
+
+
 def chosen_executor(name: str, *, on_gpu: bool, **given: Any) -> Executor:
     """An executor with the options that were typed; one that it does not have is answered with who has it."""
     known = executor_options(name)
     options = {option: value for option, value in given.items() if value is not None}
-    strange = [option for option in options if option not in known]
+    strange = [_FLAGS[option] for option in options if option not in known]
     if strange:
         others = [each for each in executors() if set(options) <= set(executor_options(each))]
         raise InvalidInputError(
-            f"{', '.join(strange)} given for executor {name!r}, which has no such option; it has "
-            + (", ".join(known) or "none")
+            f"{', '.join(strange)} given for --executor {name}, which has no such option; it has "
+            + (", ".join(flag for option, flag in _FLAGS.items() if option in known) or "none")
             + (f"; choose --executor {' or '.join(others)} for that" if others else "")
         )
     if on_gpu and name == "processes":

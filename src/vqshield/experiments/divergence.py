@@ -1,4 +1,4 @@
-"""The KL diagnostic of one image and one perturbed version of it, in front of one defense: a plain record."""
+"""The KL diagnostic of one image and perturbed versions of it, in front of one defense: plain records."""
 
 import time
 from collections.abc import Callable
@@ -59,7 +59,8 @@ def measure(
 ) -> list[dict[str, Any]]:
     """The diagnostic of image x (1, q, h, w) and of each perturbed x' in moved (b, q, h, w): b records.
 
-    What x needs is done once; each record is what it would be alone. report is told which stage begins.
+    What x needs is done once; each record is what it would be alone, but for the seconds, which are those of
+    all together. report is told which stage begins.
     The defense serves as a recipe: its own seed is not used, so that a record can be repeated from itself.
     """
     chosen = DivergenceSettings() if settings is None else settings

@@ -24,6 +24,9 @@ def read_manifest(folder: Path, *, field: str | None = None) -> dict[str, Any]:
     return manifest
 
 
+_HOW = {"machine.threads": " (--task-cpus for several processes, else OMP_NUM_THREADS)"}
+
+
 def check_same(old: Mapping[str, Any], new: Mapping[str, Any], folder: Path) -> None:
     """Refuse to mix two specifications, naming the first field that differs and both its values."""
     before, now = _flat(old), _flat(json.loads(json.dumps(new)))
@@ -32,7 +35,7 @@ def check_same(old: Mapping[str, Any], new: Mapping[str, Any], folder: Path) -> 
         if was != is_:
             raise InvalidInputError(
                 f"{folder} holds records made with {field}={was!r}, this run has {field}={is_!r}; "
-                "run it with the old value to go on, or choose another folder"
+                f"run it with the old value{_HOW.get(field, '')} to go on, or choose another folder"
             )
 
 

@@ -26,10 +26,11 @@ def test_the_commit_is_that_of_a_checkout_with_this_code(
     code.parent.mkdir()
     code.touch()
     monkeypatch.setattr("vqshield.__file__", str(code))
-    monkeypatch.setattr("vqshield.archived.COMMIT", None)
     git("init")
     git("commit", "--allow-empty", "-m", "somebody else's project")
-    assert commit() is None
+    for known in (None, "an archive's"):
+        monkeypatch.setattr("vqshield.archived.COMMIT", known)
+        assert commit() == known
     git("add", ".")
     git("commit", "-m", "ours")
     found = commit()

@@ -10,6 +10,9 @@ from typing import Any, Generic, Protocol, runtime_checkable
 from vqshield.experiments.records import AnyLine
 from vqshield.experiments.work import AnyCell, Recipe, Report, Work, repeatable
 
+HELD = 16
+"""So many cells for each that runs may be begun ahead: a long cell does not stop all others."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Measured(Generic[AnyLine]):
@@ -25,7 +28,7 @@ class Executor(ABC):
     def run(
         self, work: Work[AnyCell, AnyLine], *, report: Report = lambda *_: None, recipe: Recipe | None = None
     ) -> None:
-        """Do what is not done yet; what is finished is on the disk, whatever ends the run.
+        """Do what is not done yet. What is finished, as are all cells before it, is kept whatever happens.
 
         recipe: what other processes make the work from, for executors that need some.
         """

@@ -12,14 +12,12 @@ from typing import Any
 
 from vqshield import checks
 from vqshield.errors import VqshieldError
-from vqshield.experiments.executors.base import Executor, Measured, finders
+from vqshield.experiments.executors.base import HELD, Executor, Measured, finders
 from vqshield.experiments.executors.queue import CellQueue
 from vqshield.experiments.executors.team import Answer, Lost, Mistake, Team
 from vqshield.experiments.executors.workers import Refusal, needed_recipe, request_for, with_threads
 from vqshield.experiments.records import AnyLine
 from vqshield.experiments.work import AnyCell, Recipe, Work
-
-_HELD = 16  # finished or not, so many for each worker, so that a long cell does not stop all others
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +26,8 @@ class ProcessesExecutor(Executor):
 
     workers: how many of them; without it, one for every `cpus` CPUs of this machine.
     cpus: how many threads each computes with.
-    retries: how often a cell is begun again after its process was lost, as when memory runs out; errors are
-        not tried again.
+    retries: how often a cell is begun again after its process was killed, as a system does that runs out of
+        memory; errors, a full GPU among them, are not tried again.
     """
 
     workers: int | None = None
@@ -53,7 +51,7 @@ class ProcessesExecutor(Executor):
         request = request_for(work, needed_recipe(work, recipe))
         size = self.workers or max(1, _cpus() // self.cpus)
         numbers = range(first, len(work.cells))
-        queue = CellQueue(numbers, finders(work, first), held=_HELD * size)
+        queue = CellQueue(numbers, finders(work, first), held=HELD * size)
         found: dict[int, Measured[Any] | Exception] = {}
         losses = Counter[int]()
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from vqshield import checks
 from vqshield.errors import InvalidInputError, MissingExtraError, VqshieldError
-from vqshield.experiments.executors.base import Executor, Measured, finders
+from vqshield.experiments.executors.base import HELD, Executor, Measured, finders
 from vqshield.experiments.executors.workers import (
     Refusal,
     Request,
@@ -30,7 +30,6 @@ from vqshield.experiments.records import AnyLine
 from vqshield.experiments.work import AnyCell, Recipe, Work
 
 _PER_SLOT = 2  # tasks for each that can run at once: the next one waits where it will run
-_HELD = 16  # finished or not, so many for each of those, so that a long cell does not stop all others
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +91,7 @@ class RayExecutor(Executor):
         for number in numbers:
             while number not in begun or number in running:
                 room = self.ahead or _PER_SLOT * self._slots(ray)
-                while waiting and len(begun) < _HELD * room and self._able(running, finder) < room:
+                while waiting and len(begun) < HELD * room and self._able(running, finder) < room:
                     each = waiting.popleft()
                     # Ray begins a task when its arguments are there: here when the finder has found.
                     after = running.get(finder[each]) if each in finder else None

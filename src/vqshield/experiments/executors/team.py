@@ -10,11 +10,14 @@ import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Any, Self
 
+import torch
+
+from vqshield.errors import VqshieldError
 from vqshield.experiments.executors.base import Measured
 from vqshield.experiments.executors.workers import Refusal, Request, answer
 
@@ -24,7 +27,7 @@ _PATIENCE = 10  # seconds for a process that has closed its pipe to end by itsel
 
 @dataclass(frozen=True, kw_only=True)
 class Lost:
-    """The answer of a process that is no more; hopeless: so would be the next one's."""
+    """The answer of a process that is no more; hopeless: no process ever began, and so would not the next."""
 
     how: str
     hopeless: bool
@@ -36,11 +39,15 @@ class Mistake:
 
     message: str
     note: str
-    number: int | None
+    number: int | None = None
+    filename: str | None = None
 
     def error(self) -> Exception:
         """It, with the traceback that would have stayed there."""
-        found = RuntimeError(self.message) if self.number is None else OSError(self.number, self.message)
+        if self.number is None:
+            found: Exception = RuntimeError(self.message)
+        else:
+            found = OSError(self.number, self.message, self.filename)
         found.add_note(self.note)
         return found
 
@@ -55,7 +62,6 @@ class Worker:
         self.pipe, self._theirs = _SPAWN.Pipe()
         self._process = _SPAWN.Process(target=_serve, args=(self._theirs, threads), daemon=True)
         self.number: int | None = None
-        self._began = False
 
     def start(self) -> None:
         """Start it; its end of the pipe is then its own, so that this end tells when it is gone."""
@@ -75,7 +81,6 @@ class Worker:
             found: Answer | None = self.pipe.recv()
         except (EOFError, OSError):
             return self._lost()
-        self._began = True
         return found
 
     def kill(self) -> None:
@@ -96,7 +101,7 @@ class Worker:
         self._process.join()
         code = self._process.exitcode or 0
         how = f"signal {_signal_name(-code)}" if code < 0 else f"exit code {code}"
-        return Lost(how=how, hopeless=code > 0 and not self._began)
+        return Lost(how=how, hopeless=code > 0)
 
 
 class Team:
@@ -105,6 +110,7 @@ class Team:
     def __init__(self, request: Request, *, size: int, threads: int) -> None:
         self._request, self._size, self._threads = request, size, threads
         self._workers: list[Worker] = []
+        self._began = False  # whether any of them came as far as saying so
 
     def __enter__(self) -> Self:
         return self
@@ -140,6 +146,9 @@ class Team:
             if isinstance(said, Lost):
                 self._workers.remove(worker)
                 worker.release()
+                said = replace(said, hopeless=said.hopeless and not self._began)
+            else:
+                self._began = True
             if said is not None and worker.number is not None:  # an idle one may be lost, too
                 found[worker.number] = said
                 worker.number = None
@@ -161,11 +170,18 @@ def _answer(request: Request, number: int, threads: int) -> Answer:
     """Whatever happens is an answer: what kills this process is all that is lost."""
     try:
         return answer(request, number, threads)
+    except torch.OutOfMemoryError as error:
+        return Refusal(
+            kind=VqshieldError,
+            message=f"the GPU has too little memory for so many workers: {error}; what is finished is kept: "
+            "run it again with fewer of them to go on",
+        )
     except Exception as error:
         note = f"\nIn a worker process:\n{traceback.format_exc()}"
         if isinstance(error, OSError) and error.errno is not None:
-            return Mistake(message=str(error.strerror), note=note, number=error.errno)
-        return Mistake(message=f"{type(error).__name__}: {error}", note=note, number=None)
+            name = None if error.filename is None else str(error.filename)
+            return Mistake(message=str(error.strerror), note=note, number=error.errno, filename=name)
+        return Mistake(message=f"{type(error).__name__}: {error}", note=note)
 
 
 def _end_with_parent() -> None:
