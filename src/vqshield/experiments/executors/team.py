@@ -23,6 +23,7 @@ from vqshield.experiments.executors.workers import Refusal, Request, answer
 
 _SPAWN = multiprocessing.get_context("spawn")
 _PATIENCE = 10  # seconds for a process that has closed its pipe to end by itself
+_NOTICED = 0.5  # seconds within which Ctrl-C is noticed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +141,9 @@ class Team:
     def answers(self) -> dict[int, Answer]:
         """Wait until somebody has something to say: numbers of cells, and what became of them."""
         found: dict[int, Answer] = {}
-        speaking = wait([each.pipe for each in self._workers])
+        speaking: list[Any] = []
+        while not speaking:  # Ctrl-C in the very moment before a wait is not noticed until it ends
+            speaking = wait([each.pipe for each in self._workers], timeout=_NOTICED)
         for worker in [each for each in self._workers if each.pipe in speaking]:
             said = worker.receive()
             if isinstance(said, Lost):
