@@ -115,19 +115,20 @@ def diagnose(
     report("fit clean")
     first = fit_mixture(_values(clean, chosen), settings=chosen, seed=seed)
 
-    def fit(codebooks: Tensor, number: int) -> MixtureFit:
+    def fit(values: Tensor, number: int) -> MixtureFit:
         if starts == "shared":
-            return improve(_values(codebooks, chosen), first.mixture, chosen)
-        return fit_mixture(_values(codebooks, chosen), settings=chosen, seed=seed + number)
+            return improve(values, first.mixture, chosen)
+        return fit_mixture(values, settings=chosen, seed=seed + number)
 
     report("fit again")
-    same = fit(again, 1)
+    fresh = _values(again, chosen)
+    same = fit(fresh, 1)
     report("fit moved")
-    others = [fit(each, 2) for each in moved]
+    others = [fit(_values(each, chosen), 2) for each in moved]
     report("monte carlo")
     mixtures = [each.mixture for each in (same, *others)]
     floor, *kls = _log_ratios(first.mixture, mixtures, samples=samples, seed=seed + 3)
-    held_out = float(first.mixture.log_prob(_values(again, chosen)).mean())
+    held_out = float(first.mixture.log_prob(fresh).mean())
     return [
         Diagnostic(
             kl=_estimate(kl),
