@@ -53,7 +53,7 @@ def main() -> None:
     if options.large:
         cases.append(("swrd", {"size": 3, "codes": 30}, large.clamp(0, 1)))
     rows = []
-    for backend in clustering.backends():
+    for backend in clustering.list_backends():
         if backend == "torch" or not usable(backend, options.device):
             continue
         for name, settings, shown in cases:

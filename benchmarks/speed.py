@@ -12,8 +12,8 @@ import json
 import sys
 from pathlib import Path
 
-from vqshield.experiments.bench import Bench, BenchSettings
-from vqshield.experiments.bench.bench import OUT_OF_TIME
+from vqshield.bench import Bench, BenchSettings
+from vqshield.bench.bench import OUT_OF_TIME
 from vqshield.files import write_json
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -19,7 +19,7 @@ from vqshield import checks
 from vqshield.attacks import EOT, PGD, Linf
 from vqshield.classifiers import small_cifar10
 from vqshield.data import sample
-from vqshield.draws import Draws, evaluate
+from vqshield.draws import Draws, draw_predictions
 from vqshield.errors import VqshieldError
 
 ROUNDING = 1e-6
@@ -165,7 +165,7 @@ def _shielded(seed: int) -> vq.Defended:
 def _right(images: Tensor, settings: Settings) -> Tensor:
     """The share of runs in which each image is classified rightly: the same draws in every call."""
     _, labels = data(settings)
-    draws: Draws = evaluate(_shielded(settings.seed), images, labels, runs=settings.runs)
+    draws: Draws = draw_predictions(_shielded(settings.seed), images, labels, runs=settings.runs)
     return (draws.predictions == labels).double().mean(0)
 
 

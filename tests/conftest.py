@@ -38,7 +38,7 @@ def noise_images(*shape: int, seed: int = 0) -> Tensor:
     return torch.rand(shape, generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.fixture(params=vq.defenses())
+@pytest.fixture(params=vq.list_defenses())
 def defense_name(request: pytest.FixtureRequest) -> str:
     """Every registered defense in turn."""
     return request.param

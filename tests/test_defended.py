@@ -64,7 +64,7 @@ def test_a_plain_function_may_be_the_classifier() -> None:
 def test_public_names_are_there() -> None:
     for name in vq.__all__:
         assert hasattr(vq, name)
-    assert vq.defenses() == ["randdisc", "prd", "swrd"]
+    assert vq.list_defenses() == ["randdisc", "prd", "swrd"]
     assert vq.__version__[0].isdigit()
 
 

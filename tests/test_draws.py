@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import vqshield as vq
 from vqshield.defenses import create
-from vqshield.draws import Draws, evaluate, outputs, strongest
+from vqshield.draws import Draws, draw_predictions, outputs, strongest
 
 
 def test_mean_and_sample_standard_deviation_over_runs() -> None:
@@ -31,7 +31,7 @@ def test_every_image_is_asked_once_a_run_in_order() -> None:
         seen.append(len(batch))
         return torch.stack([0.5 - batch.flatten(1)[:, 0], batch.flatten(1)[:, 0] - 0.5], 1)
 
-    draws = evaluate(model, images, labels, runs=3, batch=3)
+    draws = draw_predictions(model, images, labels, runs=3, batch=3)
     assert seen == [3] * 7, "draws fill the batches, whichever image they are of"
     assert draws.mean == 1.0
     assert draws.predictions.shape == (3, 7)
@@ -40,7 +40,7 @@ def test_every_image_is_asked_once_a_run_in_order() -> None:
 @pytest.mark.parametrize(("runs", "batch"), [(0, 5), (2, 0)])
 def test_bad_numbers_are_named(runs: int, batch: int) -> None:
     with pytest.raises(ValueError, match="=0 should be >= 1"):
-        evaluate(
+        draw_predictions(
             lambda x: x, noise_images(2, 1, 2, 2), torch.zeros(2, dtype=torch.int64), runs=runs, batch=batch
         )
 

@@ -13,7 +13,7 @@ import vqshield as vq
 from vqshield import attacks
 from vqshield.attacks import APGD, EOT, L2, PGD, Attack, InBasis, Linf, RandomNoise, Square, ball, losses
 from vqshield.errors import InvalidInputError
-from vqshield.surrogates import Score, Soft, get, surrogates
+from vqshield.surrogates import Score, Soft, get, list_surrogates
 from vqshield.surrogates import known_settings as surrogate_settings
 from vqshield.threats import LEVELS, Threat, threat
 
@@ -93,10 +93,10 @@ def test_the_ball_and_the_seed_are_given_beside_the_text() -> None:
 
 def test_no_setting_of_a_surrogate_hides_one_of_an_attack() -> None:
     own = {"surrogate", "eot", "average", "basis"}
-    for name in attacks.attacks():
+    for name in attacks.list_attacks():
         theirs = set(attacks.known_settings(name))
         assert not theirs & own
-        for surrogate in surrogates():
+        for surrogate in list_surrogates():
             assert not theirs & set(surrogate_settings(surrogate))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from vqshield.experiments.demo import Demo, DemoSettings
+from vqshield.studies.demo import Demo, DemoSettings
 
 SCALE, GAP, TEXT, ROWS = 4, 10, 46, 3
 RIGHT, WRONG, GREY = (21, 115, 60), (176, 32, 32), (90, 90, 90)

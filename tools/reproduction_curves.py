@@ -23,7 +23,7 @@ from reproduction_records import (
     signed,
 )
 
-from vqshield.experiments.published import published
+from vqshield.reproduction.published import published
 
 WHOSE = {"paper": "the paper", "ours": "ours"}
 NAMES = {"natural": "natural", "autoattack": "AutoAttack"}

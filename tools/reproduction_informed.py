@@ -10,7 +10,7 @@ from certificate_tables import percent, table
 from reproduction_findings import BARE, shown_percent
 from reproduction_records import Part, cell, images, part, row, rows
 
-from vqshield.experiments.reproduction.accuracy import TITLES
+from vqshield.reproduction.accuracy import TITLES
 
 IGNORANT = {
     "ste_pgd": "pgd",

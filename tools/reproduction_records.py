@@ -6,11 +6,11 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from vqshield.experiments.reproduction.accuracy import AccuracyPart
-from vqshield.experiments.reproduction.budgets import BudgetPart
-from vqshield.experiments.reproduction.derived import DerivedPart
-from vqshield.experiments.reproduction.files import experiment
-from vqshield.experiments.reproduction.part import Part as PlannedPart
+from vqshield.reproduction.accuracy import AccuracyPart
+from vqshield.reproduction.budgets import BudgetPart
+from vqshield.reproduction.derived import DerivedPart
+from vqshield.reproduction.files import experiment
+from vqshield.reproduction.part import Part as PlannedPart
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 MEASURED, RECIPE = "reproduction", "reproduction-paper-recipe"

@@ -30,12 +30,12 @@ from reproduction_records import (
     summary,
 )
 
-from vqshield.experiments import published
-from vqshield.experiments.reproduction.accuracy import AccuracyPart
-from vqshield.experiments.reproduction.files import experiment, experiments
-from vqshield.experiments.reproduction.part import Part as PlannedPart
 from vqshield.reports.reproduction_facts import duration
 from vqshield.reports.reproduction_text import markdown, render_markdown
+from vqshield.reproduction import published
+from vqshield.reproduction.accuracy import AccuracyPart
+from vqshield.reproduction.files import experiment, list_experiments
+from vqshield.reproduction.part import Part as PlannedPart
 
 NOT_RUN = "not run"
 
@@ -43,8 +43,8 @@ NOT_RUN = "not run"
 def whole() -> str:
     """One line a table or figure: how far it got, and how close it is."""
     heads = ["id", "what", "status", "mean distance from the paper (furthest)", "adaptive", "time"]
-    lines = table(heads, [_line(id) for id in experiments()])
-    done = [summary(id) for id in experiments() if begun(id)]
+    lines = table(heads, [_line(id) for id in list_experiments()])
+    done = [summary(id) for id in list_experiments() if begun(id)]
     used = done[0]["machine"]
     return "\n".join(
         [
@@ -159,7 +159,7 @@ def inconsistent() -> str:
 def unreached() -> str:
     """What the paper has and the records do not."""
     lines = []
-    for id in experiments():
+    for id in list_experiments():
         absent = [place(plan) for plan, found in planned(id) if found is None]
         words = [f"{listed(absent)}: {NOT_RUN}"] if absent else []
         words += [
@@ -184,7 +184,7 @@ def _short_of(plan: PlannedPart, found: Part) -> list[str]:
 
 def _suites() -> str:
     counts: dict[str, list[str]] = {}
-    for id in filter(begun, experiments()):
+    for id in filter(begun, list_experiments()):
         for found in summary(id)["parts"]:
             if images(found, adaptive=True):
                 counts.setdefault(_suite(found), []).append(f"{id} {images(found, adaptive=True):,}")
@@ -197,7 +197,7 @@ def _suite(found: Part) -> str:
 
 
 def _commits() -> str:
-    done = [summary(id) for id in experiments() if begun(id)]
+    done = [summary(id) for id in list_experiments() if begun(id)]
     unknown = sum(each["commit"] is None for each in done)
     return (
         f"- {unknown} of {len(done)} records name no commit: the GPU ran an exported tree, which has no git. "

@@ -6,8 +6,8 @@
 
 from vqshield import certificates
 from vqshield.defended import Defended, defend
-from vqshield.defenses import PRD, SWRD, Defense, RandDisc, defenses
+from vqshield.defenses import PRD, SWRD, Defense, RandDisc, list_defenses
 
 __version__ = "0.1.0"
 
-__all__ = ["PRD", "SWRD", "Defended", "Defense", "RandDisc", "certificates", "defend", "defenses"]
+__all__ = ["PRD", "SWRD", "Defended", "Defense", "RandDisc", "certificates", "defend", "list_defenses"]

@@ -70,7 +70,7 @@ class Draws:
         return self.predictions[:count]
 
 
-def evaluate(
+def draw_predictions(
     model: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor, *, runs: int = 10, batch: int = 500
 ) -> Draws:
     """The answers of `runs` fresh draws of the model for every image."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from vqshield import checks
-from vqshield.attacks import PGD, Ball, attacks
+from vqshield.attacks import PGD, Ball, list_attacks
 from vqshield.errors import InvalidInputError
 from vqshield.settings import parse_spec
 from vqshield.threats import Threat, threat
@@ -53,7 +53,7 @@ def _adaptive_v1_quick(ball: Ball, seed: int) -> list[Threat]:
 _SUITES: dict[str, Suite] = {"adaptive-v1": _adaptive_v1, "adaptive-v1-quick": _adaptive_v1_quick}
 
 
-def suites() -> list[str]:
+def list_suites() -> list[str]:
     """The names of the suites."""
     return list(_SUITES)
 
@@ -66,7 +66,7 @@ def suite(name: str, ball: Ball, *, seed: int = 0) -> list[Threat]:
 def expand(text: str, ball: Ball, *, seed: int = 0) -> list[Threat]:
     """The members of a suite, or the one threat that is typed out."""
     name, settings = parse_spec(text)
-    checks.one_of("attack", name, [*attacks(), *suites()])
+    checks.one_of("attack", name, [*list_attacks(), *list_suites()])
     if name not in _SUITES:
         return [threat(text, ball, seed=seed)]
     if settings:

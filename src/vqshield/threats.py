@@ -66,9 +66,9 @@ class Threat:
 def threat(text: str, ball: Ball, *, seed: int = 0) -> Threat:
     """A threat as people type it, name:key=value,…; an unknown key is answered with the known ones."""
     name, settings = parse_spec(text)
-    checks.one_of("attack", name, attacks.attacks())
+    checks.one_of("attack", name, attacks.list_attacks())
     surrogate = str(settings.pop("surrogate", "ste"))
-    choices = [*surrogates.surrogates(), "none"]
+    choices = [*surrogates.list_surrogates(), "none"]
     checks.one_of("surrogate", surrogate, choices)
     gradient_settings = [] if surrogate == "none" else surrogates.known_settings(surrogate)
     attack_settings = [each for each in attacks.known_settings(name) if each != "seed"]

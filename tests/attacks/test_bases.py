@@ -7,11 +7,11 @@ from torch import Tensor, nn
 from toys import convnet, two_classes
 
 import vqshield as vq
-from vqshield.attacks import APGD, EOT, PGD, InBasis, Linf, bases, basis
+from vqshield.attacks import APGD, EOT, PGD, InBasis, Linf, basis, list_bases
 from vqshield.attacks.bases import Basis, Blocks, Clusters, LowFrequencies, Pixels
 
 NUMBERED = ["dct1", "dct3", "dct100", "block1", "block2", "block8", "clusters1", "clusters2", "clusters3"]
-NAMES = [*bases(), *NUMBERED]
+NAMES = [*list_bases(), *NUMBERED]
 SHAPES = [(3, 8, 8), (1, 7, 10), (2, 5, 5)]
 
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vqshield.certificates import Coverage, coverage, effective_sigma
+from vqshield.certificates import Coverage, effective_sigma
 from vqshield.errors import InvalidInputError
 from vqshield.patches import Disjoint, PatchGrid, Sliding
 
@@ -41,39 +41,39 @@ def stretch(grid: PatchGrid, height: int, width: int) -> float:
 @pytest.mark.parametrize(("height", "width"), [(12, 12), (11, 13), (7, 9)])
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 def test_copies_are_those_of_the_grids(size: int, height: int, width: int) -> None:
-    sliding = coverage(**{**GOOD, "size": size}).copies
+    sliding = Coverage.of(**{**GOOD, "size": size}).copies
     assert sliding == pytest.approx(stretch(Sliding(size), height, width))
-    zero = coverage(kind="disjoint", size=size, sigma=NOISE, tau=NOISE).copies
+    zero = Coverage.of(kind="disjoint", size=size, sigma=NOISE, tau=NOISE).copies
     assert zero == stretch(Disjoint(size), height, width) == 1
-    reflect = coverage(kind="disjoint", size=size, sigma=NOISE, tau=NOISE, padding="reflect").copies
+    reflect = Coverage.of(kind="disjoint", size=size, sigma=NOISE, tau=NOISE, padding="reflect").copies
     assert reflect >= stretch(Disjoint(size, "reflect"), height, width) - 1e-6
 
 
 def test_reflection_can_copy_a_pixel_four_times() -> None:
-    reflect = coverage(kind="disjoint", size=4, sigma=NOISE, tau=NOISE, padding="reflect").copies
+    reflect = Coverage.of(kind="disjoint", size=4, sigma=NOISE, tau=NOISE, padding="reflect").copies
     assert reflect == pytest.approx(stretch(Disjoint(4, "reflect"), 9, 9))
 
 
 def test_disjoint_patches_need_no_weights() -> None:
     expected = Coverage(effective_sigma(sigma=NOISE, tau=0.1), 1.0)
-    assert coverage(kind="disjoint", size=1, sigma=NOISE, tau=0.1) == expected
-    assert coverage(kind="disjoint", size=2, sigma=NOISE, tau=0.1) == expected
+    assert Coverage.of(kind="disjoint", size=1, sigma=NOISE, tau=0.1) == expected
+    assert Coverage.of(kind="disjoint", size=2, sigma=NOISE, tau=0.1) == expected
 
 
 def test_sliding_windows_pay_for_their_overlap() -> None:
-    assert coverage(**GOOD) == Coverage(NOISE / math.sqrt(2), 3.0)
-    assert coverage(**{**GOOD, "weights_from": "clean", "beta": 0.0}) == coverage(**GOOD)
-    assert coverage(**GOOD, noise="image").copies == 1
+    assert Coverage.of(**GOOD) == Coverage(NOISE / math.sqrt(2), 3.0)
+    assert Coverage.of(**{**GOOD, "weights_from": "clean", "beta": 0.0}) == Coverage.of(**GOOD)
+    assert Coverage.of(**GOOD, noise="image").copies == 1
 
 
 def test_windows_of_one_pixel_are_disjoint_patches() -> None:
-    single = coverage(kind="sliding", size=1, sigma=NOISE, tau=NOISE, weights_from="clean", beta=2.0)
-    assert single == coverage(kind="disjoint", size=1, sigma=NOISE, tau=NOISE)
+    single = Coverage.of(kind="sliding", size=1, sigma=NOISE, tau=NOISE, weights_from="clean", beta=2.0)
+    assert single == Coverage.of(kind="disjoint", size=1, sigma=NOISE, tau=NOISE)
 
 
 def test_shared_noise_is_one_look_instead_of_two() -> None:
-    assert coverage(**GOOD, shared=True) == Coverage(NOISE, 3.0)
-    assert coverage(**GOOD, shared=True, noise="image") == Coverage(NOISE, 1.0)
+    assert Coverage.of(**GOOD, shared=True) == Coverage(NOISE, 3.0)
+    assert Coverage.of(**GOOD, shared=True, noise="image") == Coverage(NOISE, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_shared_noise_is_one_look_instead_of_two() -> None:
 )
 def test_refusals_say_why(changes: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
-        coverage(**{**GOOD, **changes})
+        Coverage.of(**{**GOOD, **changes})
 
 
 @pytest.mark.parametrize(("sigma", "tau"), [(0.0, 0.1), (0.1, 0.0), (-0.1, 0.1)])

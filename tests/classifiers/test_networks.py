@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from vqshield.classifiers import Normalised, build, classifiers, folded
+from vqshield.classifiers import Normalised, build, folded, list_classifiers
 from vqshield.errors import InvalidInputError
 
 SHAPES = {  # published parameter counts for ten (resnet18, small) and a hundred classes
@@ -130,4 +130,4 @@ def test_bad_statistics_are_named(mean, std, named):
 
 
 def test_registered_names():
-    assert classifiers() == ("small", "resnet18", "wrn28_10")
+    assert list_classifiers() == ("small", "resnet18", "wrn28_10")

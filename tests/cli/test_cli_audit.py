@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from vqshield.audit import QUICK, TITLES, AuditSettings
+from vqshield.auditing import QUICK, TITLES, AuditSettings
 from vqshield.cli.application import app
 
 TINY = dataclasses.replace(

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from vqshield.bench import Bench, bench
+from vqshield.bench.workloads import Workload
 from vqshield.cli.application import app
-from vqshield.experiments.bench import Bench, bench
-from vqshield.experiments.bench.workloads import Workload
 
 TINY = Workload(name="tiny", side=10, size=2, codes=3, cpu_batch=2)
 QUICK = ["bench", "--quick", "--device", "cpu", "--workload", "tiny", "--threads", "1"]
@@ -23,7 +23,7 @@ def invoke(*arguments: str):
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """A workload that takes milliseconds, and no yardsticks, which take seconds."""
     monkeypatch.setitem(bench.workload.__globals__["_WORKLOADS"], "tiny", TINY)
-    monkeypatch.setattr("vqshield.experiments.bench.settings.BenchSettings.chosen_budget", 0.0)
+    monkeypatch.setattr("vqshield.bench.settings.BenchSettings.chosen_budget", 0.0)
     monkeypatch.setattr(Bench, "_measure_peak", lambda *_: None)
     monkeypatch.setattr(Bench, "_measure_classifier", lambda *_: None)
 
@@ -43,7 +43,7 @@ def test_json_has_machine_and_rows(tmp_path: Path) -> None:
 
 
 def test_the_table_shows_figures_notes_and_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vqshield.experiments.bench.quality.INERTIA_WITHIN", -1.0)  # nothing is good enough
+    monkeypatch.setattr("vqshield.bench.quality.INERTIA_WITHIN", -1.0)  # nothing is good enough
     result = invoke(*QUICK, *EAGER, "--implementation", "flash-kmeans")
     assert result.exit_code == 0, result.output
     for text in (

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from vqshield.cli.application import app
-from vqshield.experiments.certification import Certification
+from vqshield.studies.certification import Certification
 
 QUICK = ["--device", "cpu", "--limit", "3", "--batch", "20", "--n0", "5", "--n", "40", "--draws", "10"]
 SHIELD = ["--defense", "prd:iterations=2", "--attack", "pgd:steps=1,surrogate=none", "--eps", "2/255"]

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from vqshield.cli.application import app
 from vqshield.errors import InvalidInputError
-from vqshield.experiments.evaluation import Evaluation
-from vqshield.experiments.manifests import read_manifest
-from vqshield.experiments.records import Records
+from vqshield.runs.manifests import read_manifest
+from vqshield.runs.records import Records
+from vqshield.studies.evaluation import Evaluation
 
 QUICK = ["--device", "cpu", "--limit", "4", "--batch", "2", "--runs", "2", "--defense", "prd:iterations=2"]
 PGD = ["--attack", "pgd:steps=1,eot=2"]

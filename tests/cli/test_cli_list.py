@@ -6,25 +6,25 @@ import pytest
 from typer.testing import CliRunner
 
 import vqshield as vq
-from vqshield.attacks import attacks
-from vqshield.classifiers import classifier_forms, classifiers
+from vqshield.attacks import list_attacks
+from vqshield.classifiers import classifier_forms, list_classifiers
 from vqshield.cli.application import app
-from vqshield.clustering import backends
-from vqshield.data import datasets
+from vqshield.clustering import list_backends
+from vqshield.data import list_datasets
 from vqshield.defenses import known_settings
-from vqshield.experiments.reproduction.files import experiments
-from vqshield.suites import suites
-from vqshield.surrogates import surrogates
+from vqshield.reproduction.files import list_experiments
+from vqshield.suites import list_suites
+from vqshield.surrogates import list_surrogates
 
 REGISTRIES = {
-    "defenses": vq.defenses,
-    "attacks": attacks,
-    "suites": suites,
-    "surrogates": surrogates,
-    "classifiers": lambda: (*classifiers(), *classifier_forms()),
-    "data": datasets,
-    "backends": backends,
-    "experiments": experiments,
+    "defenses": vq.list_defenses,
+    "attacks": list_attacks,
+    "suites": list_suites,
+    "surrogates": list_surrogates,
+    "classifiers": lambda: (*list_classifiers(), *classifier_forms()),
+    "data": list_datasets,
+    "backends": list_backends,
+    "experiments": list_experiments,
 }
 
 

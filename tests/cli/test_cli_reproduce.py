@@ -15,8 +15,8 @@ from vqshield.classifiers import Normalised, build, save_classifier
 from vqshield.cli.application import app
 from vqshield.cli.executors import chosen_executor
 from vqshield.data import sample
-from vqshield.experiments.evaluation import Evaluation
-from vqshield.experiments.executors import Executor, LocalExecutor, ProcessesExecutor, RayExecutor
+from vqshield.runs.executors import Executor, LocalExecutor, ProcessesExecutor, RayExecutor
+from vqshield.studies.evaluation import Evaluation
 
 FILE = """
 id = "T2"

@@ -16,7 +16,7 @@ from torch import Tensor
 
 import vqshield as vq
 from vqshield import clustering
-from vqshield.clustering.triton import Sizes, Triton, power_of_two
+from vqshield.clustering.triton.backend import Sizes, Triton, power_of_two
 
 CASES = Path(__file__).parent / "triton_cases.py"
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")

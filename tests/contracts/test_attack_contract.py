@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import vqshield as vq
-from vqshield.attacks import EOT, Attack, InBasis, attacks, ball, balls, create, known_settings
+from vqshield.attacks import EOT, Attack, InBasis, ball, create, known_settings, list_attacks, list_norms
 from vqshield.attacks.losses import losses
 from vqshield.attacks.pgd import SCHEDULES
 from vqshield.attacks.random_noise import KINDS
@@ -105,7 +105,7 @@ def equal(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-@pytest.fixture(params=attacks())
+@pytest.fixture(params=list_attacks())
 def attack_name(request: pytest.FixtureRequest) -> str:
     return available(request.param)
 
@@ -119,21 +119,21 @@ def tiny(attack_name: str) -> Callable[..., Attack]:
 
 
 def test_every_setting_of_every_attack_is_tried() -> None:
-    for name in attacks():
+    for name in list_attacks():
         assert {*settings_of[name], "seed"} == set(known_settings(name)), (
             f"give {name} a place in settings_of"
         )
-    assert sum(EXAMPLES.get(name, CHEAP) for name in attacks()) > 200
+    assert sum(EXAMPLES.get(name, CHEAP) for name in list_attacks()) > 200
 
 
-@pytest.mark.parametrize("name", attacks())
+@pytest.mark.parametrize("name", list_attacks())
 def test_the_budget_is_kept_and_nothing_else_is_touched(name: str) -> None:
     available(name)
 
     @settings(max_examples=EXAMPLES.get(name, CHEAP))
     @given(data=st.data())
     def check(data: st.DataObject) -> None:
-        norm = data.draw(st.sampled_from(balls()), label="norm")
+        norm = data.draw(st.sampled_from(list_norms()), label="norm")
         eps = data.draw(st.floats(0, LARGEST[norm]), label="eps")
         chosen = {key: data.draw(values, label=key) for key, values in settings_of[name].items()}
         seed = data.draw(st.integers(0, 2**64 - 1), label="seed")
@@ -161,7 +161,7 @@ def test_the_budget_is_kept_and_nothing_else_is_touched(name: str) -> None:
     check()
 
 
-@pytest.mark.parametrize("norm", balls())
+@pytest.mark.parametrize("norm", list_norms())
 def test_a_seed_repeats_the_attack_on_a_deterministic_model(attack_name, tiny, norm: str) -> None:
     images, labels, model = noise_images(BATCH, 3, SIDE, SIDE), torch.arange(BATCH), Bare()
     first = tiny(norm, seed=5)(model, images, labels)
@@ -177,7 +177,7 @@ def test_a_seeded_defense_repeats_too(tiny) -> None:
     assert torch.equal(*results)
 
 
-@pytest.mark.parametrize("norm", balls())
+@pytest.mark.parametrize("norm", list_norms())
 def test_without_a_budget_the_images_come_back(tiny, norm: str) -> None:
     images, labels = noise_images(BATCH, 3, SIDE, SIDE), torch.arange(BATCH)
     for model in (Bare(), MODELS["eot"]()):
@@ -194,7 +194,7 @@ def test_a_single_image_and_odd_shapes_work(tiny) -> None:
         model = nn.Sequential(nn.Flatten(), nn.Linear(channels * height * width, CLASSES)).requires_grad_(
             False
         )
-        for norm in balls():
+        for norm in list_norms():
             images = noise_images(1, channels, height, width)
             assert tiny(norm)(model, images, torch.tensor([2])).shape == images.shape
 

@@ -6,7 +6,7 @@ from conftest import noise_images
 from torch import Tensor
 
 import vqshield as vq
-from vqshield.clustering import backends, get
+from vqshield.clustering import get, list_backends
 from vqshield.defenses import create
 from vqshield.defenses.base import NOISES
 
@@ -19,7 +19,7 @@ def device(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-@pytest.fixture(params=backends())
+@pytest.fixture(params=list_backends())
 def backend(request: pytest.FixtureRequest, device: str) -> str:
     """Every backend on every device that it serves."""
     try:

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from vqshield.data import sample
-from vqshield.experiments import published
-from vqshield.experiments.jobs import Job
-from vqshield.experiments.reproduction.files import experiment, experiments, read
-from vqshield.experiments.reproduction.part import Options
-from vqshield.experiments.reproduction.runner import Reproduction
-from vqshield.experiments.reproduction.sources import Sources
-from vqshield.experiments.reproduction.summary import summarise
-from vqshield.experiments.subject import BUNDLED
 from vqshield.reports.reproduction import caveats, write_report
+from vqshield.reproduction import published
+from vqshield.reproduction.files import experiment, list_experiments, read
+from vqshield.reproduction.part import Options
+from vqshield.reproduction.runner import Reproduction
+from vqshield.reproduction.sources import Sources
+from vqshield.reproduction.summary import summarise
+from vqshield.runs.jobs import Job
+from vqshield.runs.target import BUNDLED
 from vqshield.settings import parse_spec
 
 IMAGES = 50  # as many as F8 needs
@@ -40,7 +40,7 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> Sources:
     )
 
 
-@pytest.fixture(params=experiments())
+@pytest.fixture(params=list_experiments())
 def id(request: pytest.FixtureRequest) -> str:
     """Every experiment in turn."""
     return request.param
@@ -61,8 +61,8 @@ def jobs_of(plan: Reproduction) -> list[tuple[Path, Job]]:
 
 
 def test_there_is_a_file_for_everything_that_was_published() -> None:
-    assert experiments() == published.ids()
-    assert set(JOBS) == set(experiments())
+    assert list_experiments() == published.ids()
+    assert set(JOBS) == set(list_experiments())
 
 
 def test_a_file_means_the_same_when_it_is_read_again_from_a_manifest(id: str) -> None:

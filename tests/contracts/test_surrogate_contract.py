@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 import vqshield as vq
 from vqshield.defenses import create
-from vqshield.surrogates import get, surrogates
+from vqshield.surrogates import get, list_surrogates
 from vqshield.surrogates.soft import CENTRES, NOISES
 
 CLASSES, BATCH, SHAPE = 4, 5, (3, 7, 9)
@@ -28,7 +28,7 @@ class Network(nn.Module):
         return self.last(self.first(images).tanh().flatten(1))
 
 
-@pytest.fixture(params=[text for name in surrogates() for text in [name, *VARIANTS.get(name, [])]])
+@pytest.fixture(params=[text for name in list_surrogates() for text in [name, *VARIANTS.get(name, [])]])
 def surrogate(request: pytest.FixtureRequest) -> str:
     return request.param
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from vqshield.data import download, downloadable, load
+from vqshield.data import download, list_downloadable, load
 from vqshield.data.homes import HOMES, Home
 from vqshield.errors import FileFormatError, InvalidInputError, MissingExtraError
 
@@ -234,7 +234,7 @@ def test_unknown_names_and_a_missing_pooch_are_told(monkeypatch, tmp_path):
 
 
 def test_the_table_is_complete_and_agrees_with_real_copies(shared):
-    assert downloadable() == ("mnist", "cifar10", "cifar100")
+    assert list_downloadable() == ("mnist", "cifar10", "cifar100")
     for home in (home for each in HOMES.values() for home in each):
         assert {len(digest) for digest in (home.sha256, *home.members.values())} == {64}
     for name in ("cifar10", "cifar100"):

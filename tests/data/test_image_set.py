@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from vqshield.data import ImageSet, datasets, load
+from vqshield.data import ImageSet, list_datasets, load
 from vqshield.errors import InvalidInputError
 
 IMAGES = torch.arange(2 * 3 * 4 * 4, dtype=torch.uint8).reshape(2, 3, 4, 4)
@@ -61,4 +61,4 @@ def test_load_names_what_is_wrong(name, split, folder, named):
 
 
 def test_registered_names():
-    assert set(datasets()) >= {"cifar10", "cifar100", "mnist", "imagenet", "nips17", "folder", "npz"}
+    assert set(list_datasets()) >= {"cifar10", "cifar100", "mnist", "imagenet", "nips17", "folder", "npz"}

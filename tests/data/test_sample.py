@@ -65,5 +65,5 @@ def _module():
     """The module, which the function of the same name hides."""
     import sys
 
-    assert vqshield.data.sample is sample
-    return sys.modules["vqshield.data.sample"]
+    assert vqshield.data.bundled is sample
+    return sys.modules["vqshield.data.bundled"]

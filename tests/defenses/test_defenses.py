@@ -124,7 +124,7 @@ def test_known_settings_are_the_constructor_arguments() -> None:
     assert list(known_settings("swrd"))[:3] == ["size", "beta", "weights_from"]
     assert known_settings("swrd")["codes"] == 25
     assert "size" not in known_settings("randdisc")
-    for name in vq.defenses():
+    for name in vq.list_defenses():
         create(name, **known_settings(name))
 
 

@@ -8,8 +8,8 @@ from conftest import noise_images
 from torch import Tensor, nn
 
 import vqshield as vq
-from vqshield.certificates import coverage
-from vqshield.clustering import backends, get
+from vqshield.certificates import Coverage
+from vqshield.clustering import get, list_backends
 from vqshield.defended import Defended
 from vqshield.defenses import create, known_settings
 from vqshield.errors import InvalidInputError
@@ -75,7 +75,7 @@ def test_noisy_images_are_images(natural: Tensor) -> None:
     assert torch.equal(without.seen(natural, Stage.CODEBOOK, streams=torch.arange(64)), natural)
 
 
-@pytest.mark.parametrize("backend", backends())
+@pytest.mark.parametrize("backend", list_backends())
 def test_backends_agree(defense_name: str, backend: str, natural: Tensor) -> None:
     try:
         get(backend, "cpu")
@@ -205,7 +205,7 @@ def test_without_weights_clean_ones_do_no_harm() -> None:
     ],
 )
 def test_the_terms_of_a_certificate(defense: vq.Defense, sigma_eff: float, copies: float) -> None:
-    found = coverage(**defense.certificate_terms())
+    found = Coverage.of(**defense.certificate_terms())
     assert (found.sigma_eff, found.copies) == (pytest.approx(sigma_eff), copies)
 
 
@@ -219,4 +219,4 @@ def test_the_terms_of_a_certificate(defense: vq.Defense, sigma_eff: float, copie
 )
 def test_no_terms_for_what_sees_the_image_without_noise(defense: vq.Defense, reason: str) -> None:
     with pytest.raises(InvalidInputError, match=f"no certificate holds for {reason}"):
-        coverage(**defense.certificate_terms())
+        Coverage.of(**defense.certificate_terms())

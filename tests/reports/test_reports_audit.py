@@ -8,7 +8,7 @@ import pytest
 from pages import Page
 from rich.console import Console
 
-from vqshield.audit import FAIL, NOT_RUN, PASS, TITLES, Accuracy, Audit, flags
+from vqshield.auditing import FAIL, NOT_RUN, PASS, TITLES, Accuracy, Audit, flags
 from vqshield.errors import MissingExtraError
 from vqshield.reports.audit import audit_table, headline, render_audit, shown_figures
 

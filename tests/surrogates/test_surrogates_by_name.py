@@ -14,7 +14,7 @@ from vqshield.surrogates import Own, Score, Shielding, Soft, StraightThrough, Su
 
 
 def test_names_and_settings_make_surrogates() -> None:
-    assert surrogates.surrogates() == ["ste", "soft", "score"]
+    assert surrogates.list_surrogates() == ["ste", "soft", "score"]
     assert surrogates.get("ste") == StraightThrough()
     assert surrogates.get("score") == Score()
     assert surrogates.get("soft") == Soft()

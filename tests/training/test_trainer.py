@@ -6,11 +6,11 @@ from safetensors.torch import load_file
 
 from vqshield.classifiers import load_classifier
 from vqshield.data import ImageSet
+from vqshield.devices import pick_device
 from vqshield.errors import FileFormatError, InvalidInputError, VqshieldError
 from vqshield.training import Lines, TrainSettings, train, train_on
 from vqshield.training.checkpoint import read_checkpoint, write_checkpoint
 from vqshield.training.measures import accuracy, channel_statistics
-from vqshield.training.run import pick_device
 from vqshield.training.trainer import epoch_seed
 
 TINY = {"widths": [4, 6], "blocks": [0, 1]}

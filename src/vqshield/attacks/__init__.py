@@ -10,9 +10,9 @@ from typing import Any
 from vqshield import checks
 from vqshield.attacks.apgd import APGD
 from vqshield.attacks.autoattack import AutoAttack
-from vqshield.attacks.balls import L2, Ball, Linf, ball, balls
+from vqshield.attacks.balls import L2, Ball, Linf, ball, list_norms
 from vqshield.attacks.base import Attack, Model
-from vqshield.attacks.bases import InBasis, bases, basis
+from vqshield.attacks.bases import InBasis, basis, list_bases
 from vqshield.attacks.eot import EOT
 from vqshield.attacks.losses import cross_entropy, dlr, losses, margin
 from vqshield.attacks.pgd import PGD
@@ -30,7 +30,7 @@ _ATTACKS: dict[str, type[Attack]] = {
 }
 
 
-def attacks() -> list[str]:
+def list_attacks() -> list[str]:
     """The names of the registered attacks."""
     return list(_ATTACKS)
 
@@ -48,7 +48,28 @@ def create(name: str, ball: Ball, **settings: Any) -> Attack:
 
 
 __all__ = [
-    "APGD", "EOT", "L2", "PGD", "Attack", "AutoAttack", "Ball", "InBasis", "Linf", "Model", "RandomNoise",
-    "Square", "Transfer", "attacks", "ball", "balls", "bases", "basis", "create", "cross_entropy", "dlr",
-    "known_settings", "losses", "margin",
+    "APGD",
+    "EOT",
+    "L2",
+    "PGD",
+    "Attack",
+    "AutoAttack",
+    "Ball",
+    "InBasis",
+    "Linf",
+    "Model",
+    "RandomNoise",
+    "Square",
+    "Transfer",
+    "ball",
+    "basis",
+    "create",
+    "cross_entropy",
+    "dlr",
+    "known_settings",
+    "list_attacks",
+    "list_bases",
+    "list_norms",
+    "losses",
+    "margin",
 ]  # fmt: skip

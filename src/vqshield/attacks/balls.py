@@ -105,7 +105,7 @@ class L2(Ball):
 _BALLS: dict[str, type[Ball]] = {kind.norm: kind for kind in (Linf, L2)}
 
 
-def balls() -> list[str]:
+def list_norms() -> list[str]:
     """The names of the norms."""
     return list(_BALLS)
 

@@ -136,7 +136,7 @@ _BASES: dict[str, Callable[..., Basis]] = {
 }
 
 
-def bases() -> list[str]:
+def list_bases() -> list[str]:
     """The names of the bases; all but pixels may be followed by a number: dct8, block4, clusters2."""
     return list(_BASES)
 

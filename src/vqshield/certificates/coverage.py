@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 
 from vqshield import checks
-from vqshield.certificates.scalars import positive
+from vqshield.certificates.numbers import positive
 from vqshield.errors import InvalidInputError
 
 _KINDS = ("disjoint", "sliding")
@@ -26,57 +26,59 @@ class Coverage:
     """How much longer in L2 a perturbation of the image can become in the patches: sqrt of the number of
     times that a pixel is copied, each time with noise of its own."""
 
+    @classmethod
+    def of(
+        cls,
+        *,
+        kind: str,
+        size: int,
+        sigma: float,
+        tau: float,
+        weights_from: str = "clean",
+        beta: float | None = None,
+        padding: str = "zero",
+        noise: str = "patch",
+        shared: bool = False,
+    ) -> "Coverage":
+        """What the certificate may assume of a quantizer; InvalidInputError with the reason where none holds.
+
+        kind: "disjoint" patches (RandDisc at size 1, pRD) or "sliding" windows (swRD); size is s, their side.
+        sigma, tau: standard deviations of the noise on codebook and assignment.
+        weights_from, beta: swRD's weights; clean ones look at the image past the noise unless beta is 0.
+        padding: "reflect" copies pixels at the border of disjoint patches, up to four times.
+        noise: "patch", drawn anew for every patch, or "image", drawn once and then cut.
+        shared: codebook and assignment see the very same noise, which needs tau = sigma.
+        """
+        checks.one_of("kind", kind, _KINDS)
+        checks.whole("size", size, least=1)
+        checks.one_of("weights_from", weights_from, _WEIGHTS_FROM)
+        checks.one_of("padding", padding, _PADDINGS)
+        checks.one_of("noise", noise, _NOISES)
+        for name, value in (("sigma", sigma), ("tau", tau)):
+            if checks.real(name, value) == 0:
+                raise InvalidInputError(
+                    f"no certificate holds for {name}={value}: the image is seen without noise; "
+                    "it should be > 0"
+                )
+        # A single window covers each pixel at size 1: its weight is 1, whatever it is computed from.
+        if kind == "sliding" and size > 1 and weights_from == "clean" and beta != 0:
+            raise InvalidInputError(
+                f"no certificate holds for weights_from='clean' with beta={beta}: the weights see the image "
+                "without noise; use weights_from='noisy', or beta=0"
+            )
+        if shared and sigma != tau:
+            raise InvalidInputError(
+                f"no certificate holds for shared noise with sigma={sigma} and tau={tau}: two scalings of "
+                "one draw give the image away; they should be equal"
+            )
+        sigma_eff = float(sigma) if shared else effective_sigma(sigma=sigma, tau=tau)
+        return cls(sigma_eff, _copies(kind, size, padding, noise))
+
 
 def effective_sigma(*, sigma: float, tau: float) -> float:
     """(1/sigma² + 1/tau²)^(−1/2): x+eps and x+omega together tell as much about x as one look this noisy."""
     small, large = sorted((positive("sigma", sigma), positive("tau", tau)))
     return small / math.hypot(1, small / large)
-
-
-def coverage(
-    *,
-    kind: str,
-    size: int,
-    sigma: float,
-    tau: float,
-    weights_from: str = "clean",
-    beta: float | None = None,
-    padding: str = "zero",
-    noise: str = "patch",
-    shared: bool = False,
-) -> Coverage:
-    """What the certificate may assume of a quantizer; InvalidInputError with the reason where none holds.
-
-    kind: "disjoint" patches (RandDisc at size 1, pRD) or "sliding" windows (swRD); size is s, their side.
-    sigma, tau: standard deviations of the noise on codebook and assignment.
-    weights_from, beta: swRD's weights; clean ones look at the image past the noise unless beta is 0.
-    padding: "reflect" copies pixels at the border of disjoint patches, up to four times.
-    noise: "patch", drawn anew for every patch, or "image", drawn once and then cut.
-    shared: codebook and assignment see the very same noise, which needs tau = sigma.
-    """
-    checks.one_of("kind", kind, _KINDS)
-    checks.whole("size", size, least=1)
-    checks.one_of("weights_from", weights_from, _WEIGHTS_FROM)
-    checks.one_of("padding", padding, _PADDINGS)
-    checks.one_of("noise", noise, _NOISES)
-    for name, value in (("sigma", sigma), ("tau", tau)):
-        if checks.real(name, value) == 0:
-            raise InvalidInputError(
-                f"no certificate holds for {name}={value}: the image is seen without noise; it should be > 0"
-            )
-    # A single window covers each pixel at size 1: its weight is 1, whatever it is computed from.
-    if kind == "sliding" and size > 1 and weights_from == "clean" and beta != 0:
-        raise InvalidInputError(
-            f"no certificate holds for weights_from='clean' with beta={beta}: the weights see the image "
-            "without noise; use weights_from='noisy', or beta=0"
-        )
-    if shared and sigma != tau:
-        raise InvalidInputError(
-            f"no certificate holds for shared noise with sigma={sigma} and tau={tau}: two scalings of one "
-            "draw give the image away; they should be equal"
-        )
-    sigma_eff = float(sigma) if shared else effective_sigma(sigma=sigma, tau=tau)
-    return Coverage(sigma_eff, _copies(kind, size, padding, noise))
 
 
 def _copies(kind: str, size: int, padding: str, noise: str) -> float:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from vqshield import checks
 from vqshield.certificates import binomial
-from vqshield.certificates.scalars import Value, chance, counts, doubles, like, same_shape
+from vqshield.certificates.numbers import Value, chance, counts, doubles, like, same_shape
 
 _CONVERGED = 1e-11  # of p; the next step of Newton's method would square it
 _RESOLUTION = 1e-15  # 1 − p is not known better

@@ -5,7 +5,7 @@ from vqshield.classifiers.bundled import small_cifar10
 from vqshield.classifiers.folding import folded
 from vqshield.classifiers.loading import save_classifier
 from vqshield.classifiers.normalised import Normalised
-from vqshield.classifiers.registry import build, classifiers
+from vqshield.classifiers.registry import build, list_classifiers
 from vqshield.classifiers.sources import (
     BUNDLED,
     classifier_forms,
@@ -20,9 +20,9 @@ __all__ = [
     "Normalised",
     "build",
     "classifier_forms",
-    "classifiers",
     "folded",
     "is_source",
+    "list_classifiers",
     "load_classifier",
     "save_classifier",
     "small_cifar10",

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from vqshield.classifiers.base import Network
 from vqshield.classifiers.normalised import Normalised
-from vqshield.classifiers.registry import build, classifiers
+from vqshield.classifiers.registry import build, list_classifiers
 from vqshield.errors import FileFormatError, InvalidInputError
 from vqshield.files import write_atomically
 
@@ -36,7 +36,7 @@ def save_classifier(path: str | Path, model: Normalised, card: Mapping[str, str]
     network = model.network
     if not isinstance(network, Network):
         raise InvalidInputError(
-            f"{type(network).__name__} cannot be saved; it must be one of {', '.join(classifiers())}"
+            f"{type(network).__name__} cannot be saved; it must be one of {', '.join(list_classifiers())}"
         )
     metadata = {
         **(card or {}),
@@ -130,7 +130,7 @@ def _guess_arch(weights: Mapping[str, Tensor], path: str | Path) -> str:
             return arch
     raise FileFormatError(
         f"{path} names no 'arch' and its keys tell none ({_some(sorted(weights))}); "
-        f"give arch=, one of {', '.join(classifiers())}"
+        f"give arch=, one of {', '.join(list_classifiers())}"
     )
 
 

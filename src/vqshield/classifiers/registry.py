@@ -15,7 +15,7 @@ _NETWORKS: dict[str, type[Network]] = {
 }
 
 
-def classifiers() -> tuple[str, ...]:
+def list_classifiers() -> tuple[str, ...]:
     """Return the names that ``build`` knows."""
     return tuple(_NETWORKS)
 

@@ -10,20 +10,20 @@ import typer
 from rich.console import Console
 
 from vqshield.attacks import ball
-from vqshield.audit import QUICK, AuditSettings
-from vqshield.audit import audit as run_audit
+from vqshield.auditing import QUICK, AuditSettings
+from vqshield.auditing import audit as run_audit
 from vqshield.cli.bars import progress_bar
 from vqshield.cli.options import AsJson, Classifier, Data, DataDir, Device, Eps, Norm
 from vqshield.data import SAMPLE_NAME
-from vqshield.defenses import defenses
+from vqshield.defenses import list_defenses
 from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
-from vqshield.experiments.specification import defense as create_defense
-from vqshield.experiments.subject import BUNDLED, load_subject
 from vqshield.files import Journal, write_atomically, write_json
 from vqshield.reports.audit import audit_table, render_audit
+from vqshield.runs.target import BUNDLED, load_subject
 from vqshield.settings import parse_number
-from vqshield.suites import expand, suites
+from vqshield.studies.specification import defense as create_defense
+from vqshield.suites import expand, list_suites
 
 PARTS = 8  # what the audit reports as it goes
 
@@ -31,9 +31,11 @@ PARTS = 8  # what the audit reports as it goes
 def audit(
     attack: Annotated[
         list[str] | None,
-        typer.Option(help=f"The attacks to judge, as for evaluate; without it, {suites()[0]}, or -quick."),
+        typer.Option(
+            help=f"The attacks to judge, as for evaluate; without it, {list_suites()[0]}, or -quick."
+        ),
     ] = None,
-    defense: Annotated[str, typer.Option(help=f"A defense, of {', '.join(defenses())}.")] = "swrd",
+    defense: Annotated[str, typer.Option(help=f"A defense, of {', '.join(list_defenses())}.")] = "swrd",
     data: Data = SAMPLE_NAME,
     data_dir: DataDir = None,
     classifier: Classifier = BUNDLED,
@@ -54,7 +56,7 @@ def audit(
     shield = create_defense(defense, seed=seed)
     if shield is None:
         raise InvalidInputError(
-            f"defense={defense!r} leaves nothing to audit; give one of {', '.join(defenses())}"
+            f"defense={defense!r} leaves nothing to audit; give one of {', '.join(list_defenses())}"
         )
     room = ball(norm, parse_number("eps", eps))
     for text in chosen:

@@ -10,9 +10,9 @@ from rich.progress import MofNCompleteColumn
 from rich.table import Table
 from rich.text import Text
 
+from vqshield.bench import Bench, BenchSettings, list_implementations, list_workloads
 from vqshield.cli.bars import progress_bar
 from vqshield.errors import InvalidInputError
-from vqshield.experiments.bench import Bench, BenchSettings, implementations, workloads
 from vqshield.files import write_atomically
 
 SHOWN = {"ten": "10 iterations, random start", "default": "default settings"}
@@ -24,10 +24,10 @@ def bench(
     ] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto: the GPU where there is one.")] = "auto",
     workload: Annotated[
-        list[str] | None, typer.Option(help=f"Only these, of {', '.join(workloads())}; may be repeated.")
+        list[str] | None, typer.Option(help=f"Only these, of {', '.join(list_workloads())}; may be repeated.")
     ] = None,
     implementation: Annotated[
-        list[str] | None, typer.Option(help=f"Only these, of {', '.join(implementations())}.")
+        list[str] | None, typer.Option(help=f"Only these, of {', '.join(list_implementations())}.")
     ] = None,
     threads: Annotated[
         str, typer.Option(help="Numbers of threads, as in 1,2; without it one and all (quick: all).")

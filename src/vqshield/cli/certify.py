@@ -20,14 +20,14 @@ from vqshield.cli.options import (
 )
 from vqshield.cli.resumable import run_to_end, write_summary
 from vqshield.data import SAMPLE_NAME
-from vqshield.experiments.certification import Certification
-from vqshield.experiments.certification_forward import PRECISIONS
-from vqshield.experiments.certification_settings import CERTIFICATES, CertificationSettings
-from vqshield.experiments.certification_summary import summarise_certification_folder
-from vqshield.experiments.subject import BUNDLED, load_subject
+from vqshield.defenses.gaussian import shields
 from vqshield.reports.certification import certificate_caveats, certificate_tables
+from vqshield.runs.target import BUNDLED, load_subject
 from vqshield.settings import parse_number
-from vqshield.smoothing import shields
+from vqshield.studies.certification import Certification
+from vqshield.studies.certification_forward import PRECISIONS
+from vqshield.studies.certification_settings import CERTIFICATES, CertificationSettings
+from vqshield.studies.certification_summary import summarise_certification_folder
 
 DEFAULT = CertificationSettings()
 

@@ -8,9 +8,9 @@ import typer
 from rich.console import Console
 
 from vqshield.cli.bars import progress_bar
-from vqshield.experiments.demo import Demo, DemoSettings
 from vqshield.files import write_atomically, write_json
 from vqshield.reports import demo_table, render_demo
+from vqshield.studies.demo import Demo, DemoSettings
 
 DEFAULT = DemoSettings()
 

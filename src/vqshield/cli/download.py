@@ -8,11 +8,11 @@ from rich.progress import DownloadColumn, TaskID
 
 from vqshield.cli.bars import progress_bar
 from vqshield.data import download as fetch
-from vqshield.data import downloadable
+from vqshield.data import list_downloadable
 
 
 def download(
-    name: Annotated[str, typer.Argument(help=f"Data set: {', '.join(downloadable())}.")],
+    name: Annotated[str, typer.Argument(help=f"Data set: {', '.join(list_downloadable())}.")],
     data_dir: Annotated[
         Path | None,
         typer.Option(help="Where it goes; without it, the cache folder (VQSHIELD_CACHE, if set)."),

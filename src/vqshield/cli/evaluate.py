@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from vqshield.attacks import attacks
+from vqshield.attacks import list_attacks
 from vqshield.cli.options import (
     AsJson,
     Classifier,
@@ -23,14 +23,14 @@ from vqshield.cli.options import (
 )
 from vqshield.cli.resumable import run_to_end, write_summary
 from vqshield.data import SAMPLE_NAME
-from vqshield.defenses import defenses
-from vqshield.experiments.evaluation import Evaluation
-from vqshield.experiments.specification import NONE, EvaluationSettings
-from vqshield.experiments.subject import BUNDLED, load_subject
-from vqshield.experiments.summary import summarise_folder
+from vqshield.defenses import list_defenses
 from vqshield.reports.evaluation import caveats, evaluation_table
+from vqshield.runs.target import BUNDLED, load_subject
 from vqshield.settings import parse_number
-from vqshield.suites import suites
+from vqshield.studies.evaluation import Evaluation
+from vqshield.studies.specification import NONE, EvaluationSettings
+from vqshield.studies.summary import summarise_folder
+from vqshield.suites import list_suites
 
 DEFAULT = EvaluationSettings()
 
@@ -39,16 +39,16 @@ def evaluate(
     attack: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"An attack, of {', '.join(attacks())}, as in pgd:steps=20,eot=5,surrogate=soft "
-            f"(surrogate=none: ignores the defense), or a suite, of {', '.join(suites())}; may be repeated. "
-            "Without it, natural accuracy alone."
+            help=f"An attack, of {', '.join(list_attacks())}, as in pgd:steps=20,eot=5,surrogate=soft "
+            f"(surrogate=none: ignores the defense), or a suite, of {', '.join(list_suites())}; may be "
+            "repeated. Without it, natural accuracy alone."
         ),
     ] = None,
     defense: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"A defense, of {', '.join(defenses())}, as in swrd:size=3,codes=25, or {NONE}: attack the "
-            f"bare classifier; may be repeated. Without it, {', '.join(DEFAULT.defenses)}."
+            help=f"A defense, of {', '.join(list_defenses())}, as in swrd:size=3,codes=25, or {NONE}: attack "
+            f"the bare classifier; may be repeated. Without it, {', '.join(DEFAULT.defenses)}."
         ),
     ] = None,
     data: Data = SAMPLE_NAME,

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 import typer
 
 from vqshield.errors import InvalidInputError
-from vqshield.experiments.executors import Executor, executor_options, executors
-from vqshield.experiments.executors import executor as create_executor
+from vqshield.runs.executors import Executor, executor_options, list_executors
+from vqshield.runs.executors import executor as create_executor
 
 _WORKERS_ON_A_GPU = 4  # one alone leaves it waiting for its next command
 
@@ -55,7 +55,7 @@ def chosen_executor(name: str, *, on_gpu: bool, **given: Any) -> Executor:
     options = {option: value for option, value in given.items() if value is not None}
     strange = [_FLAGS[option] for option in options if option not in known]
     if strange:
-        others = [each for each in executors() if set(options) <= set(executor_options(each))]
+        others = [each for each in list_executors() if set(options) <= set(executor_options(each))]
         raise InvalidInputError(
             f"{', '.join(strange)} given for --executor {name}, which has no such option; it has "
             + (", ".join(flag for option, flag in _FLAGS.items() if option in known) or "none")

@@ -11,15 +11,15 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from vqshield.attacks import attacks
-from vqshield.classifiers import classifier_forms, classifiers
+from vqshield.attacks import list_attacks
+from vqshield.classifiers import classifier_forms, list_classifiers
 from vqshield.clustering import availability
-from vqshield.data import datasets
-from vqshield.defenses import defense_class, defenses, known_settings
-from vqshield.experiments.reproduction.files import experiment, experiments
+from vqshield.data import list_datasets
+from vqshield.defenses import defense_class, known_settings, list_defenses
+from vqshield.reproduction.files import experiment, list_experiments
 from vqshield.settings import format_settings
-from vqshield.suites import suites
-from vqshield.surrogates import surrogates
+from vqshield.suites import list_suites
+from vqshield.surrogates import list_surrogates
 
 Entry = dict[str, Any]
 
@@ -57,12 +57,12 @@ def list_registered(
 def _list_defenses() -> list[Entry]:
     return [
         {"name": name, "description": _summary(defense_class(name)), "settings": known_settings(name)}
-        for name in defenses()
+        for name in list_defenses()
     ]
 
 
 def _list_classifiers() -> list[Entry]:
-    networks = [{"name": name, "description": "a network for vqshield train"} for name in classifiers()]
+    networks = [{"name": name, "description": "a network for vqshield train"} for name in list_classifiers()]
     ready = [{"name": name, "description": said} for name, said in classifier_forms().items()]
     return networks + ready
 
@@ -78,14 +78,14 @@ def _names(registry: Callable[[], Any]) -> Callable[[], list[Entry]]:
 
 _LISTS: dict[Kind, Callable[[], list[Entry]]] = {
     Kind.DEFENSES: _list_defenses,
-    Kind.ATTACKS: _names(attacks),
-    Kind.SUITES: _names(suites),
-    Kind.SURROGATES: _names(surrogates),
+    Kind.ATTACKS: _names(list_attacks),
+    Kind.SUITES: _names(list_suites),
+    Kind.SURROGATES: _names(list_surrogates),
     Kind.CLASSIFIERS: _list_classifiers,
-    Kind.DATA: _names(datasets),
+    Kind.DATA: _names(list_datasets),
     Kind.BACKENDS: lambda: [{"name": name, "description": said} for name, said in availability().items()],
     Kind.EXPERIMENTS: lambda: [
-        {"name": name, "description": experiment(name).title} for name in experiments()
+        {"name": name, "description": experiment(name).title} for name in list_experiments()
     ],
 }
 

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from vqshield.attacks import balls
-from vqshield.data import datasets
+from vqshield.attacks import list_norms
+from vqshield.data import list_datasets
 
-Data = Annotated[str, typer.Option(help=f"Data set: {', '.join(datasets())}.")]
+Data = Annotated[str, typer.Option(help=f"Data set: {', '.join(list_datasets())}.")]
 DataDir = Annotated[
     Path | None, typer.Option(help="Folder with the data set's official files; without it, the cache folder.")
 ]
@@ -19,7 +19,7 @@ Classifier = Annotated[
         "module:function: see vqshield list classifiers."
     ),
 ]
-Norm = Annotated[str, typer.Option(help=f"The attacks' norm: {', '.join(balls())}.")]
+Norm = Annotated[str, typer.Option(help=f"The attacks' norm: {', '.join(list_norms())}.")]
 Eps = Annotated[str, typer.Option(help="The attacks' budget, as in 8/255 or 0.5.")]
 Limit = Annotated[int | None, typer.Option(help="Only so many images; without it, all.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: the GPU where there is one.")]

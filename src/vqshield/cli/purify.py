@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from vqshield.defenses import create
 from vqshield.errors import InvalidInputError
 from vqshield.images import DEFAULT_MAX_PIXELS
-from vqshield.purify import Purified, plan, purify_job
+from vqshield.purification import Purified, plan, purify_job
 from vqshield.settings import parse_spec
 
 SOME_FAILED = 1

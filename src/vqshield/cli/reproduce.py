@@ -23,19 +23,19 @@ from vqshield.cli.executors import (
     chosen_executor,
 )
 from vqshield.cli.options import AsJson, Device
-from vqshield.data import datasets
+from vqshield.data import list_datasets
+from vqshield.devices import pick_device
 from vqshield.errors import InvalidInputError, VqshieldError
-from vqshield.experiments.published import DATA
-from vqshield.experiments.reproduction.estimates import estimate
-from vqshield.experiments.reproduction.files import Experiment, experiment, experiments
-from vqshield.experiments.reproduction.part import Options
-from vqshield.experiments.reproduction.runner import NothingToRunError, Reproduction
-from vqshield.experiments.reproduction.sources import sources
-from vqshield.experiments.reproduction.summary import summarise_folder
 from vqshield.files import write_json
 from vqshield.reports.reproduction import caveats, terminal_table, write_report
-from vqshield.suites import suites
-from vqshield.training.run import pick_device
+from vqshield.reproduction.estimates import estimate
+from vqshield.reproduction.files import Experiment, experiment, list_experiments
+from vqshield.reproduction.part import Options
+from vqshield.reproduction.published import DATA
+from vqshield.reproduction.runner import NothingToRunError, Reproduction
+from vqshield.reproduction.sources import sources
+from vqshield.reproduction.summary import summarise_folder
+from vqshield.suites import list_suites
 
 ALL = "all"
 
@@ -57,7 +57,9 @@ def reproduce(
     ] = None,
     data: Annotated[
         list[str] | None,
-        typer.Option(help=f"Other images for a data set: imagenet=nips17. Readers: {', '.join(datasets())}."),
+        typer.Option(
+            help=f"Other images for a data set: imagenet=nips17. Readers: {', '.join(list_datasets())}."
+        ),
     ] = None,
     only: Annotated[
         list[str] | None, typer.Option(help=f"Only these data sets, of {', '.join(DATA)}; repeatable.")
@@ -69,7 +71,7 @@ def reproduce(
     adaptive: Annotated[
         str | None,
         typer.Option(
-            help=f"Suite beside the paper's attacks, of {', '.join(suites())}, none; "
+            help=f"Suite beside the paper's attacks, of {', '.join(list_suites())}, none; "
             "without it, adaptive-v1 on a GPU and the quick one on a CPU."
         ),
     ] = None,
@@ -90,7 +92,7 @@ def reproduce(
     """Measure a table or figure of the paper: records, and a report in HTML, Markdown, LaTeX, PNG and SVG."""
     for name in only or ():
         checks.one_of("--only", name, DATA)
-    wanted = [experiment(name) for name in (experiments() if id == ALL else [id])]
+    wanted = [experiment(name) for name in (list_experiments() if id == ALL else [id])]
     if id == ALL and only:
         wanted = [each for each in wanted if set(each.data) & set(only)]
     chosen = [_part_of(each, only) for each in wanted]

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from vqshield.cli.bars import progress_bar
-from vqshield.experiments.work import Report
 from vqshield.files import write_json
+from vqshield.runs.study import Report
 
 Summarise = Callable[[Path], dict[str, Any]]
 

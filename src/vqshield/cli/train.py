@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from vqshield.classifiers import classifiers
+from vqshield.classifiers import list_classifiers
 from vqshield.cli.bars import progress_bar
-from vqshield.smoothing import shields
+from vqshield.defenses.gaussian import shields
 from vqshield.training import EpochRecord, TrainResult, TrainSettings, checkpoint_path, trainable
 from vqshield.training import train as run_training
 from vqshield.training.settings import COMPILE_MODES, PRECISIONS
@@ -19,7 +19,7 @@ INTERRUPTED = 130  # what shells expect after Ctrl-C
 def train(
     data_dir: Annotated[Path, typer.Option(help="Folder with the data set's official binary files.")],
     data: Annotated[str, typer.Option(help=f"Data set: {', '.join(trainable())}.")] = "cifar10",
-    arch: Annotated[str, typer.Option(help=f"Network: {', '.join(classifiers())}.")] = "small",
+    arch: Annotated[str, typer.Option(help=f"Network: {', '.join(list_classifiers())}.")] = "small",
     epochs: Annotated[int, typer.Option(help="Passes over the training images.")] = 30,
     batch: Annotated[int, typer.Option(help="Images a step.")] = 512,
     lr: Annotated[float, typer.Option(help="Highest learning rate of the one-cycle schedule.")] = 0.4,

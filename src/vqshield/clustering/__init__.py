@@ -10,13 +10,13 @@ from vqshield.clustering.base import Backend, Recipe
 from vqshield.clustering.native import Native
 from vqshield.clustering.reference import Reference
 from vqshield.clustering.starts import START
-from vqshield.clustering.triton import Triton
+from vqshield.clustering.triton.backend import Triton
 from vqshield.errors import InvalidInputError
 
 _BACKENDS: dict[str, Backend] = {backend.name: backend for backend in (Triton(), Native(), Reference())}
 
 
-def backends() -> list[str]:
+def list_backends() -> list[str]:
     """The names of the registered backends, the preferred first."""
     return list(_BACKENDS)
 
@@ -37,7 +37,7 @@ def availability() -> dict[str, str]:
     return found
 
 
-def inits() -> list[str]:
+def list_inits() -> list[str]:
     """The names of the ways to start k-means."""
     return sorted(START)
 
@@ -52,11 +52,13 @@ def get(name: str, device: torch.device | str = "cpu") -> Backend:
                 return backend
         name = next(reversed(_BACKENDS))  # none can: let the error say why the reference cannot
     if name not in _BACKENDS:
-        raise InvalidInputError(f"backend={name!r} is unknown; choose one of auto, {', '.join(backends())}")
+        raise InvalidInputError(
+            f"backend={name!r} is unknown; choose one of auto, {', '.join(list_backends())}"
+        )
     reason = _BACKENDS[name].missing(place)
     if reason is not None:
         raise InvalidInputError(f"backend={name!r} cannot serve images on {place.type}: {reason}")
     return _BACKENDS[name]
 
 
-__all__ = ["Backend", "Recipe", "availability", "backends", "get", "inits"]
+__all__ = ["Backend", "Recipe", "availability", "get", "list_backends", "list_inits"]

@@ -4,18 +4,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from vqshield.checks import one_of
-from vqshield.data.arrays import from_dataset, npz
+from vqshield.data.arrays import from_dataset, read_npz
 from vqshield.data.base import SPLITS, ImageSet
+from vqshield.data.bundled import NAME as SAMPLE_NAME
+from vqshield.data.bundled import sample, sample_card
 from vqshield.data.cache import cache_folder
-from vqshield.data.cifar import cifar10, cifar100
-from vqshield.data.fetching import download, downloadable
-from vqshield.data.folders import folder as image_folder
-from vqshield.data.folders import imagenet
-from vqshield.data.mnist import mnist
-from vqshield.data.nips17 import nips17
+from vqshield.data.cifar import read_cifar10, read_cifar100
+from vqshield.data.fetching import download, list_downloadable
+from vqshield.data.folders import read_folder, read_imagenet
+from vqshield.data.mnist import read_mnist
+from vqshield.data.nips17 import read_nips17
 from vqshield.data.pictures import FileSet
-from vqshield.data.sample import NAME as SAMPLE_NAME
-from vqshield.data.sample import sample, sample_card
 from vqshield.errors import InvalidInputError
 
 __all__ = [
@@ -24,10 +23,10 @@ __all__ = [
     "FileSet",
     "ImageSet",
     "cache_folder",
-    "datasets",
     "download",
-    "downloadable",
     "from_dataset",
+    "list_datasets",
+    "list_downloadable",
     "load",
     "sample",
     "sample_card",
@@ -35,25 +34,25 @@ __all__ = [
 
 # A new data set: one reader file, one line here.
 _READERS: dict[str, Callable[..., ImageSet]] = {
-    "cifar10": cifar10,
-    "cifar100": cifar100,
-    "mnist": mnist,
-    "imagenet": imagenet,
-    "nips17": nips17,
-    "folder": image_folder,
-    "npz": npz,
+    "cifar10": read_cifar10,
+    "cifar100": read_cifar100,
+    "mnist": read_mnist,
+    "imagenet": read_imagenet,
+    "nips17": read_nips17,
+    "folder": read_folder,
+    "npz": read_npz,
 }
 _ANYONES = ("folder", "npz")  # nobody's in particular, so the cache has no place for them
 
 
-def datasets() -> tuple[str, ...]:
+def list_datasets() -> tuple[str, ...]:
     """Return the names that ``load`` knows."""
     return (*_READERS, SAMPLE_NAME)
 
 
 def load(name: str, split: str, folder: str | Path | None = None) -> ImageSet:
     """Read one split of a data set from a folder, or from the cache folder; the bundled sample needs none."""
-    one_of("name", name, datasets())
+    one_of("name", name, list_datasets())
     one_of("split", split, SPLITS)
     if name == SAMPLE_NAME:
         if split != "test":
@@ -66,7 +65,7 @@ def load(name: str, split: str, folder: str | Path | None = None) -> ImageSet:
     try:
         return _READERS[name](split=split, folder=cache_folder())
     except InvalidInputError as error:
-        way = f", or first: vqshield download {name}" if name in downloadable() else ""
+        way = f", or first: vqshield download {name}" if name in list_downloadable() else ""
         raise InvalidInputError(
             f"data set {name!r} needs the folder that holds its files (--data-dir){way}. "
             f"None was given, and in the cache folder {error}"

@@ -16,7 +16,7 @@ from vqshield.errors import FileFormatError, InvalidInputError
 CHANNELS = (1, 3)
 
 
-def npz(*, split: str, folder: Path) -> ImageSet:
+def read_npz(*, split: str, folder: Path) -> ImageSet:
     """Read ``images`` and ``labels`` (and ``classes``, where there is one) from SPLIT.npz or the file given.
 
     images: uint8, or floats in [0,1], which are rounded to bytes; (n, h, w), (n, h, w, c) or (n, c, h, w).

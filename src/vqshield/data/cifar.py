@@ -60,12 +60,12 @@ CIFAR100 = Layout(
 )
 
 
-def cifar10(*, split: str, folder: Path) -> ImageSet:
+def read_cifar10(*, split: str, folder: Path) -> ImageSet:
     """Read CIFAR-10 from ``folder`` or from ``cifar-10-batches-bin`` below it."""
     return _read(CIFAR10, split, folder)
 
 
-def cifar100(*, split: str, folder: Path) -> ImageSet:
+def read_cifar100(*, split: str, folder: Path) -> ImageSet:
     """Read CIFAR-100 (fine labels) from ``folder`` or from ``cifar-100-binary`` below it."""
     return _read(CIFAR100, split, folder)
 

@@ -28,14 +28,14 @@ TIMEOUT = 60  # seconds without a single byte
 NO_MORE = 416  # the server's answer where the part is already all there is
 
 
-def downloadable() -> tuple[str, ...]:
+def list_downloadable() -> tuple[str, ...]:
     """Return the names that ``download`` knows."""
     return tuple(HOMES)
 
 
 def download(name: str, folder: str | Path | None = None, *, progress: Progress = lambda *_: None) -> Path:
     """Fetch what is missing of a data set, into the cache folder if none is given; return the folder."""
-    one_of("name", name, downloadable())
+    one_of("name", name, list_downloadable())
     place = cache_folder() if folder is None else Path(folder)
     pooch = _pooch()
     for home in HOMES[name]:

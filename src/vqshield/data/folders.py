@@ -23,7 +23,7 @@ ANSWERS = (
 )  # for images in one folder: file, class; the second is Kaggle's
 
 
-def folder(*, split: str, folder: Path) -> FileSet:
+def read_folder(*, split: str, folder: Path) -> FileSet:
     """Read a folder with one subfolder of PNG or JPEG files a class; ``classes.txt`` may set their order."""
     place = _place(split, folder)
     known = _class_map(place, folder) or {
@@ -32,7 +32,7 @@ def folder(*, split: str, folder: Path) -> FileSet:
     return _by_subfolder("folder", place, known)
 
 
-def imagenet(*, split: str, folder: Path) -> FileSet:
+def read_imagenet(*, split: str, folder: Path) -> FileSet:
     """Read ImageNet (ILSVRC-2012) from ``folder`` or from ``imagenet`` below it.
 
     The images lie in wnid subfolders, or in one folder beside a CSV of their classes. Labels are the usual

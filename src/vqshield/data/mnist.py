@@ -18,7 +18,7 @@ SUBFOLDER = Path("MNIST", "raw")
 BYTES_TYPE = 8  # idx's code for unsigned bytes
 
 
-def mnist(*, split: str, folder: Path) -> ImageSet:
+def read_mnist(*, split: str, folder: Path) -> ImageSet:
     """Read MNIST from ``folder`` or from ``MNIST/raw`` below it."""
     one_of("split", split, SPLITS)
     images = _read(folder, f"{PREFIXES[split]}-images-idx3-ubyte", dimensions=3)

@@ -19,7 +19,7 @@ SUBFOLDER = "nips17"
 COLUMNS = (("file", "class_index", 0, ""), ("ImageId", "TrueLabel", 1, ".png"))
 
 
-def nips17(*, split: str, folder: Path) -> FileSet:
+def read_nips17(*, split: str, folder: Path) -> FileSet:
     """Read the competition's images, a test split only, from ``folder`` or from ``nips17`` below it."""
     if split != "test":
         raise InvalidInputError(f"'nips17' has no split {split!r}; it has 'test' only")

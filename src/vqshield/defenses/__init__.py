@@ -13,7 +13,7 @@ from vqshield.settings import refuse_unknown
 _DEFENSES: dict[str, type[Defense]] = {"randdisc": RandDisc, "prd": PRD, "swrd": SWRD}
 
 
-def defenses() -> list[str]:
+def list_defenses() -> list[str]:
     """The names of the registered defenses."""
     return list(_DEFENSES)
 
@@ -37,4 +37,4 @@ def create(name: str, **settings: Any) -> Defense:
     return chosen(**settings)
 
 
-__all__ = ["PRD", "SWRD", "Defense", "RandDisc", "create", "defense_class", "defenses", "known_settings"]
+__all__ = ["PRD", "SWRD", "Defense", "RandDisc", "create", "defense_class", "known_settings", "list_defenses"]

@@ -35,7 +35,7 @@ class Defense(nn.Module, ABC):
         iterations: at most so many rounds of Lloyd's algorithm.
         init: "kmeans++" or "random", the patches that k-means starts from.
         tolerance: an image is done when at most this share of its patches changes label (0: none).
-        backend: which implementation, "auto" or one of vqshield.clustering.backends().
+        backend: which implementation, "auto" or one of vqshield.clustering.list_backends().
         memory: bytes of temporaries that a call may use; larger batches are worked off in chunks.
         seed: 64-bit key of all randomness. None takes seed and streams from the operating system's entropy:
             unpredictable, and independent in every copy, thread and process.
@@ -69,9 +69,9 @@ class Defense(nn.Module, ABC):
                 f"sigma={sigma} and tau={tau} should be equal for noise='shared': it is one draw for both"
             )
         self.iterations = checks.whole("iterations", iterations, least=1)
-        self.init = checks.one_of("init", init, clustering.inits())
+        self.init = checks.one_of("init", init, clustering.list_inits())
         self.tolerance = checks.real("tolerance", tolerance, most=1.0)
-        self.backend = checks.one_of("backend", backend, ["auto", *clustering.backends()])
+        self.backend = checks.one_of("backend", backend, ["auto", *clustering.list_backends()])
         self.memory = checks.whole("memory", memory, least=1)
         self._given_seed = None if seed is None else checks.whole("seed", seed, least=0, below=2**64)
         self.seed = int.from_bytes(os.urandom(8)) if seed is None else seed

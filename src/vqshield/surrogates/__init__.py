@@ -19,7 +19,7 @@ from vqshield.surrogates.straight_through import Attach, Own, StraightThrough
 _SURROGATES: dict[str, Callable[..., Surrogate]] = {"ste": StraightThrough, "soft": Soft, "score": Score}
 
 
-def surrogates() -> list[str]:
+def list_surrogates() -> list[str]:
     """The names of the registered surrogates."""
     return list(_SURROGATES)
 
@@ -46,5 +46,5 @@ def known_settings(name: str) -> list[str]:
 
 __all__ = [
     "Attach", "ImageSurrogate", "Own", "Score", "Shielding", "Soft", "StraightThrough", "Surrogate",
-    "get", "known_settings", "surrogates",
+    "get", "known_settings", "list_surrogates",
 ]  # fmt: skip

@@ -5,10 +5,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from vqshield.classifiers import Network, load_classifier, save_classifier
 from vqshield.data import ImageSet, load
+from vqshield.devices import pick_device
 from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
 from vqshield.files import write_json
@@ -85,19 +84,6 @@ def train_on(
 def checkpoint_path(settings: TrainSettings, out: str | Path) -> Path:
     """Return where the run keeps its checkpoint."""
     return Path(out) / f"{settings.name}.checkpoint.safetensors"
-
-
-def pick_device(name: str) -> torch.device:
-    """Return the device of that name; "auto" is the GPU where there is one."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0].split(". ")[0]  # torch goes on for pages
-        raise InvalidInputError(f"device={name!r} cannot be used, try cpu, cuda or auto: {reason}") from error
-    return device
 
 
 def _finish(

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from vqshield.checks import one_of, real, whole
-from vqshield.classifiers import classifiers
+from vqshield.classifiers import list_classifiers
+from vqshield.defenses.gaussian import shield
 from vqshield.errors import InvalidInputError
-from vqshield.smoothing import shield
 
 PRECISIONS = ("fp32", "bf16")
 COMPILE_MODES = ("off", "default", "reduce-overhead", "max-autotune-no-cudagraphs")
@@ -57,7 +57,7 @@ class TrainSettings:
 
     def __post_init__(self) -> None:
         one_of("data", self.data, trainable())
-        one_of("arch", self.arch, classifiers())
+        one_of("arch", self.arch, list_classifiers())
         one_of("precision", self.precision, PRECISIONS)
         one_of("compile_mode", self.compile_mode, COMPILE_MODES)
         whole("epochs", self.epochs, least=1)

@@ -5,7 +5,7 @@ import hashlib
 import torch
 from torch import Tensor
 
-from vqshield.smoothing import shield
+from vqshield.defenses.gaussian import shield
 
 
 class TrainingShield:

@@ -1,0 +1,74 @@
+"""Accuracies for the audit: attack in chunks, evaluate on fresh draws, each with a seed of its own."""
+
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from vqshield import checks
+from vqshield.auditing.flags import Accuracy
+from vqshield.defended import Defended
+from vqshield.defenses import Defense
+from vqshield.draws import Draws, draw_predictions
+from vqshield.seeds import purpose_seed
+from vqshield.threats import Threat
+
+if TYPE_CHECKING:
+    from vqshield.auditing.auditor import AuditSettings
+
+
+class Probes:
+    """A classifier, a defense and images; every measurement has draws that no other has seen.
+
+    `known` keeps what was measured, by the threat's full description: an audit that was stopped can go on.
+    """
+
+    def __init__(
+        self,
+        classifier: nn.Module,
+        defense: Defense,
+        images: Tensor,
+        labels: Tensor,
+        settings: "AuditSettings",
+        known: MutableMapping[str, Any],
+    ) -> None:
+        checks.image_batch(images)
+        checks.pixel_values(images)
+        self.classifier, self.defense, self.settings = classifier, defense, settings
+        self.images, self.labels = images, checks.per_image("labels", labels, images)
+        self.known = known
+
+    def fresh(self, purpose: str) -> Defense:
+        """The same defense with a seed for this purpose: repeatable, and independent of the others."""
+        return self.defense.reseeded(purpose_seed(self.settings.seed, purpose))
+
+    def natural(self) -> Draws:
+        """Without any attack."""
+        return self._evaluate(self.images, "natural")
+
+    def draws(self, threat: Threat) -> tuple[Draws, Draws]:
+        """Selection draws and report draws of the images that the threat finds."""
+        name = repr(threat)
+        if name not in self.known:
+            parts = (torch.split(each, self.settings.batch) for each in (self.images, self.labels))
+            attacked = torch.cat([
+                threat(self.classifier, self.fresh(f"{threat} {number}"), images, labels)
+                for number, (images, labels) in enumerate(zip(*parts, strict=True))
+            ])  # fmt: skip
+            selection = self._evaluate(attacked, f"{threat} selection")
+            report = self._evaluate(attacked, f"{threat} report")
+            self.known[name] = [each.predictions.tolist() for each in (selection, report)]
+        right = self.labels.cpu()
+        first, second = (Draws(torch.tensor(each), right) for each in self.known[name])
+        return first, second
+
+    def accuracy(self, threat: Threat) -> Accuracy:
+        """On the report draws."""
+        return Accuracy.of(self.draws(threat)[1])
+
+    def _evaluate(self, images: Tensor, purpose: str) -> Draws:
+        model = Defended(self.classifier, self.fresh(purpose))
+        return draw_predictions(
+            model, images, self.labels, runs=self.settings.runs, batch=4 * self.settings.batch
+        )

@@ -1,0 +1,170 @@
+"""Error bounds for given images: what m draws show of each image, and what that proves.
+
+Evidence holds the few numbers that every bound is a function of; a new bound is one function and one line in
+_BOUNDS. Every bound holds for the image x' that was drawn from, not for a ball around it.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vqshield import checks
+from vqshield.certificates.intervals import clopper_pearson, empirical_bernstein, truncated_markov
+from vqshield.certificates.numbers import Value, chance, doubles, like, same_shape
+from vqshield.errors import InvalidInputError
+
+_ROUNDING = 1e-2  # outputs in half precision add up to 1 only about; logits do not at all
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Per image, from m draws x̂'_i of one given image x' each; all (B,)."""
+
+    draws: int  # m
+    margin: Tensor  # rho(x, y, f)
+    mean_l1: Tensor  # mean of ‖f(x) − f(x̂'_i)‖₁
+    mean_truncated: Tensor  # mean of min(1, ‖f(x) − f(x̂'_i)‖₁ / rho); 1 where rho ≤ 0
+    variance_truncated: Tensor  # sample variance of the same; 0 for a single draw
+    errors: Tensor  # how many draws have rho(x̂'_i, y, f) ≤ 0
+
+
+def margin(outputs: Tensor, labels: Tensor) -> Tensor:
+    """rho = f[y] − max_{j≠y} f[j] of softmax outputs (..., B, classes): the answer is right where it is > 0.
+
+    A tie counts as an error, as in the paper.
+    """
+    labels = _check_labels(outputs, labels)
+    chosen = labels.expand(outputs.shape[:-1])[..., None]
+    others = outputs.scatter(-1, chosen, -torch.inf).amax(-1)
+    return outputs.gather(-1, chosen)[..., 0] - others
+
+
+def l1_distance(outputs: Tensor, others: Tensor) -> Tensor:
+    """‖f(x) − f(x̂')‖₁ over the classes, the last dimension: between 0 and 2."""
+    return (outputs - others).abs().sum(-1)
+
+
+def evidence(*, reference: Tensor, drawn: Iterable[Tensor], labels: Tensor) -> Evidence:
+    """The evidence in softmax outputs.
+
+    reference is f(x) of the clean images, (B, classes); drawn holds f(x̂'_i), (m, B, classes) or anything that
+    yields m tensors (B, classes), so that they need not all be in memory; labels are the true ones, (B,).
+    """
+    outputs = _softmax("reference", reference)
+    labels = _check_labels(outputs, labels)
+    rho = margin(outputs, labels)
+    rows, errors = [], torch.zeros_like(labels)
+    for draw in drawn:
+        if draw.shape != outputs.shape:
+            raise InvalidInputError(
+                f"a draw of shape {tuple(draw.shape)} should be {tuple(outputs.shape)}, as the reference"
+            )
+        values = _softmax("drawn", draw.to(outputs.device))
+        rows.append(l1_distance(outputs, values))
+        errors += margin(values, labels) <= 0
+    if not rows:
+        raise InvalidInputError("drawn holds 0 draws; there should be at least 1")
+    distances = torch.stack(rows)  # (m, B)
+    truncated = torch.where(rho > 0, distances / rho, 1.0).clamp(max=1)
+    spread = truncated.var(0) if len(rows) > 1 else torch.zeros_like(rho)
+    mean_truncated = truncated.mean(0).clamp(max=1)  # rounding may leave a mean of ones just above 1
+    return Evidence(len(rows), rho, distances.mean(0), mean_truncated, spread, errors)
+
+
+def _softmax(name: str, outputs: Tensor) -> Tensor:
+    """Softmax outputs (B, classes) as float64."""
+    if outputs.dim() != 2 or outputs.shape[1] < 2 or not outputs.is_floating_point():
+        found = f"shape {tuple(outputs.shape)} and dtype {outputs.dtype}"
+        raise InvalidInputError(
+            f"{name} of {found} should be floating-point, (B, classes), 2 classes or more"
+        )
+    values = outputs.detach().double()
+    checks.finite(name, values)
+    sums = values.sum(-1)
+    wrong = ((sums - 1).abs() > _ROUNDING) | (values < 0).any(-1)
+    if bool(wrong.any()):
+        row = values[wrong][0]
+        raise InvalidInputError(
+            f"{name} holds a row with minimum {float(row.min()):g} and sum {float(row.sum()):g}; "
+            "give softmax outputs (≥ 0, sum 1), not logits"
+        )
+    return values
+
+
+def _check_labels(outputs: Tensor, labels: Tensor) -> Tensor:
+    labels = checks.per_image("labels", labels, outputs.flatten(0, -3)[0] if outputs.dim() > 2 else outputs)
+    classes = outputs.shape[-1]
+    wrong = labels[(labels < 0) | (labels >= classes)]
+    if len(wrong):
+        raise InvalidInputError(f"labels contain {int(wrong[0])}; they should be from 0 to {classes - 1}")
+    return labels
+
+
+def proposition1(*, mean_l1: Value, margin: Value, draws: int, delta: float) -> Value:
+    """gamma = (mean_l1 + sqrt(2 ln(1/delta)/m)) / rho, an upper bound on the error, clipped to [0, 1].
+
+    It holds with probability at least 1 − delta over the draws, for the one image x' that was drawn from, not
+    for a ball around x: another x' needs draws of its own, and nothing is said about those never tried.
+
+    mean_l1 is the mean of ‖f(x) − f(x̂'_i)‖₁ over the m = draws quantized x', margin is rho(x, y, f), both of
+    softmax outputs. Where the margin is not positive nothing is certified: the bound is 1.
+    """
+    checks.whole("draws", draws, least=1)
+    distance = doubles("mean_l1", mean_l1, least=0, most=2 + _ROUNDING)
+    rho = doubles("margin", margin, least=-1 - _ROUNDING, most=1 + _ROUNDING)
+    same_shape(mean_l1=distance, margin=rho)
+    slack = math.sqrt(2 * math.log(1 / chance("delta", delta)) / draws)
+    gamma = torch.where(rho > 0, (distance + slack) / rho, 1.0)
+    return like(gamma.clamp(max=1), mean_l1, margin)
+
+
+Bound = Callable[[Evidence, float], Tensor]
+"""(evidence, delta) → upper bounds on the error, (B,)."""
+
+
+def _proposition1(seen: Evidence, delta: float) -> Tensor:
+    return proposition1(mean_l1=seen.mean_l1, margin=seen.margin, draws=seen.draws, delta=delta)
+
+
+def _truncated_markov(seen: Evidence, delta: float) -> Tensor:
+    return truncated_markov(mean=seen.mean_truncated, draws=seen.draws, delta=delta)
+
+
+def _empirical_bernstein(seen: Evidence, delta: float) -> Tensor:
+    mean, variance = seen.mean_truncated, seen.variance_truncated
+    return empirical_bernstein(mean=mean, variance=variance, draws=seen.draws, delta=delta)
+
+
+def _clopper_pearson(seen: Evidence, delta: float) -> Tensor:
+    return clopper_pearson(errors=seen.errors, draws=seen.draws, delta=delta)
+
+
+_BOUNDS: dict[str, Bound] = {
+    "proposition1": _proposition1,
+    "truncated_markov": _truncated_markov,
+    "empirical_bernstein": _empirical_bernstein,
+    "clopper_pearson": _clopper_pearson,
+}
+
+
+def list_bounds() -> list[str]:
+    """The names of the registered error bounds, the paper's first."""
+    return list(_BOUNDS)
+
+
+def bounds_from(seen: Evidence, *, delta: float) -> dict[str, Tensor]:
+    """Every bound by name, (B,) each. Each alone holds with probability 1 − delta; the smallest does not."""
+    return {name: bound(seen, delta) for name, bound in _BOUNDS.items()}
+
+
+def error_bounds(
+    *, reference: Tensor, drawn: Iterable[Tensor], labels: Tensor, delta: float
+) -> dict[str, Tensor]:
+    """Every bound by name from softmax outputs; see `evidence` for their shapes.
+
+    All hold for the given images x' that were drawn from, not for a ball around x.
+    """
+    return bounds_from(evidence(reference=reference, drawn=drawn, labels=labels), delta=delta)

@@ -1,0 +1,108 @@
+"""The worst-case L2 certificate (Cohen et al. 2019): it holds for every perturbation up to a radius.
+
+A draw of a covered quantizer (coverage.py) is post-processing of one Gaussian around the image, so randomised
+smoothing applies to it as it stands. sigma_eff and copies everywhere are those of `coverage`.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vqshield import checks
+from vqshield.certificates.intervals import clopper_pearson_lower
+from vqshield.certificates.numbers import Value, chance, counts, doubles, like, positive
+from vqshield.errors import InvalidInputError
+
+ABSTAIN = -1
+"""The answer of a vote that could not be certified."""
+
+
+@dataclass(frozen=True)
+class Votes:
+    """Certified majority votes, all (B,): with probability 1 − alpha for each image, the vote of infinitely
+    many draws is `answers` for every image within an L2 distance below `radii`.
+    """
+
+    answers: Tensor  # int64, ABSTAIN where nothing is certified
+    radii: Tensor  # in units of [0, 1]; 0 where nothing is certified
+    probabilities: Tensor  # lower bounds on the answer's probability
+
+    def certified(self, labels: Tensor, *, radius: float) -> Tensor:
+        """Which images are certified to be voted right within an L2 radius, (B,) bool."""
+        return (self.answers == checks.per_image("labels", labels, self.answers)) & (
+            self.radii > checks.real("radius", radius)
+        )
+
+
+def radius(*, counts_top: Value, draws: int, alpha: float, sigma_eff: float, copies: float = 1.0) -> Value:
+    """R = sigma_eff·Φ⁻¹(p_A)/copies, p_A the lower Clopper–Pearson bound at alpha; 0 (abstain) if p_A ≤ ½.
+
+    counts_top is how many of the draws gave the class, which must have been chosen without these draws.
+    """
+    top = counts("counts_top", counts_top, most=checks.whole("draws", draws, least=1))
+    lower = clopper_pearson_lower(count=top, draws=draws, delta=chance("alpha", alpha))
+    return like(_radius(lower, sigma_eff, copies), counts_top)
+
+
+def certify_vote(
+    *,
+    selection_counts: Tensor,
+    estimation_counts: Tensor,
+    alpha: float,
+    sigma_eff: float,
+    copies: float = 1.0,
+) -> Votes:
+    """The two stages of Cohen et al.: n0 draws choose the class, n fresh ones bound its probability.
+
+    Both counts are (B, classes) whole numbers, how often each class came out; every row of estimation_counts
+    adds up to n. Were the same draws used for both, the choice would favour lucky classes.
+    """
+    selected = _votes("selection_counts", selection_counts)
+    estimated = _votes("estimation_counts", estimation_counts)
+    if selected.shape != estimated.shape:
+        found = f"{tuple(selected.shape)} and {tuple(estimated.shape)}"
+        raise InvalidInputError(f"selection_counts and estimation_counts of shapes {found} should be equal")
+    draws = int(estimated[0].sum()) if len(estimated) else 1
+    chosen = selected.argmax(-1)
+    top = estimated.gather(-1, chosen[:, None])[:, 0]
+    lower = clopper_pearson_lower(count=top, draws=draws, delta=chance("alpha", alpha))
+    radii = _radius(lower, sigma_eff, copies)
+    return Votes(torch.where(radii > 0, chosen, ABSTAIN), radii, lower)
+
+
+def accuracy_bound(*, p_y: Value, radius: float, sigma_eff: float, copies: float = 1.0) -> Value:
+    """Φ(Φ⁻¹(p_y) − radius·copies/sigma_eff): a single draw is right with at least this probability for every
+    image within the L2 radius, where it is with at least p_y at x (a lower bound from draws at x).
+    """
+    p = doubles("p_y", p_y, least=0, most=1)
+    shift = checks.real("radius", radius) * _factor(copies) / positive("sigma_eff", sigma_eff)
+    return like(torch.special.ndtr(torch.special.ndtri(p) - shift), p_y)
+
+
+def linf_radius(*, radius: Value, values: int) -> Value:
+    """R/sqrt(q·h·w): the largest L-inf ball inside the L2 ball; values is q·h·w, 3072 for CIFAR."""
+    found = doubles("radius", radius, least=0, most=math.inf)
+    return like(found / math.sqrt(checks.whole("values", values, least=1)), radius)
+
+
+def _radius(lower: Tensor, sigma_eff: float, copies: float) -> Tensor:
+    scale = positive("sigma_eff", sigma_eff) / _factor(copies)
+    return torch.where(lower > 0.5, scale * torch.special.ndtri(lower), 0.0)
+
+
+def _factor(copies: float) -> float:
+    return checks.real("copies", copies, least=1.0)
+
+
+def _votes(name: str, given: Tensor) -> Tensor:
+    """Counts per class (B, classes), the same number of draws, one or more, in every row."""
+    if given.dim() != 2 or given.shape[1] < 2 or given.is_floating_point():
+        found = f"shape {tuple(given.shape)} and dtype {given.dtype}"
+        raise InvalidInputError(f"{name} of {found} should be whole numbers, (B, classes), 2 classes or more")
+    draws = sorted(set(given.sum(-1).tolist()))
+    if bool((given < 0).any()) or len(draws) > 1 or 0 in draws:
+        found = f"rows that add up to {draws} and minimum {int(given.min())}"
+        raise InvalidInputError(f"{name} with {found} should be ≥ 0 and hold the same number of draws ≥ 1")
+    return given.long()

@@ -1,1 +1,0 @@
-"""Experiments: measurements that the project reports, each one call."""

@@ -1,0 +1,23 @@
+"""What people call a defense: the one place for display names and the paper's symbols."""
+
+from vqshield.settings import format_value, parse_spec
+
+NONE = "none"
+"""No defense, or no attack."""
+_NAMES = {
+    "randdisc": "RandDisc", "prd": "pRD", "swrd": "swRD", "gaussian": "Gaussian noise", NONE: "no defense",
+}  # fmt: skip
+_SYMBOLS = {"size": "s", "codes": "k", "beta": "β", "sigma": "σ", "tau": "τ"}
+
+
+def display_name(defense: str) -> str:
+    """The name alone: "swRD" for swrd or swrd:size=3; a name nobody knows stays as it is."""
+    name = parse_spec(defense)[0]
+    return _NAMES.get(name, name)
+
+
+def display_defense(defense: str) -> str:
+    """Name and settings as the paper writes them: "swRD (s=3, k=25)" for swrd:size=3,codes=25."""
+    name, settings = parse_spec(defense)
+    pairs = ", ".join(f"{_SYMBOLS.get(key, key)}={format_value(value)}" for key, value in settings.items())
+    return f"{_NAMES.get(name, name)} ({pairs})" if pairs else _NAMES.get(name, name)

@@ -1,0 +1,1 @@
+"""Runs: resumable work, its records, and where it is done."""

@@ -1,0 +1,1 @@
+"""Studies: what is measured, one file each."""

@@ -1,0 +1,353 @@
+"""The benchmark measures what it says: one problem for all, wrong results marked, absence no failure."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from vqshield.bench import (
+    Bench,
+    BenchSettings,
+    bench,
+    disturbance,
+    growth,
+    list_implementations,
+    list_workloads,
+    registry,
+    timing,
+)
+from vqshield.bench.classifier import forwards
+from vqshield.bench.implementation import Implementation
+from vqshield.bench.peak import peak
+from vqshield.bench.quality import KMeansCheck, inertia, rounds
+from vqshield.bench.workloads import SETTINGS, Problem, Workload, pictures, streams
+from vqshield.errors import InvalidInputError
+
+CPU = torch.device("cpu")
+TINY = Workload(name="tiny", side=10, size=2, codes=3, cpu_batch=3)
+OTHERS = disturbance.Watch.others
+ROW_FIELDS = {
+    "workload", "implementation", "step", "settings", "images_per_second", "best_images_per_second",
+    "repeats", "threads", "batch", "device", "inertia_ratio", "distortion_ratio", "other_load",
+    "share_of_peak", "note",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A workload that takes milliseconds, on a machine that does nothing else."""
+    monkeypatch.setitem(bench.workload.__globals__["_WORKLOADS"], "tiny", TINY)
+    monkeypatch.setattr(disturbance.Watch, "others", lambda _: 0.0)
+
+
+def run(*names: str, **settings: object) -> dict:
+    """A record of the tiny workload, as it would be read back from a file."""
+    chosen = {"device": "cpu", "workloads": ("tiny",), "threads": (1,), "budget": 0.0, "extras": False}
+    measured = Bench(BenchSettings(implementations=names, **{**chosen, **settings}), lambda _: None)
+    measured.run()
+    return json.loads(json.dumps(measured.record(), allow_nan=False))
+
+
+class Planted(Implementation):
+    """An implementation to be put among the others."""
+
+    name = "planted"
+    settings = {"kmeans": ("ten",), "defense": ("ten",)}  # noqa: RUF012
+
+    def kmeans(self, problem: Problem, threads: int):
+        return lambda: problem.start  # never moves a centre
+
+    def defense(self, workload: Workload, images: Tensor, settings: str):
+        return lambda: images.clone()  # shields nothing
+
+
+def plant(monkeypatch: pytest.MonkeyPatch, planted: Implementation) -> None:
+    monkeypatch.setitem(registry._IMPLEMENTATIONS, "planted", planted)
+
+
+class TestProblem:
+    def test_pictures_are_natural_images_of_the_workloads_shape(self) -> None:
+        for name in list_workloads():
+            workload = bench.workload(name)
+            images = pictures(workload, 2, CPU)
+            assert images.shape == (2, workload.channels, workload.side, workload.side)
+            assert 0 <= images.min() < images.max() <= 1
+            assert images.std() > 0.05
+
+    def test_a_batch_beyond_the_sample_starts_again(self) -> None:
+        images = pictures(TINY, 501, CPU)
+        assert torch.equal(images[500], images[0])
+        assert not torch.equal(images[1], images[0])
+
+    def test_patches_are_those_that_the_defense_clusters(self) -> None:
+        # With as many centres as patches, every noisy patch is a centre: the codebook shows them.
+        shield = Workload(name="all", side=6, size=2, codes=25).shield(backend="torch", **SETTINGS["ten"])
+        workload = Workload(name="all", side=6, size=2, codes=25)
+        images = pictures(workload, 2, CPU)
+        problem = Problem.make(workload, images)
+        codebook = shield.codebook(images, streams=streams(2, CPU))
+        for patches, centres in zip(problem.patches, codebook, strict=True):
+            assert torch.equal(patches[patches[:, 0].argsort()], centres[centres[:, 0].argsort()])
+
+    def test_the_start_is_patches_at_distinct_places(self) -> None:
+        problem = Problem.make(TINY, pictures(TINY, 2, CPU))
+        for patches, start in zip(problem.patches, problem.start, strict=True):
+            places = (patches[None] == start[:, None]).all(2).nonzero()[:, 1]
+            assert len(set(places.tolist())) == TINY.codes
+
+    def test_rounds_counts_iterations_that_change_labels(self) -> None:
+        settled = torch.tensor([[[0.0], [0.1], [1.0]]])
+        assert rounds(Problem(settled, settled[:, [0, 2]])) == 1
+        # Centres at 0 and 1; the second moves to 5.25, gives 1 away, moves to 6.67, gives nothing.
+        moving = torch.tensor([[[0.0], [1.0], [3.0], [7.0], [10.0]]])
+        assert rounds(Problem(moving, moving[:, :2])) == 3
+
+
+class TestImplementations:
+    @pytest.mark.parametrize("name", [name for name in list_implementations() if name != "torch-compile"])
+    def test_every_one_here_gives_the_reference_result(self, name: str) -> None:
+        if (problem := registry.implementation(name).missing(CPU)) is not None:
+            pytest.skip(problem)
+        record = run(name)
+        assert record["skipped"] == []
+        assert record["rows"][0]["step"] == "kmeans"
+        for row in record["rows"]:
+            if row["step"] == "kmeans":
+                assert row["inertia_ratio"] == pytest.approx(1, abs=1e-3)
+            else:
+                assert row["distortion_ratio"] == pytest.approx(1, abs=0.3)
+
+    def test_the_compiled_one_compiles_the_plain_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        compiled = []
+        monkeypatch.setattr(torch, "compile", lambda function, **_: compiled.append(function) or function)
+        rows = run("torch-compile")["rows"]
+        assert [row["step"] for row in rows] == ["kmeans", "defense"]
+        assert len(compiled) == 1 + 3  # an iteration; begin, iteration and end
+
+    @pytest.mark.parametrize("defense", ["swrd", "prd"])
+    def test_plain_defense_shields_like_ours(self, defense: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        workload = Workload(name="tiny", defense=defense, side=16, size=2, codes=8, cpu_batch=16)
+        monkeypatch.setitem(bench.workload.__globals__["_WORKLOADS"], "tiny", workload)
+        row = run("torch-eager")["rows"][-1]
+        assert (row["step"], row["note"]) == ("defense", "")
+
+    def test_a_wrong_result_is_marked_and_not_hidden(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        plant(monkeypatch, Planted())
+        kmeans, defense = run("planted")["rows"]
+        assert kmeans["inertia_ratio"] > 1.001
+        assert "inertia differs" in kmeans["note"]
+        assert defense["distortion_ratio"] == 0
+        assert "distortion differs" in defense["note"]
+
+    def test_not_a_number_is_marked(self) -> None:
+        check = KMeansCheck(Problem.make(TINY, pictures(TINY, 2, CPU)))
+        assert check.note(float("nan"), Planted()) != ""
+        assert check.note(1.0005, Planted()) == ""
+
+    def test_inertia_by_hand(self) -> None:
+        patches = torch.tensor([[[0.0, 0.0], [1.0, 0.0], [0.0, 3.0]]])
+        assert inertia(patches, torch.tensor([[[0.0, 0.0], [0.0, 2.0]]])) == pytest.approx(0 + 1 + 1)
+
+    def test_a_missing_library_is_reported_and_no_failure(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "sklearn", None)
+        record = run("scikit-learn", "torch-eager")
+        (entry,) = record["skipped"]
+        assert entry["name"] == "scikit-learn"
+        assert "not installed" in entry["reason"]
+        assert {row["implementation"] for row in record["rows"]} == {"torch-eager"}
+
+    def test_a_failing_library_costs_its_own_rows_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        class Failing(Planted):
+            def kmeans(self, problem: Problem, threads: int):
+                raise OSError("cannot open '/some/where/library.so'")
+
+        plant(monkeypatch, Failing())
+        record = run("planted", "vqshield-torch")
+        assert record["skipped"] == [
+            {"name": "tiny kmeans planted", "reason": "failed: OSError: cannot open 'library.so'"}
+        ]
+        assert len([row for row in record["rows"] if row["implementation"] == "vqshield-torch"]) == 3
+
+
+class TestRecord:
+    def test_rows_and_machine(self) -> None:
+        reported: list[str] = []
+        settings = BenchSettings(
+            device="cpu", workloads=("tiny",), implementations=("vqshield-torch",), budget=0.0, extras=False
+        )
+        measured = Bench(settings, reported.append)
+        measured.run()
+        record = measured.record()
+        assert len(reported) == measured.work + 1
+        assert reported[-1] == ""
+        assert record["complete"] is True
+        assert record["machine"]["torch"] == torch.__version__
+        assert record["workloads"]["tiny"]["count"] == 81
+        keys = [(row["threads"], row["step"], row["settings"]) for row in record["rows"]]
+        expected = [("kmeans", "ten"), ("defense", "ten"), ("defense", "default")]
+        counts = sorted({1, torch.get_num_threads()})
+        assert sorted(keys) == sorted((count, *each) for count in counts for each in expected)
+        for row in record["rows"]:
+            assert set(row) == ROW_FIELDS
+            assert row["images_per_second"] > 0
+            assert (row["batch"], row["device"]) == (3, "cpu")
+
+    def test_of_several_batches_or_passes_the_best_is_kept(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Workload, "batches", lambda *_: (1, 2, 3))
+        rows = run("vqshield-torch", "torch-eager", passes=2)["rows"]
+        assert len(rows) == 3 + 2
+        assert len({(row["implementation"], row["step"], row["settings"]) for row in rows}) == len(rows)
+
+    def test_nothing_begins_after_the_deadline(self) -> None:
+        record = run("vqshield-torch", deadline=0.0)
+        assert record["rows"] == []
+        assert {entry["reason"] for entry in record["skipped"]} == {bench.OUT_OF_TIME}
+        assert record["complete"] is False
+
+    def test_quick_is_a_selection(self) -> None:
+        quick, full = BenchSettings(quick=True, device="cpu"), BenchSettings(device="cpu")
+        assert set(quick.chosen_workloads) < set(full.chosen_workloads)
+        assert set(quick.chosen_implementations) < set(full.chosen_implementations)
+        assert quick.chosen_budget < full.chosen_budget
+        assert quick.chosen_deadline < 60
+
+    def test_the_extras(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        point = growth.Point("codes", 3, TINY, 2, 1)
+        monkeypatch.setattr(growth, "points", lambda *_: iter([point]))
+        monkeypatch.setattr(bench.classifier, "SHIELDED", TINY)
+        monkeypatch.setattr(bench, "peak", lambda device, budget: peak(device, budget=budget, small=True))
+        small = {"budget": 0.0, "compiled": False, "batch": 2}
+        monkeypatch.setattr(bench.classifier, "forwards", lambda device, **_: forwards(device, **small))
+        record = run("vqshield-torch", extras=True)
+        assert record["skipped"] == []
+        (machine,), (forward,), (grown,) = record["peak"], record["classifier"], record["growth"]
+        for value in (machine["gflops"]["float32"], machine["copy_gbytes"], machine["normals"]):
+            assert value > 0
+        assert forward["images_per_second"] == max(forward["forms"].values())
+        assert grown["flops_an_image"] == TINY.flops("defense")
+        ratios = {ratio["settings"]: ratio["share_of_forward"] for ratio in record["classifier_ratios"]}
+        rates = {
+            row["settings"]: row["images_per_second"] for row in record["rows"] if row["step"] == "defense"
+        }
+        assert ratios == {name: forward["images_per_second"] / rate for name, rate in rates.items()}
+        for row in record["rows"]:
+            assert (row["share_of_peak"] is None) == (row["settings"] == "default")
+
+
+class TestSettings:
+    @pytest.mark.parametrize(
+        ("setting", "known"),
+        [
+            ({"workloads": ("nope",)}, "cifar-swrd-3-25"),
+            ({"implementations": ("nope",)}, "vqshield-native"),
+            ({"device": "tpu"}, "auto, cpu, cuda"),
+            ({"threads": (0,)}, "from 1 to"),
+            ({"threads": ((os.cpu_count() or 1) + 1,)}, "from 1 to"),
+            ({"budget": -1.0}, ">= 0"),
+            ({"passes": 0}, ">= 1"),
+        ],
+    )
+    def test_nonsense_is_answered_with_what_is_valid(self, setting: dict, known: str) -> None:
+        with pytest.raises(InvalidInputError, match=known):
+            BenchSettings(**setting)
+
+    @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+    def test_a_gpu_that_is_not_there(self) -> None:
+        with pytest.raises(InvalidInputError, match="cuda"):
+            BenchSettings(device="cuda")
+        assert BenchSettings(device="auto").place == CPU
+
+
+class TestGrowth:
+    @pytest.mark.parametrize("device", ["cpu", "cuda"])
+    def test_work_grows_along_every_axis_but_batch_and_threads(self, device: str) -> None:
+        axes: dict[str, list[growth.Point]] = {}
+        for point in growth.points(torch.device(device), (1, 2)):
+            axes.setdefault(point.axis, []).append(point)
+        assert set(axes) >= {"batch", "side", "size", "codes"}
+        for axis, found in axes.items():
+            work = [point.workload.flops("defense") for point in found]
+            assert [point.value for point in found] == sorted({point.value for point in found})
+            if axis in ("batch", "threads"):
+                assert len(set(work)) == 1
+                assert [getattr(point, axis) for point in found] == [point.value for point in found]
+            else:
+                assert work == sorted(set(work))
+
+    def test_operations_by_hand(self) -> None:
+        n, k, d = 81, 3, 12
+        assert TINY.flops("kmeans") == 10 * (2 * n * k * d + n * d)
+        assert TINY.flops("defense") == TINY.flops("kmeans") + 2 * n * k * d
+
+
+class TestTiming:
+    def test_calls_are_warmed_up_and_repeated(self) -> None:
+        calls: list[int] = []
+        result, found = timing.measure(
+            lambda: calls.append(1) or len(calls), device=CPU, budget=0.0, warmups=2, least=4
+        )
+        assert (result, len(calls), len(found.seconds)) == (6, 6, 4)
+        assert found.best <= found.median
+
+    def test_threads_are_limited_and_given_back(self) -> None:
+        before = torch.get_num_threads()
+        with timing.limited_threads(1):
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == before
+
+    def test_the_load_of_others(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        stat = tmp_path / "stat"
+        monkeypatch.setattr(disturbance, "_STAT", stat)
+        monkeypatch.setattr(disturbance.Watch, "others", OTHERS)
+        assert disturbance.Watch().others() is None
+        stat.write_text("cpu 0 0 0 5 5 0 0 0 0 0\n")
+        watch = disturbance.Watch()
+        assert watch.others() == 0
+        stat.write_text("cpu 900000 0 0 5 5 0 0 0 0 0\n")
+        assert watch.others() > disturbance.BUSY
+
+    def test_a_figure_of_a_busy_machine_is_marked(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(disturbance.Watch, "others", lambda _: 0.5)
+        assert "other programs used 50%" in run("torch-eager")["rows"][0]["note"]
+
+
+class TestTables:
+    """tools/speed_tables.py writes what the record says."""
+
+    @pytest.fixture
+    def tables(self, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "tools"))
+        import speed_tables
+
+        return speed_tables
+
+    def test_every_table_of_a_record(self, tables, monkeypatch: pytest.MonkeyPatch) -> None:
+        plant(monkeypatch, Planted())
+        record = run("vqshield-torch", "torch-eager", "planted", "flash-kmeans")
+        for row in record["rows"]:
+            row["images_per_second"] = {"vqshield-torch": 5000.0, "torch-eager": 2000.0}.get(
+                row["implementation"], 1000.0
+            )
+        monkeypatch.setattr(tables, "read", lambda _: record)
+        text = {name.removeprefix("speed-cpu-"): make() for name, make in tables.SPEED_TABLES.items()}
+        assert "| **vqshield-torch** | 5,000 |" in text["kmeans"]
+        assert "| planted | 1,000 † |" in text["kmeans"]
+        assert "inertia differs" in text["kmeans"]
+        assert "torch-eager" not in text["default"]
+        assert "| vqshield-torch 5,000 | torch-eager 2,000 | 2.5 | 2.5 |" in text["advantage"]
+        assert "flash-kmeans (runs on cuda alone)" in text["machine"]
+        assert "| tiny | 3 x 10 x 10 | swrd s=2 | 81 | 12 | 3 | 3 |" in text["rounds"]
+
+    def test_without_a_record_the_page_says_so(self, tables, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(tables, "read", lambda _: None)
+        assert all("Not measured yet" in make() for make in tables.SPEED_TABLES.values())
+
+    def test_every_place_on_the_page_has_its_table(self, tables) -> None:
+        page = (Path(__file__).resolve().parents[2] / "docs" / "speed.md").read_text()
+        names = {part.split(" ")[0] for part in page.split("<!-- begin ")[1:]}
+        assert names - {"agreement"} <= set(tables.SPEED_TABLES)
+        assert len(names) > 15

@@ -1,0 +1,60 @@
+"""The queue of cells: each once, finders first, never too far ahead."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vqshield.runs.executors.queue import CellQueue
+
+
+@given(
+    first=st.integers(0, 5),
+    count=st.integers(0, 30),
+    workers=st.integers(1, 5),
+    held=st.integers(1, 12),
+    chance=st.randoms(use_true_random=False),
+)
+def test_whatever_ends_first_every_cell_is_begun_and_none_too_early(
+    first: int, count: int, workers: int, held: int, chance
+) -> None:
+    numbers = range(first, first + count)
+    finder = {each: chance.choice(numbers[:place]) for place, each in enumerate(numbers) if place % 3 == 2}
+    queue, running, finished, losses = CellQueue(numbers, finder, held=held), list[int](), set[int](), 5
+    for turn in numbers:
+        while turn not in finished:
+            while len(running) < workers and (each := queue.take()) is not None:
+                assert each not in running
+                assert each not in finished
+                assert each not in finder or finder[each] in finished
+                assert turn <= each < turn + held
+                running.append(each)
+            assert running, "the run would stand still"
+            ended = running.pop(chance.randrange(len(running)))
+            if losses and chance.random() < 0.2:
+                losses -= 1
+                queue.put_back(ended)
+            else:
+                queue.finish(ended)
+                finished.add(ended)
+        queue.give(turn)
+    assert queue.take() is None
+    assert finished == set(numbers)
+
+
+def test_those_that_wait_leave_their_place_to_others() -> None:
+    queue = CellQueue(range(6), {1: 0, 2: 0}, held=4)
+    assert [queue.take() for _ in range(3)] == [0, 3, None], "4 is too far ahead"
+    queue.finish(0)
+    assert [queue.take() for _ in range(3)] == [1, 2, None]
+    queue.give(0)
+    assert queue.take() == 4
+
+
+@pytest.mark.parametrize("order", [(3, 5), (5, 3)])
+def test_nothing_is_begun_behind_an_error(order: tuple[int, int]) -> None:
+    queue = CellQueue(range(9), {}, held=9)
+    assert [queue.take() for _ in range(6)] == list(range(6))
+    queue.put_back(2)
+    for number in order:
+        queue.end_at(number)
+    assert [queue.take() for _ in range(2)] == [2, None]

@@ -1,0 +1,181 @@
+"""Ray when something dies or is not there: a node, the process that asks, the cluster."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from ray_jobs import (
+    JOB,
+    ONE_CHUNK,
+    OPTIONS,
+    Trapped,
+    by_value,
+    defended,
+    here,
+    one_thread,
+    run,
+    run_trapped,
+)
+
+from vqshield.errors import InvalidInputError
+from vqshield.runs.executors import LocalExecutor, RayExecutor
+
+ray = pytest.importorskip("ray")
+pytestmark = pytest.mark.slow
+__all__ = ["by_value", "here", "one_thread"]  # fixtures
+
+
+@pytest.mark.parametrize(("address", "why"), [("127.0.0.1:1", "refused"), ("nonsense", "format")])
+def test_an_address_where_nobody_answers_is_named(tmp_path: Path, address: str, why: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"answers at address='{address}': .*{why}"):
+        run(JOB, tmp_path, RayExecutor(address=address))
+    assert not ray.is_initialized()
+
+
+def test_a_node_that_dies_takes_no_record_with_it(
+    here: Path, tmp_path: Path, by_value: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run begins on a node that is killed when the first chunk has arrived, within the second one."""
+    from ray.cluster_utils import Cluster
+
+    begun, never, free = (tmp_path / name for name in ("begun", "never", "free"))
+    os.mkfifo(begun)
+    os.mkfifo(never)
+
+    def wait_for_the_end() -> None:
+        if not free.exists():
+            begun.write_text("here")  # returns when the killer reads it
+            never.read_text()
+
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    size = {"num_cpus": 2, "object_store_memory": OPTIONS["object_store_memory"]}
+    head = {**size, "num_cpus": 0, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    nodes = [cluster.add_node(**size)]
+    cluster.wait_for_nodes()
+
+    reports: list[object] = []
+
+    def kill(*report: object) -> None:
+        reports.append(report)
+        if len(reports) == 7:
+            begun.read_text()
+            cluster.remove_node(nodes[0], allow_graceful=False)
+            free.touch()
+            nodes.append(cluster.add_node(**size))
+
+    recipe = Trapped(tmp_path / "log", wait_for_the_end)
+    try:
+        run_trapped(recipe, tmp_path / "out", RayExecutor(address=cluster.address, ahead=3), kill)
+        assert not ray.is_initialized(), "what it connected it leaves"
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+    assert (tmp_path / "log").read_text().split() == [node.node_id for node in nodes]
+    assert (tmp_path / "out" / "records.jsonl").read_bytes() == (here / "records.jsonl").read_bytes()
+
+
+def test_ctrl_c_ends_the_tasks_too(by_value: None, here: Path, tmp_path: Path) -> None:
+    alive, never = tmp_path / "alive", tmp_path / "never"
+    os.mkfifo(alive)
+    os.mkfifo(never)
+
+    def hang() -> None:
+        with alive.open("w") as file:  # open for as long as the worker lives
+            file.write("!")
+            file.flush()
+            never.read_text()
+
+    def interrupt() -> None:
+        with alive.open() as file:
+            file.read(1)
+            os.kill(os.getpid(), signal.SIGINT)
+            file.read()
+
+    watcher = threading.Thread(target=interrupt, daemon=True)
+    watcher.start()
+    with pytest.raises(KeyboardInterrupt):
+        run_trapped(Trapped(tmp_path / "log", hang), tmp_path / "out", RayExecutor(address="local"))
+    watcher.join(timeout=60)
+    assert not watcher.is_alive(), "the worker still lives"
+    assert run(JOB, tmp_path / "out", LocalExecutor()) == (here / "records.jsonl").read_bytes()
+
+
+def test_records_of_a_chunk_arrive_cell_by_cell_and_stay(
+    by_value: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One chunk, all of whose cells but the first hang; two of them run when Ctrl-C comes."""
+    alive, never, records = (tmp_path / name for name in ("alive", "never", "out/records.jsonl"))
+    os.mkfifo(alive)
+    os.mkfifo(never)
+    first_is_there, seen, lines = threading.Event(), list[tuple[object, ...]](), list[int]()
+
+    def hang() -> None:
+        with alive.open("w") as file:
+            file.write("!")
+            file.flush()
+            never.read_text()
+
+    def report(*said: object) -> None:
+        seen.append(said)
+        first_is_there.set()
+
+    def interrupt() -> None:
+        with alive.open() as file:
+            file.read(2)  # two workers, each in a cell of its own
+            first_is_there.wait(timeout=60)
+            lines.append(records.read_bytes().count(b"\n"))
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    ray.init(address="local", num_cpus=2, **OPTIONS)
+    watcher = threading.Thread(target=interrupt, daemon=True)
+    watcher.start()
+    recipe = Trapped(tmp_path / "log", hang, defended, ONE_CHUNK)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_trapped(recipe, tmp_path / "out", RayExecutor(), report)
+    finally:
+        ray.shutdown()
+    watcher.join(timeout=60)
+    assert len((tmp_path / "log").read_text().splitlines()) == 2, "tasks that run at the same time"
+    assert lines == [8], "the images of the first cell, while later ones run"
+    assert seen == [("none", 8 * ONE_CHUNK.settings.runs)], "progress by cells"
+    assert records.read_bytes().count(b"\n") == 8, "kept"
+    assert run(ONE_CHUNK, tmp_path / "out", LocalExecutor()) == run(
+        ONE_CHUNK, tmp_path / "here", LocalExecutor()
+    )
+
+
+STUCK = """
+import sys
+from pathlib import Path
+import torch
+from ray_jobs import JOB, run
+from vqshield.runs.executors import RayExecutor
+
+def report(*_):
+    print("a record", flush=True)
+    sys.stdin.read()  # for ever: it is killed here
+
+torch.set_num_threads(1)
+run(JOB, Path(sys.argv[1]), RayExecutor(address="local"), report)
+"""
+
+
+def test_killed_in_the_middle_it_ends_in_the_same_bytes(here: Path, tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", STUCK, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"a record\n"
+        os.kill(process.pid, signal.SIGKILL)
+    assert (tmp_path / "records.jsonl").read_bytes().count(b"\n") == 1
+    assert run(JOB, tmp_path, LocalExecutor()) == (here / "records.jsonl").read_bytes()

@@ -1,0 +1,100 @@
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from vqshield.cli.application import app
+from vqshield.studies.demo import Demo, DemoSettings
+
+QUICK = ["--images", "10", "--steps", "2", "--draws", "2", "--runs", "2"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    out = tmp_path_factory.mktemp("demo")
+    result = CliRunner().invoke(app, ["demo", "--out", str(out), *QUICK])
+    assert result.exit_code == 0, result.output
+    return out, result.output
+
+
+def test_summary_has_a_row_for_every_defense_and_threat(finished: tuple[Path, str]) -> None:
+    summary = json.loads((finished[0] / "summary.json").read_text())
+    assert summary["complete"] is True
+    assert [(row["defense"], row["threat"]) for row in summary["rows"]] == [
+        (defense, threat)
+        for defense in ("none", "RandDisc", "pRD", "swRD")
+        for threat in ("none", "ignorant", "adaptive")
+    ]
+    for row in summary["rows"]:
+        assert {"defense", "threat", "attack", "natural", "robust", "std", "n"} <= set(row)
+        assert 0 <= row["robust"] <= 1
+        assert row["n"] == 10
+        assert row["threat"] != "none" or row["robust"] == row["natural"]
+    assert summary["machine"]["torch"]
+    assert len(summary["sentences"]) == 2
+
+
+def test_the_bundled_classifier_is_good_and_the_attacks_bite(finished: tuple[Path, str]) -> None:
+    rows = json.loads((finished[0] / "summary.json").read_text())["rows"]
+    robust = {(row["defense"], row["threat"]): row["robust"] for row in rows}
+    assert robust["none", "none"] >= 0.8
+    assert robust["none", "ignorant"] < robust["none", "none"]
+
+
+def test_page_and_terminal_show_the_figures_and_the_pictures(finished: tuple[Path, str]) -> None:
+    page = (finished[0] / "report.html").read_text()
+    assert page.count("data:image/png;base64,") == 6 * 6
+    for text in ("attacked through swRD, then swRD", "who expects it", "RandDisc"):
+        assert text in page
+    assert "swRD" in finished[1]
+    assert "report.html" in finished[1]
+
+
+def test_equal_seeds_give_equal_figures_and_other_seeds_others() -> None:
+    def figures(seed: int) -> list[tuple[float, float]]:
+        run = Demo(DemoSettings(images=10, steps=1, draws=1, runs=3, seed=seed), lambda *_: None)
+        run.run()
+        return [(row["robust"], row["std"]) for row in run.rows]
+
+    assert figures(1) == figures(1)
+    assert figures(1) != figures(2)
+
+
+def test_the_progress_bar_counts_every_image_once() -> None:
+    counted: list[int] = []
+    run = Demo(DemoSettings(images=5, steps=2, draws=3, runs=2), lambda _, count: counted.append(count))
+    run.run()
+    assert sum(counted) == run.work
+
+
+def test_an_interrupted_demo_keeps_what_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Demo._defended
+
+    def interrupted(self: Demo, defense: str, *rest: object) -> None:
+        if defense == "prd":
+            raise KeyboardInterrupt
+        whole(self, defense, *rest)
+
+    monkeypatch.setattr(Demo, "_defended", interrupted)
+    result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path), *QUICK])
+    assert result.exit_code == 130
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["complete"] is False
+    assert {row["defense"] for row in summary["rows"]} == {"none", "RandDisc"}
+    assert "RandDisc" in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.parametrize("option", ["--images", "--steps", "--draws", "--runs"])
+def test_nonsense_is_refused_by_name(option: str, tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "out"), option, "0"])
+    assert result.exit_code == 2
+    assert f"{option.removeprefix('--')}=0 should be" in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_json_output_is_the_summary(tmp_path: Path) -> None:
+    result = CliRunner().invoke(
+        app, ["demo", "--out", str(tmp_path), "--json", "--images", "2", "--steps", "1", "--runs", "1"]
+    )
+    assert json.loads(result.stdout)["rows"] == json.loads((tmp_path / "summary.json").read_text())["rows"]
