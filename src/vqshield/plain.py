@@ -10,11 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from vqshield.errors import FileFormatError
 
-Json = bool | int | float | str | None | Sequence["Json"] | Mapping[str, "Json"]
+if TYPE_CHECKING:
+    Json = bool | int | float | str | None | Sequence["Json"] | Mapping[str, "Json"]
+else:  # a file is not looked into where anything may stand
+    Json = object
 """Whatever a file may hold, where nothing here needs to look inside."""
 
 Shape = TypeVar("Shape")
@@ -60,7 +63,7 @@ class _Reader:
         self._strict = strict
 
     def read(self, shape: Any, value: object, where: str) -> Any:
-        if shape is Any or shape is Json:
+        if shape is object:
             return value
         origin, inner = get_origin(shape), get_args(shape)
         if origin in (Union, types.UnionType):

@@ -12,6 +12,7 @@ from rich.console import Console
 from vqshield.attacks import ball
 from vqshield.auditing import QUICK, AuditSettings
 from vqshield.auditing import audit as run_audit
+from vqshield.classifiers import BUNDLED
 from vqshield.cli.bars import progress_bar
 from vqshield.cli.options import AsJson, Classifier, Data, DataDir, Device, Eps, Norm
 from vqshield.data import SAMPLE_NAME
@@ -19,10 +20,11 @@ from vqshield.defenses import list_defenses
 from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
 from vqshield.files import Journal, write_atomically, write_json
+from vqshield.plain import to_plain
 from vqshield.reports.audit import audit_table, render_audit
-from vqshield.runs.target import BUNDLED, load_subject
+from vqshield.runs.target import Target
 from vqshield.settings import parse_number
-from vqshield.studies.specification import defense as create_defense
+from vqshield.studies.asked import defense_from
 from vqshield.suites import expand, list_suites
 
 PARTS = 8  # what the audit reports as it goes
@@ -53,7 +55,7 @@ def audit(
     """Try to catch a robust accuracy out: ten checks, R1 to R10, each with its figures and what they mean."""
     settings = dataclasses.replace(QUICK if quick else AuditSettings(), seed=seed)
     chosen = attack or ["adaptive-v1-quick" if quick else "adaptive-v1"]
-    shield = create_defense(defense, seed=seed)
+    shield = defense_from(defense, seed=seed)
     if shield is None:
         raise InvalidInputError(
             f"defense={defense!r} leaves nothing to audit; give one of {', '.join(list_defenses())}"
@@ -61,20 +63,23 @@ def audit(
     room = ball(norm, parse_number("eps", eps))
     for text in chosen:
         expand(text, room)  # refuses nonsense before anything is written
-    subject = load_subject(data=data, data_dir=data_dir, classifier=classifier, limit=limit, device=device)
-    images, labels = subject.data.floats().to(subject.device), subject.data.labels.to(subject.device)
+    target = Target(data=data, data_dir=data_dir, classifier=classifier, limit=limit, device=device)
+    target.check()
+    images, labels = target.part(slice(None))
     about = {
-        "data": subject.data.name,
-        "classifier": subject.name,
+        "data": target.images.name,
+        "classifier": target.name,
         "defense": defense,
         "given": chosen,
         "norm": norm,
         "eps": room.eps,
         "settings": dataclasses.asdict(settings),
-        "machine": environment(subject.device),
+        "machine": environment(target.place),
     }
     known = Journal(out / "measured.jsonl")
-    whole = json.loads(json.dumps({**about, **subject.described()}))
+    whole = json.loads(
+        json.dumps({**about, "data": to_plain(target.data_id), "classifier": to_plain(target.classifier_id)})
+    )
     if "specification" not in known:
         known["specification"] = whole
     if known["specification"] != whole:
@@ -84,7 +89,7 @@ def audit(
         task = bar.add_task("starting", total=PARTS)
         try:
             found = run_audit(
-                subject.classifier, shield.to(subject.device), images, labels, attacks=chosen, ball=room,
+                target.model, shield.to(target.place), images, labels, attacks=chosen, ball=room,
                 settings=settings, known=known,
                 report=lambda part: bar.update(task, description=part, advance=1),
             )  # fmt: skip

@@ -1,13 +1,13 @@
 """`vqshield certify`: what draws prove about a defended classifier, image by image and for all of them."""
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from vqshield.classifiers import BUNDLED
 from vqshield.cli.options import (
     AsJson,
     Classifier,
@@ -21,15 +21,14 @@ from vqshield.cli.options import (
 from vqshield.cli.resumable import run_to_end, write_summary
 from vqshield.data import SAMPLE_NAME
 from vqshield.defenses.gaussian import shields
+from vqshield.plain import to_plain
 from vqshield.reports.certification import certificate_caveats, certificate_tables
-from vqshield.runs.target import BUNDLED, load_subject
+from vqshield.runs.study import Progress
 from vqshield.settings import parse_number
-from vqshield.studies.certification import Certification
-from vqshield.studies.certification_forward import PRECISIONS
-from vqshield.studies.certification_settings import CERTIFICATES, CertificationSettings
-from vqshield.studies.certification_summary import summarise_certification_folder
+from vqshield.studies.certification import CERTIFICATES, PRECISIONS, Certification, CertificationSummary
+from vqshield.studies.certification import certify as measure
 
-DEFAULT = CertificationSettings()
+DEFAULT = Certification()
 
 
 def certify(
@@ -79,22 +78,22 @@ def certify(
     as_json: AsJson = False,
 ) -> None:
     """Certify a defended classifier: tables, summary.json, and records.jsonl with a line for every image."""
-    summarise = partial(summarise_certification_folder, radii=radius or ())
-    if not summary_only:
+
+    def stored() -> CertificationSummary:
+        return CertificationSummary.of(Certification.read(out), radii=radius or ())
+
+    def run(progress: Progress) -> CertificationSummary:
         budgets = DEFAULT.eps if eps is None else tuple(parse_number("eps", each) for each in eps)
-        settings = CertificationSettings(
-            defense=defense, certificate=certificate, attack=attack, eps=budgets, draws=draws, delta=delta,
-            n0=n0, n=n, alpha=alpha, seed=seed, batch=batch, precision=precision,
+        return measure(
+            classifier, data, defense=defense, certificate=certificate, attack=attack, eps=budgets,
+            draws=draws, delta=delta, n0=n0, n=n, alpha=alpha, radii=radius or (), seed=seed, batch=batch,
+            precision=precision, limit=limit, data_dir=data_dir, device=device, out=out, progress=progress,
         )  # fmt: skip
-        subject = load_subject(
-            data=data, data_dir=data_dir, classifier=classifier, limit=limit, device=device
-        )
-        run_to_end(
-            lambda report: Certification(settings, subject, out, report), out, summarise, hidden=as_json
-        )
-    summary = write_summary(out, summarise)
+
+    summary = stored() if summary_only else run_to_end(run, stored, out, hidden=as_json)
+    write_summary(out, summary)
     if as_json:
-        typer.echo(json.dumps(summary, indent=1))
+        typer.echo(json.dumps(to_plain(summary), indent=1))
         return
     console = Console()
     for table in certificate_tables(summary):

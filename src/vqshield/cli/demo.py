@@ -9,7 +9,8 @@ from rich.console import Console
 
 from vqshield.cli.bars import progress_bar
 from vqshield.files import write_atomically, write_json
-from vqshield.reports import demo_table, render_demo
+from vqshield.plain import to_plain
+from vqshield.reports.demo import demo_table, render_demo
 from vqshield.studies.demo import Demo, DemoSettings
 
 DEFAULT = DemoSettings()
@@ -36,10 +37,10 @@ def demo(
             _write(measured, out)
     summary = measured.summary()
     if as_json:
-        typer.echo(json.dumps(summary, indent=1))
+        typer.echo(json.dumps(to_plain(summary), indent=1))
         return
     Console().print(demo_table(summary))
-    for sentence in summary["sentences"]:
+    for sentence in summary.sentences:
         typer.echo(sentence)
     typer.echo(f"\nPictures and details in {out / 'report.html'}, figures in {out / 'summary.json'}")
 
@@ -48,5 +49,5 @@ def _write(measured: Demo, out: Path) -> None:
     if not measured.rows:
         return
     summary = measured.summary()
-    write_json(out / "summary.json", summary)
+    write_json(out / "summary.json", to_plain(summary))
     write_atomically(out / "report.html", render_demo(summary, measured.gallery()).encode())

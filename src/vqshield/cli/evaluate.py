@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from vqshield.attacks import list_attacks
+from vqshield.classifiers import BUNDLED
 from vqshield.cli.options import (
     AsJson,
     Classifier,
@@ -24,15 +25,16 @@ from vqshield.cli.options import (
 from vqshield.cli.resumable import run_to_end, write_summary
 from vqshield.data import SAMPLE_NAME
 from vqshield.defenses import list_defenses
+from vqshield.names import NONE
+from vqshield.plain import to_plain
 from vqshield.reports.evaluation import caveats, evaluation_table
-from vqshield.runs.target import BUNDLED, load_subject
+from vqshield.runs.study import Progress
 from vqshield.settings import parse_number
-from vqshield.studies.evaluation import Evaluation
-from vqshield.studies.specification import NONE, EvaluationSettings
-from vqshield.studies.summary import summarise_folder
+from vqshield.studies.evaluation import Evaluation, EvaluationSummary
+from vqshield.studies.evaluation import evaluate as measure
 from vqshield.suites import list_suites
 
-DEFAULT = EvaluationSettings()
+DEFAULT = Evaluation()
 
 
 def evaluate(
@@ -69,20 +71,21 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Attack a defended classifier: a table, summary.json, and records.jsonl with a line for every image."""
-    if not summary_only:
-        settings = EvaluationSettings(
-            attacks=tuple(attack or ()), defenses=tuple(defense or DEFAULT.defenses), norm=norm,
-            eps=parse_number("eps", eps), runs=runs, selection=selection, seed=seed, batch=batch,
+
+    def stored() -> EvaluationSummary:
+        return EvaluationSummary.of(Evaluation.read(out))
+
+    def run(progress: Progress) -> EvaluationSummary:
+        return measure(
+            classifier, data, attacks=attack or (), defense=defense or DEFAULT.defenses, norm=norm,
+            eps=parse_number("eps", eps), runs=runs, selection=selection, seed=seed, batch=batch, limit=limit,
+            data_dir=data_dir, device=device, out=out, progress=progress,
         )  # fmt: skip
-        subject = load_subject(
-            data=data, data_dir=data_dir, classifier=classifier, limit=limit, device=device
-        )
-        run_to_end(
-            lambda report: Evaluation(settings, subject, out, report), out, summarise_folder, hidden=as_json
-        )
-    summary = write_summary(out, summarise_folder)
+
+    summary = stored() if summary_only else run_to_end(run, stored, out, hidden=as_json)
+    write_summary(out, summary)
     if as_json:
-        typer.echo(json.dumps(summary, indent=1))
+        typer.echo(json.dumps(to_plain(summary), indent=1))
         return
     console = Console()
     console.print(evaluation_table(summary))

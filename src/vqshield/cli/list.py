@@ -16,7 +16,7 @@ from vqshield.classifiers import classifier_forms, list_classifiers
 from vqshield.clustering import availability
 from vqshield.data import list_datasets
 from vqshield.defenses import defense_class, known_settings, list_defenses
-from vqshield.reproduction.files import experiment, list_experiments
+from vqshield.reproduction.experiments import experiment, list_experiments
 from vqshield.settings import format_settings
 from vqshield.suites import list_suites
 from vqshield.surrogates import list_surrogates

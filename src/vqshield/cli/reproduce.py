@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -27,14 +27,14 @@ from vqshield.data import list_datasets
 from vqshield.devices import pick_device
 from vqshield.errors import InvalidInputError, VqshieldError
 from vqshield.files import write_json
+from vqshield.plain import to_plain
 from vqshield.reports.reproduction import caveats, terminal_table, write_report
-from vqshield.reproduction.estimates import estimate
-from vqshield.reproduction.files import Experiment, experiment, list_experiments
-from vqshield.reproduction.part import Options
+from vqshield.reproduction.experiments import Experiment, experiment, list_experiments
+from vqshield.reproduction.model import Summary
+from vqshield.reproduction.parts import Options
 from vqshield.reproduction.published import DATA
-from vqshield.reproduction.runner import NothingToRunError, Reproduction
-from vqshield.reproduction.sources import sources
-from vqshield.reproduction.summary import summarise_folder
+from vqshield.reproduction.runner import SUMMARY, NothingToRunError, Reproduction, summarise_folder
+from vqshield.reproduction.targets import TargetChoices
 from vqshield.suites import list_suites
 
 ALL = "all"
@@ -97,7 +97,7 @@ def reproduce(
         wanted = [each for each in wanted if set(each.data) & set(only)]
     chosen = [_part_of(each, only) for each in wanted]
     needed = list(dict.fromkeys(name for each in chosen for name in each.data))
-    found = sources(
+    found = TargetChoices.from_options(
         data=data or (), data_dir=data_dir or (), classifier=classifier or (), needed=needed, device=device
     )
     on_gpu = pick_device(device).type == "cuda"
@@ -114,7 +114,7 @@ def reproduce(
     answers, failures = [], []
     for each in chosen:
         try:
-            plan = Reproduction(each, options=options, sources=found, out=out, executor=where)
+            plan = Reproduction(each, options=options, targets=found, out=out, executor=where)
             answers.append(_carried_out(plan, dry_run=dry_run, hidden=as_json))
         except NothingToRunError as error:
             if id != ALL:
@@ -135,7 +135,7 @@ def report(
     folder: Annotated[Path, typer.Argument(help="OUT of vqshield reproduce, or OUT/ID of one experiment.")],
     as_json: AsJson = False,
 ) -> None:
-    """Make the reports of records anew: one HTML page, Markdown, LaTeX, plots; of unfinished ones, too."""
+    """Render the reports of records again: one HTML page, Markdown, LaTeX, plots; of unfinished ones, too."""
     folders = [folder] if (folder / "experiment.json").is_file() else sorted(
         path.parent for path in folder.glob("*/experiment.json")
     )  # fmt: skip
@@ -143,9 +143,9 @@ def report(
         raise InvalidInputError(
             f"there is no experiment.json in {folder} or a folder of it; give a folder of vqshield reproduce"
         )
-    summaries = [_report(each, hidden=as_json) for each in folders]
+    summaries = [_report(summarise_folder(each), each, hidden=as_json) for each in folders]
     if as_json:
-        typer.echo(json.dumps(summaries, indent=1))
+        typer.echo(json.dumps(to_plain(summaries), indent=1))
 
 
 def _part_of(whole: Experiment, only: list[str] | None) -> Experiment:
@@ -159,31 +159,33 @@ def _part_of(whole: Experiment, only: list[str] | None) -> Experiment:
     return replace(whole, parts=kept)
 
 
-def _carried_out(plan: Reproduction, *, dry_run: bool, hidden: bool) -> dict[str, Any]:
+def _carried_out(plan: Reproduction, *, dry_run: bool, hidden: bool) -> object:
+    """What --json prints: the summary, or the plan."""
     for part in plan.parts:
-        if part.source.why is not None:
-            typer.echo(f"{plan.experiment.id}, {part.part.title} is not run: {part.source.why}", err=True)
-    return _plan(plan, hidden=hidden) if dry_run else _run(plan, hidden=hidden)
+        if part.chosen.missing is not None:
+            typer.echo(f"{plan.experiment.id}, {part.part.title} is not run: {part.chosen.missing}", err=True)
+    return _plan(plan, hidden=hidden) if dry_run else to_plain(_run(plan, hidden=hidden))
 
 
-def _run(plan: Reproduction, *, hidden: bool) -> dict[str, Any]:
+def _run(plan: Reproduction, *, hidden: bool) -> Summary:
     with progress_bar("{task.description}", hidden=hidden) as bar:
         task = bar.add_task(f"{plan.experiment.id}: starting", total=None)
-        plan.watch(lambda name, done: bar.update(task, description=escape(name), completed=done))
-        bar.update(task, total=plan.work)
+
+        def show(doing: str, done: int, total: int) -> None:
+            bar.update(task, description=escape(doing), completed=done, total=total)
+
         try:
-            plan.run()
+            summary = plan.run(show)
         except KeyboardInterrupt as stop:
-            _report(plan.folder, hidden=True)
+            _report(summarise_folder(plan.folder), plan.folder, hidden=True)
             raise KeyboardInterrupt(
-                f"what is finished is in {plan.folder}, with a report; run the same command again to go on"
+                f"what is finished is in {plan.folder}, with a report; run the same command again to continue"
             ) from stop
-    return _report(plan.folder, hidden=hidden)
+    return _report(summary, plan.folder, hidden=hidden)
 
 
-def _report(folder: Path, *, hidden: bool) -> dict[str, Any]:
-    summary = summarise_folder(folder)
-    write_json(folder / "summary.json", summary)
+def _report(summary: Summary, folder: Path, *, hidden: bool) -> Summary:
+    write_json(folder / SUMMARY, to_plain(summary))
     written = write_report(summary, folder)
     if not hidden:
         console = Console()
@@ -195,15 +197,15 @@ def _report(folder: Path, *, hidden: bool) -> dict[str, Any]:
     return summary
 
 
-def _plan(plan: Reproduction, *, hidden: bool) -> dict[str, Any]:
+def _plan(plan: Reproduction, *, hidden: bool) -> object:
     plan.refuse_other_settings()
-    jobs = {str(folder.relative_to(plan.out)): row for folder, row in estimate(plan.works().values()).items()}
+    rows = {str(folder.relative_to(plan.out)): row for folder, row in plan.estimates().items()}
     table = Table(title=f"{plan.experiment.id}: {plan.experiment.title}")
-    for heading in ("job", "cells", "records", "done", "about"):
-        table.add_column(heading, justify="left" if heading == "job" else "right")
-    for job, row in jobs.items():
-        known = "unknown" if row["seconds"] is None else f"{row['seconds']:.0f} s"
-        table.add_row(job, *(str(row[name]) for name in ("cells", "records", "done")), known)
+    for heading in ("study", "cells", "records", "done", "about"):
+        table.add_column(heading, justify="left" if heading == "study" else "right")
+    for study, row in rows.items():
+        known = "unknown" if row.seconds is None else f"{row.seconds:.0f} s"
+        table.add_row(study, str(row.cells), str(row.records), str(row.done), known)
     if not hidden:
         Console().print(table)
-    return {"id": plan.experiment.id, "jobs": jobs}
+    return {"id": plan.experiment.id, "studies": to_plain(rows)}

@@ -1,46 +1,41 @@
-"""Work that writes records and may be stopped: one way to show it, to sum it up and to say how to go on."""
+"""Commands that write records and may be stopped: one way to show them, sum them up and continue them."""
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TypeVar
+
+from rich.markup import escape
 
 from vqshield.cli.bars import progress_bar
 from vqshield.files import write_json
-from vqshield.runs.study import Report
+from vqshield.plain import to_plain
+from vqshield.runs.study import Progress
 
-Summarise = Callable[[Path], dict[str, Any]]
-
-
-class Resumable(Protocol):
-    """Says how much there is to do, and does what is not done yet."""
-
-    @property
-    def work(self) -> int:
-        """What a progress bar counts."""
-        ...
-
-    def run(self) -> None:
-        """Begin, or go on."""
-        ...
+Found = TypeVar("Found")
 
 
-def run_to_end(make: Callable[[Report], Resumable], out: Path, summarise: Summarise, *, hidden: bool) -> None:
-    """Run with a progress bar; on Ctrl-C what is finished is summed up."""
+def run_to_end(
+    run: Callable[[Progress], Found], stored: Callable[[], Found], out: Path, *, hidden: bool
+) -> Found:
+    """Run with a progress bar; on Ctrl-C what is finished is summed up.
+
+    run: measures, and is given whom to tell. stored: what the folder `out` holds so far.
+    """
     with progress_bar("{task.description}", hidden=hidden) as bar:
         task = bar.add_task("starting", total=None)
-        doing = make(lambda name, done: bar.update(task, description=name, completed=done))
-        bar.update(task, total=doing.work)
+
+        def show(doing: str, done: int, total: int) -> None:
+            bar.update(task, description=escape(doing), completed=done, total=total)
+
         try:
-            doing.run()
+            return run(show)
         except KeyboardInterrupt as stop:
-            write_summary(out, summarise)
+            write_summary(out, stored())
             raise KeyboardInterrupt(
-                f"what is finished is in {out}; run the same command again to go on"
+                f"what is finished is in {out}; run the same command again to continue"
             ) from stop
 
 
-def write_summary(out: Path, summarise: Summarise) -> dict[str, Any]:
-    """summary.json of the records in a folder, finished or not."""
-    summary = summarise(out)
-    write_json(out / "summary.json", summary)
-    return summary
+def write_summary(out: Path, summary: object) -> None:
+    """summary.json beside the records."""
+    write_json(out / "summary.json", to_plain(summary))

@@ -1,29 +1,29 @@
-"""The KL diagnostic of one image and perturbed versions of it, in front of one defense: plain records."""
+"""The KL diagnostic of one image and perturbed versions of it, in front of one defense."""
 
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from vqshield import checks
 from vqshield.defenses import Defense
-from vqshield.diagnostics.divergence import STARTS, diagnose
+from vqshield.diagnostics.divergence import STARTS, Diagnostic, diagnose
 from vqshield.diagnostics.fitting import MixtureSettings
 from vqshield.diagnostics.labels import LabelDivergence, label_divergence
 from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
 from vqshield.patches import Sliding
+from vqshield.plain import Json
 from vqshield.seeds import derived_seed
 
 
 @dataclass(frozen=True, kw_only=True)
 class DivergenceSettings:
-    """What decides the figures, besides images and defense.
+    """What decides the result, besides images and defense.
 
-    codebooks: drawn for x, for x again and for x'. batch: so many at a time, which changes no figure.
+    codebooks: drawn for x, for x again and for x'. batch: drawn at a time, which changes no result.
     label_codebooks, lines: of how many of the first, and samples of omega a patch, the second term is taken;
         0 codebooks: not at all.
     samples: of the Monte-Carlo sum. mixture, starts: how mixtures are fitted, and where from (`diagnose`).
@@ -49,6 +49,40 @@ class DivergenceSettings:
         checks.whole("seed", self.seed, least=0, below=2**64)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Proved:
+    """What holds whatever the mixtures say: noise alone bounds each term; None where nothing is proved."""
+
+    first: float | None
+    second: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distances:
+    """How far x' is from x."""
+
+    linf: float
+    l2: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """The diagnostic of one image and one x', with all that it was measured with.
+
+    second_is: what the divergence of the labels says about that of the images. seconds: by stage.
+    """
+
+    defense: Mapping[str, Json]
+    distance: Distances
+    settings: DivergenceSettings
+    seeds: Mapping[str, int]
+    diagnostic: Diagnostic
+    second_is: str
+    proved: Proved
+    seconds: Mapping[str, float]
+    environment: Mapping[str, Json]
+
+
 def measure(
     defense: Defense,
     image: Tensor,
@@ -56,7 +90,7 @@ def measure(
     *,
     settings: DivergenceSettings | None = None,
     report: Callable[[str], None] = lambda _: None,
-) -> list[dict[str, Any]]:
+) -> list[Measurement]:
     """The diagnostic of image x (1, q, h, w) and of each perturbed x' in moved (b, q, h, w): b records.
 
     What x needs is done once; each record is what it would be alone, but for the seconds, which are those of
@@ -99,26 +133,23 @@ def measure(
     )
     seconds = clock.stop()
     return [
-        {
-            "what": "KL diagnostic: fitted mixtures, no bound; kl is to be read beside its floor",
-            "images": 1,
-            "defense": {
+        Measurement(
+            defense={
                 "name": type(defense).__name__.lower(),
                 **defense.settings(),
                 "backend": defense.backend,
             },
-            "distance": {
-                "linf": float((other - image).abs().max()),
-                "l2": float((other - image).double().norm()),
-            },
-            "settings": asdict(chosen),
-            "seeds": seeds,
-            **asdict(each),
-            "second_is": _meaning(defense, computed=each.second is not None),
-            "proved": _proved(defense, image, other),
-            "seconds": seconds,
-            "environment": environment(image.device),
-        }
+            distance=Distances(
+                linf=float((other - image).abs().max()), l2=float((other - image).double().norm())
+            ),
+            settings=chosen,
+            seeds=seeds,
+            diagnostic=each,
+            second_is=_meaning(defense, computed=each.second is not None),
+            proved=_proved(defense, image, other),
+            seconds=seconds,
+            environment=environment(image.device),
+        )
         for each, other in zip(found, torch.split(moved, 1), strict=True)
     ]
 
@@ -171,17 +202,17 @@ def _meaning(defense: Defense, *, computed: bool) -> str:
     )
 
 
-def _proved(defense: Defense, image: Tensor, moved: Tensor) -> dict[str, float | None]:
+def _proved(defense: Defense, image: Tensor, moved: Tensor) -> Proved:
     """What holds whatever the mixtures say: noise alone keeps each term below ‖Px' − Px‖²/2·noise²."""
     square = float((_patches(defense, moved).double() - _patches(defense, image).double()).square().sum())
     recipe = defense.recipe()
     windows = isinstance(recipe.grid, Sliding) and recipe.grid.size > 1
     looks_past_noise = windows and recipe.beta != 0 and recipe.weights_from == "clean"
     second = defense.tau > 0 and not looks_past_noise
-    return {
-        "first": square / (2 * defense.sigma**2) if defense.sigma > 0 else None,
-        "second": square / (2 * defense.tau**2) if second else None,
-    }
+    return Proved(
+        first=square / (2 * defense.sigma**2) if defense.sigma > 0 else None,
+        second=square / (2 * defense.tau**2) if second else None,
+    )
 
 
 class _Clock:

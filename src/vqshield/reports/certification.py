@@ -1,11 +1,12 @@
 """Certificates as tables in the terminal, with what each of them does not say."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from vqshield.errors import MissingExtraError
-from vqshield.reports.pivot import percent
+from vqshield.reports.numbers import percent
 from vqshield.settings import format_value
+from vqshield.studies.certification import CertificationSummary, DrawsSummary, VoteSummary
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -18,22 +19,22 @@ _BOUNDS = {
 }
 
 
-def certificate_tables(summary: Mapping[str, Any]) -> "list[Table]":
+def certificate_tables(summary: CertificationSummary) -> "list[Table]":
     """A table for every kind of certificate that there is."""
-    tables = [_vote_table(summary["title"], summary["vote"])] if summary["vote"] else []
-    return tables + ([_draws_table(summary["title"], summary["draws"])] if summary["draws"] else [])
+    tables = [_vote_table(summary.title, summary.vote)] if summary.vote else []
+    return tables + ([_draws_table(summary.title, summary.draws)] if summary.draws else [])
 
 
-def certificate_caveats(summary: Mapping[str, Any]) -> list[str]:
+def certificate_caveats(summary: CertificationSummary) -> list[str]:
     """What must be said under the figures, whatever they are."""
-    lines = [] if summary["complete"] else ["The run is not finished: these are the figures so far."]
-    if summary["vote"]:
-        linf = f"{255 * summary['vote']['largest_linf']:.2g}/255"
+    lines = [] if summary.complete else ["The run is not finished: these are the figures so far."]
+    if summary.vote:
+        linf = f"{255 * summary.vote.largest_linf:.2g}/255"
         lines.append(
             f"The L2 certificate holds for every image within the radius, if the noise is Gaussian and drawn "
-            f"afresh; with so many draws it reaches at most {linf} in L-inf. Larger noise reaches farther."
+            f"afresh; with this many draws it reaches at most {linf} in L-inf. Larger noise reaches farther."
         )
-    if summary["draws"]:
+    if summary.draws:
         lines.append(
             "The error bounds hold for the given images alone, not for a ball around them: another attack "
             "needs draws of its own. The smallest of several bounds is no bound: choose one beforehand."
@@ -41,59 +42,59 @@ def certificate_caveats(summary: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _vote_table(title: str, vote: Mapping[str, Any]) -> "Table":
+def _vote_table(title: str, vote: VoteSummary) -> "Table":
     table, text = _table(
         title + ": worst case in L2",
-        f"certified accuracy in % of {vote['images']} images; vote: of infinitely many draws, n = "
-        f"{vote['draws']} drawn, alpha = {vote['alpha']:g}; draw: of a single one; statement: of all images "
-        f"at once, with probability ≥ {vote['confidence']:g} (all but {vote['allowed_failures']} hold)",
+        f"certified accuracy in % of {vote.images} images; vote: of infinitely many draws, n = "
+        f"{vote.draws} drawn, alpha = {vote.alpha:g}; draw: of a single one; statement: of all images "
+        f"at once, with probability ≥ {vote.confidence:g} (all but {vote.allowed_failures} hold)",
     )
     for heading in ("radius L2", "as L-inf", "vote", "statement", "draw", "statement"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for point in vote["curve"]:
+    for point in vote.curve:
         table.add_row(
-            f"{point['radius']:g}",
-            f"{255 * point['linf']:.3f}/255",
-            text(percent(point["vote"]), style="bold"),
-            percent(point["vote_statement"]),
-            text(percent(point["draw"]), style="bold"),
-            percent(point["draw_statement"]),
+            f"{point.radius:g}",
+            f"{255 * point.linf:.3f}/255",
+            text(percent(point.vote), style="bold"),
+            percent(point.vote_statement),
+            text(percent(point.draw), style="bold"),
+            percent(point.draw_statement),
         )
     table.add_section()
     for name, value in (
-        ("draws right", percent(vote["accuracy"])),
-        ("abstained", percent(vote["abstained"])),
-        ("mean radius", f"{vote['mean_radius']:.3g}"),
-        ("sigma_eff", f"{vote['sigma_eff']:.3g}"),
-        ("copies", f"{vote['copies']:g}"),
+        ("draws right", percent(vote.accuracy)),
+        ("abstained", percent(vote.abstained)),
+        ("mean radius", f"{vote.mean_radius:.3g}"),
+        ("sigma_eff", f"{vote.sigma_eff:.3g}"),
+        ("copies", f"{vote.copies:g}"),
     ):
         table.add_row(text(name, style="dim"), value)
     return table
 
 
-def _draws_table(title: str, rows: list[Mapping[str, Any]]) -> "Table":
+def _draws_table(title: str, rows: Sequence[DrawsSummary]) -> "Table":
     first = rows[0]
     table, text = _table(
         title + ": error bounds for given images",
-        f"certified accuracy in %, m = {first['draws']} draws, delta = {first['delta']:g}; mean: of "
+        f"certified accuracy in %, m = {first.draws} draws, delta = {first.delta:g}; mean: of "
         "1 - gamma; union, binomial: a draw's mean accuracy over all images is at least this, with "
-        f"probability ≥ {1 - first['delta']:g}",
+        f"probability ≥ {1 - first.delta:g}",
     )
     table.add_column("bound", overflow="fold")
     for heading in ("mean", "union", "binomial", "N"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
-        natural = row["eps"] == 0
-        source = "natural" if natural else f"{row['attack']['name']} at eps {format_value(row['eps'])}"
+        natural = row.eps == 0
+        source = "natural" if natural else f"{row.attack.name} at eps {format_value(row.eps)}"
         table.add_section()
-        table.add_row(text(f"{source}: draws right {percent(row['accuracy'])}", style="bold"))
-        for name, figures in row["bounds"].items():
+        table.add_row(text(f"{source}: draws right {percent(row.accuracy)}", style="bold"))
+        for name, bound in row.bounds.items():
             table.add_row(
                 _BOUNDS.get(name, name),
-                text(percent(figures["certified_accuracy"]), style="bold"),
-                percent(figures["union"]),
-                percent(figures["binomial"]),
-                str(row["images"]),
+                text(percent(bound.certified_accuracy), style="bold"),
+                percent(bound.union),
+                percent(bound.binomial),
+                str(row.images),
             )
     return table
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from vqshield.reports.pivot import percent
+from vqshield.reports.numbers import percent
 from vqshield.reports.reproduction_comparison import gap
 from vqshield.reports.reproduction_figures import spread_text
 from vqshield.reports.reproduction_parts import figures, scale

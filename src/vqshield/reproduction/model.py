@@ -15,6 +15,23 @@ from typing import Literal
 
 from vqshield.errors import InvalidInputError
 from vqshield.plain import Json
+from vqshield.runs.target import ClassifierId, DataId
+from vqshield.studies.gallery import GalleryRow, Picture
+
+__all__ = [
+    "Audited",
+    "ClassifierId",
+    "Column",
+    "DataId",
+    "GalleryRow",
+    "PaperSource",
+    "PartSummary",
+    "Picture",
+    "Row",
+    "RunMade",
+    "Summary",
+    "Value",
+]
 
 View = Literal["table", "curves", "gallery", "example"]
 Status = Literal["complete", "partial", "not run"]
@@ -104,24 +121,6 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Picture:
-    """A picture as pages embed it, a data URI; verdict: what the classifier takes it for."""
-
-    caption: str
-    image: str
-    verdict: str | None = None
-    correct: bool | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class GalleryRow:
-    """The pictures of one image, and its true class."""
-
-    label: str
-    pictures: tuple[Picture, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
 class RunMade:
     """One run of `vqshield reproduce` that had a share in a part: what it was asked for, where, with what."""
 
@@ -141,23 +140,6 @@ class Audited:
     defense: str
     passed: bool
     lines: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataId:
-    """Which images: name, how many, and a checksum that tells them from any others."""
-
-    name: str
-    images: int
-    sha256: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClassifierId:
-    """Which weights."""
-
-    name: str
-    sha256: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,36 +1,46 @@
-"""Run an experiment: all its parts, job after job, each into its own folder of records; and sum it up.
+"""Run an experiment: all its parts, study after study, each into its own folder of records; and sum it up.
 
 OUT/T2/experiment.json         the file word for word; of every run options, seed, version, commit and machine
-OUT/T2/PART/JOB/               records, manifest and times of a job (experiments.records)
+OUT/T2/PART/STUDY/             records, manifest and times of a study (runs.records)
 OUT/adversarial/               images found against bare classifiers, shared by all experiments
-OUT/T2/summary.json            what reports are made from
+OUT/T2/summary.json            what was found
 """
 
+import json
 import subprocess
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
 import vqshield
 from vqshield import archived
 from vqshield.environment import environment
-from vqshield.errors import InvalidInputError
+from vqshield.errors import FileFormatError, InvalidInputError
 from vqshield.files import write_json
-from vqshield.reproduction.files import Experiment
-from vqshield.reproduction.part import Options, Part, given
-from vqshield.reproduction.sources import Source, Sources
-from vqshield.reproduction.summary import MANIFEST, read_experiment, summarise_folder
-from vqshield.runs.executors import Executor
-from vqshield.runs.executors.local import LocalExecutor
-from vqshield.runs.jobs import Job, SubjectRequest
-from vqshield.runs.manifests import check_same, read_manifest
-from vqshield.runs.study import Report, ResumableWork
-from vqshield.runs.target import Subject
+from vqshield.plain import from_plain, to_plain
+from vqshield.reproduction import published
+from vqshield.reproduction.experiments import Experiment, read_experiment
+from vqshield.reproduction.model import Audited, PaperSource, PartSummary, RunMade, Summary
+from vqshield.reproduction.parts import Options, Part
+from vqshield.reproduction.parts.base import AnyStudy, is_begun
+from vqshield.reproduction.targets import ChosenTarget, TargetChoices
+from vqshield.runs.executors import Executor, LocalExecutor
+from vqshield.runs.manifests import check_same
+from vqshield.runs.study import Progress, no_progress
+from vqshield.runs.target import Target
+from vqshield.studies.certification import Certification
+from vqshield.studies.evaluation import Evaluation
 
+MANIFEST, SUMMARY = "experiment.json", "summary.json"
 SHARED = "adversarial"
+_STOPPED = "it was stopped; the same command continues it"
+
+# In forward passes of the classifier: a draw goes through the defense as well; most of an evaluation are
+# steps of attacks, which go through both, forward and back.
+_FORWARDS: dict[type[AnyStudy], int] = {Certification: 2, Evaluation: 4}
 
 
 class NothingToRunError(InvalidInputError):
@@ -38,42 +48,81 @@ class NothingToRunError(InvalidInputError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Planned:
-    """A part with what stands for its data set; jobs, in their folders, where it can be run."""
+class PartManifest:
+    """What experiment.json says of a part.
+
+    jobs: the folders of its studies, below OUT (the key is older than the noun). made: the runs that had a
+    share in its records. why: what is missing, where it could not be run.
+    """
+
+    name: str
+    stand_in: str | None
+    why: str | None
+    jobs: tuple[str, ...] = ()
+    made: tuple[RunMade, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentManifest:
+    """What experiment.json holds; file: the experiment file, word for word."""
+
+    id: str
+    file: str
+    parts: tuple[PartManifest, ...]
+
+    @classmethod
+    def read(cls, folder: Path) -> "ExperimentManifest":
+        """From the folder of an experiment, OUT/ID."""
+        path = folder / MANIFEST
+        if not path.is_file():
+            raise InvalidInputError(f"there is no {MANIFEST} in {folder}; no experiment was begun there")
+        try:
+            plain = json.loads(path.read_bytes())
+        except ValueError as error:
+            raise FileFormatError(f"{path} is not JSON: {error}") from error
+        return from_plain(cls, plain, str(path), strict=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedPart:
+    """A part with its target, and its studies in their folders; none where something is missing."""
 
     part: Part
-    source: Source
-    jobs: Mapping[Path, Job]
+    chosen: ChosenTarget
+    studies: Mapping[Path, AnyStudy]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """How much a study is, how much of it is done, and about how long the rest takes; None: unknown."""
+
+    cells: int
+    records: int
+    done: int
+    seconds: float | None
 
 
 class Reproduction:
-    """An experiment that can be run, stopped, and gone on with."""
+    """An experiment that can be run, stopped, and continued."""
 
     def __init__(
         self,
         experiment: Experiment,
         *,
         options: Options,
-        sources: Sources,
+        targets: TargetChoices,
         out: Path,
         executor: Executor | None = None,
     ) -> None:
-        self.experiment, self.out, self._executor = experiment, out, executor
-        self._report: Report = lambda *_: None
-        self.options = replace(options, shared=out / SHARED)
-        self.parts = [self._planned(part, sources.request(part.data)) for part in experiment.parts]
-        missing = [each.source.why for each in self.parts if each.source.why is not None]
+        self.experiment, self.out, self._executor = experiment, out, executor or LocalExecutor()
+        self.options = replace(options, shared=(out / SHARED).absolute())
+        chosen = {part.data: targets.choose(part.data) for part in experiment.parts}
+        self.parts = [self._planned(part, chosen[part.data]) for part in experiment.parts]
+        missing = [each.chosen.missing for each in self.parts if each.chosen.missing is not None]
         if len(missing) == len(self.parts):
             raise NothingToRunError(
                 f"nothing of {experiment.id} can be run: " + "; ".join(dict.fromkeys(missing))
             )
-        self._subjects: dict[SubjectRequest, Subject] = {}
-        self._made: dict[Path, ResumableWork[Any, Any]] = {}
-        self._done = 0
-
-    def watch(self, report: Report) -> None:
-        """Tell somebody what is going on, and how much of the work is done in all."""
-        self._report = report
 
     @property
     def folder(self) -> Path:
@@ -81,108 +130,184 @@ class Reproduction:
         return self.out / self.experiment.id
 
     @property
+    def studies(self) -> dict[Path, AnyStudy]:
+        """Every study, by its folder."""
+        return {folder: study for each in self.parts for folder, study in each.studies.items()}
+
+    @property
     def work(self) -> int:
         """How much there is to do in all: what a progress bar counts."""
-        return sum(each.work for each in self.works().values())
+        return sum(study.work for study in self.studies.values())
 
-    def works(self) -> dict[Path, ResumableWork[Any, Any]]:
-        """Every job's work, by its folder; made once, all of them before the first is begun."""
-        for each in self.parts:
-            for folder, job in each.jobs.items():
-                if folder not in self._made:
-                    self._made[folder] = self._work(folder, job)
-        return self._made
-
-    def run(self) -> None:
-        """Do what is not done yet; the summary is written even where the run is stopped."""
-        works = self.works()
-        self.refuse_other_settings()  # before anything is written: what is there stays as it is
+    def run(self, progress: Progress = no_progress) -> Summary:
+        """Measure what is not measured yet; the summary is written even where the run is stopped."""
+        work = self.work  # loads and checks every target before anything is written
+        self.refuse_other_settings()
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_json(self.folder / MANIFEST, self.manifest())
+        write_json(self.folder / MANIFEST, to_plain(self._manifest()))
+        done = 0
         try:
-            for work in works.values():
-                work.run(self._executor)
-                self._done += work.work
+            for folder, study in self.studies.items():
+                told = _as_part(progress, folder.parent.name, done, work)
+                self._executor.run(study, folder, progress=told)
+                done += study.work
         finally:
-            write_json(self.folder / "summary.json", self.summary())
-
-    def manifest(self) -> dict[str, Any]:
-        """The file; of every part what stands for its data, and all runs that had a share in its records."""
-        parts = earlier_parts(self.folder)
-        now = {
-            **{name: getattr(self.options, name) for name in ("limit", "runs", "adaptive", "seed")},
-            "version": vqshield.__version__,
-            "commit": commit(),
-            "machine": environment(torch.device("cuda") if self.options.on_gpu else "cpu"),
-        }
-        for each in self.parts:
-            before = parts.get(each.part.name, {"jobs": [], "made": []})
-            begun = any(given(self.out / job) for job in before["jobs"])
-            if begun and each.source.why is not None:
-                continue  # what was measured keeps what was said of it
-            made = before["made"] if begun else []
-            if not made or (made[-1] != now and self._unfinished(each)):
-                made = [*made, now]
-            parts[each.part.name] = {
-                "name": each.part.name,
-                "stand_in": each.source.stand_in,
-                "why": each.source.why,
-                "jobs": [str(folder.relative_to(self.out)) for folder in each.jobs],
-                "made": made if each.source.why is None else [],
-            }
-        return {"id": self.experiment.id, "file": self.experiment.text, "parts": list(parts.values())}
-
-    def summary(self) -> dict[str, Any]:
-        """What the records say so far."""
-        return summarise_folder(self.folder)
-
-    def _planned(self, part: Part, source: Source) -> Planned:
-        if source.why is not None:
-            return Planned(part=part, source=source, jobs={})
-        home = part.home(self.out, self.experiment.id)
-        jobs = part.jobs(self.options, source.request)
-        return Planned(part=part, source=source, jobs={home / name: job for name, job in jobs.items()})
-
-    def _unfinished(self, planned: Planned) -> bool:
-        works = [self.works()[folder] for folder in planned.jobs]
-        return any(len(work.records.read()) < sum(len(cell.keys) for cell in work.cells) for work in works)
+            summary = summarise_folder(self.folder)
+            write_json(self.folder / SUMMARY, to_plain(summary))
+        return summary
 
     def refuse_other_settings(self) -> None:
-        """Raise where a folder holds records of other settings than a job has now."""
-        works = self.works()
-        executor = self._executor or LocalExecutor()
-        for folder, work in works.items():
-            if given(folder):
-                check_same(read_manifest(folder), executor.specification(work), folder)
+        """Raise where a folder holds records of other settings than a study has now."""
+        for folder, study in self.studies.items():
+            if is_begun(folder):
+                check_same(self._executor.manifest(study), folder)
 
-    def _work(self, folder: Path, job: Job) -> ResumableWork[Any, Any]:
-        def report(doing: str, done: int) -> None:
-            self._report(f"{folder.parent.name}: {doing}", self._done + done)
+    def estimates(self) -> dict[Path, Estimate]:
+        """For every study, how much there is to do.
 
-        subject = None if job.kind == "example" else self._subject(job.subject)
-        made = job.work(subject, folder, report)
-        assert isinstance(made, ResumableWork)
-        return made
+        The classifier is timed on a few images. AutoAttack takes as long as images resist it, which nobody
+        knows beforehand: an estimate may be off by a factor of three, with AutoAttack through a defense by
+        more.
+        """
+        found = {}
+        for folder, study in self.studies.items():
+            done = len(study.folder(folder).read())
+            left, keys = 0, 0
+            for cell in study.cells:
+                keys += len(cell.keys)
+                left += study.cost(cell) if keys > done else 0
+            found[folder] = Estimate(
+                cells=len(study.cells), records=keys, done=done, seconds=_seconds(study, left)
+            )
+        return found
 
-    def _subject(self, request: SubjectRequest) -> Subject:
-        """Loaded once, whatever the number of images."""
-        whole = replace(request, limit=None)
-        if whole not in self._subjects:
-            most = [job.subject.limit for each in self.parts for job in each.jobs.values()
-                    if replace(job.subject, limit=None) == whole]  # fmt: skip
-            limits = [limit for limit in most if limit is not None]
-            self._subjects[whole] = replace(
-                whole, limit=max(limits) if len(limits) == len(most) else None
-            ).load()
-        found = self._subjects[whole]
-        return replace(found, data=found.data.take(request.limit))
+    def _planned(self, part: Part, chosen: ChosenTarget) -> PlannedPart:
+        if chosen.missing is not None:
+            return PlannedPart(part=part, chosen=chosen, studies={})
+        home = part.home(self.out, self.experiment.id)
+        studies = part.studies(self.options, chosen.target)
+        return PlannedPart(
+            part=part, chosen=chosen, studies={home / name: study for name, study in studies.items()}
+        )
+
+    def _manifest(self) -> ExperimentManifest:
+        """A run of some parts forgets no others; what was measured keeps what was said of it."""
+        begun = (self.folder / MANIFEST).is_file()
+        parts = {each.name: each for each in ExperimentManifest.read(self.folder).parts} if begun else {}
+        now = RunMade(
+            limit=self.options.limit,
+            runs=self.options.runs,
+            adaptive=self.options.adaptive,
+            seed=self.options.seed,
+            version=vqshield.__version__,
+            commit=commit(),
+            machine=environment("cuda" if self.options.on_gpu else "cpu"),
+        )
+        for each in self.parts:
+            before = parts.get(each.part.name)
+            measured = before is not None and any(is_begun(self.out / job) for job in before.jobs)
+            if measured and each.chosen.missing is not None:
+                continue
+            made = before.made if before is not None and measured else ()
+            if not made or (made[-1] != now and self._unfinished(each)):
+                made = (*made, now)
+            parts[each.part.name] = PartManifest(
+                name=each.part.name,
+                stand_in=each.chosen.stand_in,
+                why=each.chosen.missing,
+                jobs=tuple(str(folder.relative_to(self.out)) for folder in each.studies),
+                made=made if each.chosen.missing is None else (),
+            )
+        return ExperimentManifest(
+            id=self.experiment.id, file=self.experiment.text, parts=tuple(parts.values())
+        )
+
+    def _unfinished(self, planned: PlannedPart) -> bool:
+        return any(
+            len(study.folder(folder).read()) < sum(len(cell.keys) for cell in study.cells)
+            for folder, study in planned.studies.items()
+        )
 
 
-def earlier_parts(folder: Path) -> dict[str, Any]:
-    """What earlier runs said of the parts: a run of some of them forgets no others."""
-    if not (folder / MANIFEST).is_file():
-        return {}
-    return {each["name"]: each for each in read_experiment(folder)["parts"]}
+def summarise_folder(folder: Path) -> Summary:
+    """What the records in an experiment's folder, OUT/ID, say; of a run that is not finished, what there
+    is.
+    """
+    manifest = ExperimentManifest.read(folder)
+    experiment = read_experiment(manifest.file, source=str(folder / MANIFEST))
+    paper = published.section(experiment.id)
+    said = {each.name: each for each in manifest.parts}
+    parts = tuple(
+        _summarise_part(part, part.home(folder.parent, experiment.id), said[part.name], paper)
+        for part in experiment.parts
+        if part.name in said  # those that anybody asked for
+    )
+    latest = next((each.made[-1] for each in reversed(manifest.parts) if each.made), None)
+    return Summary(
+        id=experiment.id,
+        title=experiment.title,
+        view=experiment.shows,
+        paper=PaperSource(label=paper.label, caption=paper.caption),
+        complete=all(part.status == "complete" for part in parts),
+        notes=tuple(published.inconsistencies(experiment.id)),
+        parts=parts,
+        seconds=round(sum(part.seconds for part in parts), 1),
+        machine=latest.machine if latest else None,
+        version=latest.version if latest else None,
+        commit=latest.commit if latest else None,
+        seed=latest.seed if latest else None,
+    )
+
+
+def _summarise_part(part: Part, home: Path, said: PartManifest, paper: published.Published) -> PartSummary:
+    found = part.summarise(home, paper.values)
+    begun = [is_begun(home / Path(job).name) for job in said.jobs]
+    complete = found.status == "complete" and all(begun)
+    why = None
+    if not complete:
+        why = _STOPPED if any(begun) else said.why or "it was not begun"
+    return replace(
+        found,
+        status="complete" if complete else "partial" if any(begun) else "not run",
+        why=why,
+        stand_in=said.stand_in,
+        made=said.made,
+        audits=_audits(home),
+    )
+
+
+def _audits(home: Path) -> tuple[Audited, ...]:
+    """What `vqshield audit --out PART/audit` wrote beside the records, if anybody ran it."""
+    found = []
+    for path in sorted(home.glob("audit*/audit.json")):
+        audit = json.loads(path.read_bytes())
+        lines = tuple(
+            f"{flag['name']} {flag['outcome']}: {flag['title']}. {flag['meaning']}" for flag in audit["flags"]
+        )
+        found.append(Audited(defense=audit["defense"], passed=audit["passed"], lines=lines))
+    return tuple(found)
+
+
+def _as_part(progress: Progress, part: str, before: int, total: int) -> Progress:
+    return lambda doing, done, _: progress(f"{part}: {doing}", before + done, total)
+
+
+def _seconds(study: AnyStudy, left: int) -> float | None:
+    if not isinstance(study, Certification | Evaluation):
+        return None
+    return round(_FORWARDS[type(study)] * left * _forward(study.target), 1)
+
+
+def _forward(target: Target) -> float:
+    """Seconds an image, the best of three."""
+    images, _ = target.part(slice(0, 100))
+    best = float("inf")
+    with torch.no_grad():
+        for _ in range(3):
+            began = time.perf_counter()
+            float(target.model(images).sum())  # waits for a GPU
+            best = min(best, time.perf_counter() - began)
+    return best / len(images)
 
 
 def commit() -> str | None:

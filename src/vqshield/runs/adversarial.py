@@ -1,67 +1,61 @@
 """Adversarial images of the bare classifier, found once for all defenses.
 
 An attack that ignores the defense finds the same images whichever it is. They are kept in memory for the
-chunk that is being worked on and, where a folder is given, in files for other runs and processes.
+images at hand and, where a folder is given, in files for other runs and processes.
 """
 
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
-from torch import Tensor
+from torch import Tensor, nn
 
 from vqshield.attacks import Ball
 from vqshield.files import write_atomically
+from vqshield.names import NONE
+from vqshield.plain import Json, to_plain
+from vqshield.runs.manifests import ThreatId
+from vqshield.runs.target import ClassifierId
+from vqshield.threats import Threat
 
 _ROUNDING = 1e-6  # what attacks themselves are allowed
 _IMAGES, _DIGEST = "images", "sha256"
 
 
 class AdversarialStore:
-    """Gives the images that an attack finds, and asks it only where they are not known or damaged.
+    """Gives the images that an attack finds, and runs it only where they are not known or are damaged.
 
-    specification: of the work; its classifier and its machine count, as other arithmetic has other last bits:
-        what is stored is what the attack would find here, bit by bit. Of its data only the chunk counts, as
-        work on more or fewer images has the same chunks.
+    classifier, machine: other arithmetic has other last bits, and what is stored is what the attack would
+    find here, bit by bit. Of the data only the images at hand count: studies of more or fewer have the same
+    chunks.
     """
 
-    def __init__(self, specification: Mapping[str, Any], folder: Path | None = None) -> None:
-        self._of = {
-            "classifier": specification["classifier"]["sha256"],
-            "machine": specification["machine"],
-        }
+    def __init__(
+        self, *, classifier: ClassifierId, machine: Mapping[str, Json], folder: Path | None = None
+    ) -> None:
+        self._of = {"classifier": classifier.sha256, "machine": machine}
         self._folder = folder
         self._chunk: str | None = None
         self._kept: dict[str, Tensor] = {}
 
-    def images(
-        self,
-        find: Callable[[], Tensor],
-        *,
-        natural: Tensor,
-        labels: Tensor,
-        threat: Mapping[str, Any],
-        ball: Ball,
-        seed: int,
-    ) -> Tensor:
-        """What `find` gives for a chunk of natural images.
-
-        threat, ball, seed: all that decides it besides those; the threat as a specification describes it.
-        """
-        chunk = _chunk_digest(natural, labels)
+    def bare(self, threat: Threat, model: nn.Module, images: Tensor, labels: Tensor, *, seed: int) -> Tensor:
+        """What a threat makes of images (B, q, h, w) against the bare classifier; seed is the threat's."""
+        bare, ball = replace(threat, surrogate=NONE), threat.attack.ball
+        chunk = _chunk_digest(images, labels)
         if chunk != self._chunk:
             self._chunk, self._kept = chunk, {}
         question = {
-            **self._of, "chunk": chunk, "threat": threat, "norm": ball.norm, "eps": ball.eps, "seed": seed,
+            **self._of, "chunk": chunk, "threat": to_plain(ThreatId.of(bare)),
+            "norm": ball.norm, "eps": ball.eps, "seed": seed,
         }  # fmt: skip
         name = hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()
         if name not in self._kept:
-            self._kept[name] = self._stored(name, find, natural, ball)
+            self._kept[name] = self._stored(name, lambda: bare(model, None, images, labels), images, ball)
         return self._kept[name]
 
     def _stored(self, name: str, find: Callable[[], Tensor], natural: Tensor, ball: Ball) -> Tensor:

@@ -1,50 +1,161 @@
-"""Manifests: the whole specification of the records in a folder, so that two never mix."""
+"""Manifests: what the records in a folder are of, in full, so that two settings never mix.
+
+A kind of study has a manifest class of its own; the pieces that several share stand here. The keys are part
+of the files' format: records of earlier versions are read by them.
+"""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from vqshield import surrogates
+from vqshield.defenses import Defense
 from vqshield.errors import FileFormatError, InvalidInputError
+from vqshield.names import NONE
+from vqshield.plain import Json, from_plain, to_plain
+from vqshield.threats import Threat
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 MANIFEST = "manifest.json"
+_OMIT = {"omit": True}
 
 
-def read_manifest(folder: Path, *, field: str | None = None) -> dict[str, Any]:
-    """The specification of the records in a folder; field is one that its kind must have."""
+@dataclass(frozen=True, kw_only=True)
+class DefenseId:
+    """A defense as it was named, with everything that defaults stand for; "none" has no settings."""
+
+    name: str
+    settings: Mapping[str, Json] | None = field(default=None, metadata=_OMIT)
+
+    @classmethod
+    def of(cls, text: str, defense: Defense | None) -> "DefenseId":
+        """The defense that the text stands for."""
+        if defense is None:
+            return cls(name=NONE)
+        backend = {"backend": defense.backend} if hasattr(defense, "backend") else {}
+        return cls(name=text, settings={**defense.settings(), **backend})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThreatId:
+    """An attack with all its settings but seeds, as every chunk has its own; "none" has nothing but a
+    name.
+    """
+
+    kind: str | None = field(default=None, metadata=_OMIT)
+    name: str
+    level: str | None = field(default=None, metadata=_OMIT)
+    attack: Json = field(default=None, metadata=_OMIT)
+    surrogate: Json = field(default=None, metadata=_OMIT)
+    eot: int | None = field(default=None, metadata=_OMIT)
+    average: str | None = field(default=None, metadata=_OMIT)
+    basis: str | None = field(default=None, metadata=_OMIT)
+
+    @classmethod
+    def of(cls, threat: Threat) -> "ThreatId":
+        """The threat, written out."""
+        surrogate = threat.surrogate
+        if isinstance(surrogate, str) and surrogate != NONE:
+            surrogate = surrogates.get(surrogate)
+        return cls(
+            kind=type(threat).__name__,
+            name=threat.name,
+            level=threat.level,
+            attack=_described(threat.attack),
+            surrogate=_described(surrogate),
+            eot=threat.eot,
+            average=threat.average,
+            basis=threat.basis,
+        )
+
+    @property
+    def ignores_defense(self) -> bool:
+        """Whether it attacks the bare classifier."""
+        return self.surrogate == NONE
+
+
+NO_THREAT = ThreatId(name=NONE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackId:
+    """An attack as it was named: one threat, or the members of a suite."""
+
+    name: str
+    threats: tuple[ThreatId, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceId:
+    """Where images come from: an attack with a budget, or nature (0)."""
+
+    eps: float
+    attack: ThreatId
+
+
+Shape = TypeVar("Shape", bound="DataclassInstance")
+
+
+def read_manifest(shape: type[Shape], folder: Path) -> Shape:
+    """The manifest of the records in a folder, which must be of that kind."""
+    plain = read_plain_manifest(folder)
+    path = folder / MANIFEST
+    if isinstance(plain, Mapping):
+        for needed in fields(shape):
+            if needed.name not in plain and not needed.metadata.get("omit"):
+                raise InvalidInputError(
+                    f"{path} has no field {needed.name!r}: it belongs to records of another kind"
+                )
+    return from_plain(shape, plain, str(path), strict=False)
+
+
+def read_plain_manifest(folder: Path) -> Json:
+    """What manifest.json holds."""
     path = folder / MANIFEST
     if not path.is_file():
-        raise InvalidInputError(f"there is no {MANIFEST} in {folder}; no evaluation was begun there")
+        raise InvalidInputError(f"there is no {MANIFEST} in {folder}; no run was begun there")
     try:
-        manifest: dict[str, Any] = json.loads(path.read_bytes())
+        plain: Json = json.loads(path.read_bytes())
     except ValueError as error:
         raise FileFormatError(f"{path} is not JSON: {error}") from error
-    if field is not None and field not in manifest:
-        raise InvalidInputError(f"{path} has no field {field!r}: it belongs to records of another kind")
-    return manifest
+    return plain
 
 
 _HOW = {"machine.threads": " (--task-cpus for several processes, else OMP_NUM_THREADS)"}
 
 
-def check_same(old: Mapping[str, Any], new: Mapping[str, Any], folder: Path) -> None:
-    """Refuse to mix two specifications, naming the first field that differs and both its values."""
-    before, now = _flat(old), _flat(json.loads(json.dumps(new)))
-    for field in [*before, *now]:
-        was, is_ = before.get(field, "absent"), now.get(field, "absent")
+def check_same(manifest: object, folder: Path) -> None:
+    """Refuse to mix two settings in a folder, naming the first field that differs and both its values."""
+    before, now = _flat(read_plain_manifest(folder)), _flat(json.loads(json.dumps(to_plain(manifest))))
+    for name in [*before, *now]:
+        was, is_ = before.get(name, "absent"), now.get(name, "absent")
         if was != is_:
             raise InvalidInputError(
-                f"{folder} holds records made with {field}={was!r}, this run has {field}={is_!r}; "
-                f"run it with the old value{_HOW.get(field, '')} to go on, or choose another folder"
+                f"{folder} holds records made with {name}={was!r}, this run has {name}={is_!r}; "
+                f"run it with the old value{_HOW.get(name, '')} to continue, or choose another folder"
             )
 
 
-def _flat(value: Any, name: str = "") -> dict[str, Any]:
+def _flat(value: Json, name: str = "") -> dict[str, Json]:
     """Nested objects and lists as one: {"data.images": 500, "attacks.0.name": …}."""
-    if not isinstance(value, dict | list):
+    if isinstance(value, str) or not isinstance(value, Mapping | Sequence):
         return {name: value}
-    pairs = value.items() if isinstance(value, dict) else enumerate(value)
-    flat: dict[str, Any] = {}
+    pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
+    flat: dict[str, Json] = {}
     for key, each in pairs:
         flat |= _flat(each, f"{name}.{key}" if name else str(key))
     return flat
+
+
+def _described(value: Any) -> Json:
+    """A dataclass as a dict with its kind."""
+    if not is_dataclass(value):
+        return value if isinstance(value, int | float | str | None) else repr(value)
+    parts = {
+        each.name: _described(getattr(value, each.name)) for each in fields(value) if each.name != "seed"
+    }
+    return {"kind": type(value).__name__, **parts}

@@ -1,9 +1,9 @@
 """A folder of records: what was measured of each image, safe against crashes, restarts and second processes.
 
-manifest.json  the whole specification, written first; another specification never mixes with its records
-records.jsonl  one JSON line per image and thing measured, in the order of the chunks; only ever appended to
-               (records.jsonl.gz: records that somebody has put away with gzip; read as well)
-times.jsonl    how long each chunk took: beside the records, which are the same however often one stops
+manifest.json  what the records are of, in full, written first; records of other settings never mix with them
+records.jsonl  one JSON line per image and thing measured, in the order of the cells; only ever appended to
+               (records.jsonl.gz: packed with gzip; read as well)
+times.jsonl    how long each cell took; kept apart, so that the records are the same however often a run stops
 """
 
 import gzip
@@ -12,7 +12,7 @@ import os
 import sys
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,7 +20,8 @@ from typing import IO, Any, Generic, Self, TypeVar
 
 from vqshield.errors import FileFormatError, InvalidInputError
 from vqshield.files import write_atomically, write_json
-from vqshield.runs.manifests import MANIFEST, check_same, read_manifest
+from vqshield.plain import to_plain
+from vqshield.runs.manifests import MANIFEST, check_same
 
 RECORDS, TIMES, LOCK = "records.jsonl", "times.jsonl", ".lock"
 PACKED = RECORDS + ".gz"
@@ -30,8 +31,8 @@ Key = tuple[str, str, int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line(ABC):
-    """What was measured of one image: a line of the file. A kind of record is a subclass with its fields."""
+class Record(ABC):
+    """What was measured of one image, a line of the file; every kind of study has a subclass of its own."""
 
     defense: str
 
@@ -53,46 +54,23 @@ class Line(ABC):
         return cls(**values)
 
 
-AnyLine = TypeVar("AnyLine", bound=Line)
+AnyRecord = TypeVar("AnyRecord", bound=Record)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Record(Line):
-    """One image, by one attack, in front of one defense.
-
-    image: its place in the data; distance: how far the attack moved it.
-    selected: right answers among the draws that attacks are compared on; None where there is no attack.
-    predictions: the answers of the runs that are reported.
-    """
-
-    attack: str
-    level: str
-    image: int
-    label: int
-    distance: float
-    selected: int | None
-    predictions: tuple[int, ...]
-
-    @property
-    def key(self) -> Key:
-        """What it is of."""
-        return self.defense, self.attack, self.image
-
-
-class RecordFolder(Generic[AnyLine]):
-    """The records of one specification, whose chunks (the keys of each) come in a fixed order."""
+class RecordFolder(Generic[AnyRecord]):
+    """The records of one study, whose cells (the keys of each) come in a fixed order."""
 
     def __init__(
-        self, folder: Path, chunks: Sequence[Sequence[Key]], parse: Callable[[bytes], AnyLine]
+        self, folder: Path, cells: Sequence[Sequence[Key]], parse: Callable[[bytes], AnyRecord]
     ) -> None:
-        self.folder, self._chunks, self._parse = folder, chunks, parse
+        self.folder, self._cells, self._parse = folder, cells, parse
 
-    def read(self) -> list[AnyLine]:
-        """The records of all whole chunks so far."""
+    def read(self) -> list[AnyRecord]:
+        """The records of all whole cells so far."""
         return self._read()[0]
 
-    def seconds(self, records: Iterable[AnyLine]) -> dict[tuple[str, str], float]:
-        """How long the chunks of records that read() gave took, by defense and attack; where it is known."""
+    def seconds(self, records: Iterable[AnyRecord]) -> dict[tuple[str, str], float]:
+        """How long the cells of records that read() gave took, by defense and attack; where it is known."""
         path, done, latest = self.folder / TIMES, {record.key for record in records}, {}
         for line in path.read_bytes().splitlines() if path.is_file() else ():
             try:
@@ -107,27 +85,26 @@ class RecordFolder(Generic[AnyLine]):
         return total
 
     @contextmanager
-    def writing(self, specification: Mapping[str, Any]) -> Iterator["Writer[AnyLine]"]:
-        """Begin or go on; no other process can meanwhile."""
-        self._refuse_foreign_files(specification)
+    def writing(self, manifest: object) -> Iterator["Writer[AnyRecord]"]:
+        """Begin or continue; other processes are kept out meanwhile."""
+        self._refuse_foreign_files(manifest)
         with _locked(self.folder):
-            self._refuse_foreign_files(specification)
-            manifest = self.folder / MANIFEST
-            if not manifest.is_file():
-                write_json(manifest, specification)
+            self._refuse_foreign_files(manifest)
+            if not (self.folder / MANIFEST).is_file():
+                write_json(self.folder / MANIFEST, to_plain(manifest))
             records, size = self._read()
             if not (self.folder / RECORDS).is_file():
-                write_atomically(self.folder / RECORDS, self._stored())  # goes on where records were put away
+                write_atomically(self.folder / RECORDS, self._stored())  # continues where records were packed
             with (
                 (self.folder / RECORDS).open("ab") as file,
                 (self.folder / TIMES).open("ab") as times,
             ):
                 file.truncate(size)
-                yield Writer(file, times, _whole(self._chunks, len(records)))
+                yield Writer(file, times, _whole(self._cells, len(records)))
 
-    def _refuse_foreign_files(self, specification: Mapping[str, Any]) -> None:
+    def _refuse_foreign_files(self, manifest: object) -> None:
         if (self.folder / MANIFEST).is_file():
-            check_same(read_manifest(self.folder), specification, self.folder)
+            check_same(manifest, self.folder)
             return
         if self.folder.exists() and not self.folder.is_dir():
             raise InvalidInputError(f"{self.folder} is a file; choose a folder for the records")
@@ -138,7 +115,7 @@ class RecordFolder(Generic[AnyLine]):
                 )
 
     def _stored(self) -> bytes:
-        """The file's bytes; of records that were put away, those in records.jsonl.gz."""
+        """The file's bytes, unpacked where it is records.jsonl.gz."""
         path = self.folder / RECORDS
         if path.is_file():
             return path.read_bytes()
@@ -148,12 +125,12 @@ class RecordFolder(Generic[AnyLine]):
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise FileFormatError(f"{packed} is damaged: {error}") from error
 
-    def _read(self) -> tuple[list[AnyLine], int]:
-        """The records of whole chunks, and how many bytes of the file they are."""
+    def _read(self) -> tuple[list[AnyRecord], int]:
+        """The records of whole cells, and how many bytes of the file they are."""
         path = self.folder / RECORDS
         lines = self._stored().splitlines(keepends=True)
-        keys = [key for chunk in self._chunks for key in chunk]
-        records: list[AnyLine] = []
+        keys = [key for cell in self._cells for key in cell]
+        records: list[AnyRecord] = []
         for number, line in enumerate(lines, start=1):
             try:
                 records.append(self._parse(line))
@@ -168,38 +145,31 @@ class RecordFolder(Generic[AnyLine]):
                 )
             if not line.endswith(b"\n"):
                 records.pop()
-        whole = sum(len(chunk) for chunk in self._chunks[: _whole(self._chunks, len(records))])
+        whole = sum(len(cell) for cell in self._cells[: _whole(self._cells, len(records))])
         return records[:whole], sum(len(line) for line in lines[:whole])
 
 
-class Records(RecordFolder[Record]):
-    """The records of an evaluation."""
-
-    def __init__(self, folder: Path, chunks: Sequence[Sequence[Key]]) -> None:
-        super().__init__(folder, chunks, Record.parse)
-
-
-class Writer(Generic[AnyLine]):
-    """Appends chunk after chunk; `done` of them are in the file."""
+class Writer(Generic[AnyRecord]):
+    """Appends cell after cell; `done` of them are in the file."""
 
     def __init__(self, file: IO[bytes], times: IO[bytes], done: int) -> None:
         self._file, self._times, self.done = file, times, done
 
-    def append(self, chunk: Sequence[AnyLine], *, seconds: float) -> None:
-        """Write the next chunk; it is on the disk when this returns."""
-        self._file.write(b"".join(record.line() for record in chunk))
+    def append(self, cell: Sequence[AnyRecord], *, seconds: float) -> None:
+        """Write the next cell; it is on the disk when this returns."""
+        self._file.write(b"".join(record.line() for record in cell))
         self._file.flush()
         os.fsync(self._file.fileno())
-        self._times.write(json.dumps([*chunk[0].key, round(seconds, 3)]).encode() + b"\n")
+        self._times.write(json.dumps([*cell[0].key, round(seconds, 3)]).encode() + b"\n")
         self._times.flush()
         self.done += 1
 
 
-def _whole(chunks: Sequence[Sequence[Key]], records: int) -> int:
-    """How many whole chunks that many records are."""
+def _whole(cells: Sequence[Sequence[Key]], records: int) -> int:
+    """How many whole cells that many records are."""
     done = 0
-    for chunk in chunks:
-        records -= len(chunk)
+    for cell in cells:
+        records -= len(cell)
         if records < 0:
             break
         done += 1

@@ -1,27 +1,39 @@
-"""Work that is cut into cells: what a runner, whether here or on a cluster, needs to know of it.
+"""Study: what is measured of a target, cut into cells.
 
-A cell is a pure function of the specification: wherever, whenever and in whatever order cells are measured,
-the records are the same, and they are written in the order of the cells.
+A study is a small, frozen description: it is pickled as it is for other processes, which load what it names.
+A cell is a pure function of the study: wherever, whenever and in whatever order cells are measured, the
+records are the same, and they are written in the order of the cells.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from functools import cached_property
-from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import torch
 
-from vqshield.runs.records import AnyLine, Key, RecordFolder
+from vqshield.runs.manifests import read_manifest
+from vqshield.runs.records import AnyRecord, Key, RecordFolder
 
-if TYPE_CHECKING:
-    from vqshield.runs.executors.base import Executor
+Progress = Callable[[str, int, int], None]
+"""Told what is being done, how much of the work is done, and how much there is in all."""
+CellProgress = Callable[[str, int], None]
+"""Told what is being done, and how much of a cell is done, up to its cost, which may be an estimate."""
 
 
-class Keyed(Protocol):
-    """What every cell can say."""
+def no_progress(doing: str, done: int, total: int) -> None:
+    """Tell nobody."""
+
+
+def no_cell_progress(doing: str, done: int) -> None:
+    """Tell nobody."""
+
+
+class Cell(Protocol):
+    """The unit of work: what every kind of cell can say."""
 
     @property
     def keys(self) -> Sequence[Key]:
@@ -29,83 +41,114 @@ class Keyed(Protocol):
         ...
 
 
-AnyCell = TypeVar("AnyCell", bound=Keyed)
-
-Report = Callable[[str, int], None]
-"""Told what is going on, and how much of the work is done in all."""
+AnyCell = TypeVar("AnyCell", bound=Cell)
+AnyManifest = TypeVar("AnyManifest")
 
 
-class Work(Protocol, Generic[AnyCell, AnyLine]):
-    """Everything that is measured into one folder of records."""
+@dataclass(frozen=True, kw_only=True)
+class Recorded(Generic[AnyManifest, AnyRecord]):
+    """What a folder holds: the manifest, the records so far, and how long each defense and attack took."""
 
-    specification: dict[str, Any]
-    cells: Sequence[AnyCell]
-    records: RecordFolder[AnyLine]
-
-    def measure(self, cell: AnyCell) -> list[AnyLine]:
-        """The records of one cell, in the order of its keys."""
-        ...
-
-    def cost(self, cell: AnyCell) -> int:
-        """How much work it is: what a progress bar counts."""
-        ...
-
-    def title(self, cell: AnyCell) -> str:
-        """What a progress bar says meanwhile."""
-        ...
+    manifest: AnyManifest
+    records: Sequence[AnyRecord]
+    seconds: dict[tuple[str, str], float]
 
 
-class Recipe(Protocol):
-    """What another process makes the same work from; it is pickled, so it should be small."""
+@dataclass(frozen=True, kw_only=True)
+class Study(ABC, Generic[AnyManifest, AnyCell, AnyRecord]):
+    """Base of every study; subclasses are frozen dataclasses with a target and what is asked of it."""
 
-    def rebuild(self, folder: Path) -> Work[Any, Any]:
-        """The work whose records are in that folder of the process that writes them."""
-        ...
+    manifest_type: ClassVar[type[Any]]
 
+    @cached_property
+    @abstractmethod
+    def manifest(self) -> AnyManifest:
+        """What its records are of, in full; loads the target."""
 
-class ResumableWork(ABC, Generic[AnyCell, AnyLine]):
-    """A Work that runs itself: all but the measuring."""
+    @staticmethod
+    @abstractmethod
+    def cells_of(manifest: Any) -> Sequence[Any]:
+        """All the work that a manifest stands for, in the order of the records."""
 
-    specification: dict[str, Any]
-    cells: Sequence[AnyCell]
-    records: RecordFolder[AnyLine]
-    recipe: Recipe | None = None
-    """Where the work was made from one: then it can be run by other processes too."""
-
-    def __init__(self, report: Report) -> None:
-        self._report = report
+    @staticmethod
+    @abstractmethod
+    def parse(line: bytes) -> Any:
+        """The record of a line of its file."""
 
     @abstractmethod
-    def measure(self, cell: AnyCell) -> list[AnyLine]:
-        """The records of one cell, in the order of its keys."""
+    def measure(self, cell: AnyCell, progress: CellProgress = no_cell_progress) -> list[AnyRecord]:
+        """The records of one cell, in the order of its keys; progress is told how much of the cell is
+        done.
+        """
 
     @abstractmethod
     def cost(self, cell: AnyCell) -> int:
-        """How much work it is: what a progress bar counts."""
+        """How much work a cell is: what a progress bar counts."""
 
     @abstractmethod
     def title(self, cell: AnyCell) -> str:
-        """What a progress bar says meanwhile."""
+        """What a progress bar says while a cell is measured."""
+
+    def needs(self, cell: AnyCell) -> Hashable | None:
+        """What a cell finds and leaves for others: equal for cells that need the same; None: nothing."""
+        return None
 
     @property
+    def travels(self) -> bool:
+        """Whether another process can measure it."""
+        return True
+
+    @cached_property
+    def cells(self) -> Sequence[AnyCell]:
+        """All the work."""
+        return self.cells_of(self.manifest)
+
+    @cached_property
     def work(self) -> int:
         """How much work all of it is."""
         return sum(map(self.cost, self.cells))
 
-    def run(self, executor: "Executor | None" = None) -> None:
-        """Do what is not done yet; without an executor, in this process."""
-        from vqshield.runs.executors.local import LocalExecutor  # they are written in terms of Work
+    def folder(self, path: Path) -> RecordFolder[AnyRecord]:
+        """The records of this study in a folder."""
+        return RecordFolder(path, [cell.keys for cell in self.cells], self.parse)
 
-        (executor or LocalExecutor()).run(self, report=self._report, recipe=self.recipe)
+    @classmethod
+    def read(cls, path: Path) -> Recorded[AnyManifest, AnyRecord]:
+        """What a folder holds of a study of this kind, finished or not; the target is not needed."""
+        manifest = read_manifest(cls.manifest_type, path)
+        folder: RecordFolder[AnyRecord] = RecordFolder(
+            path, [cell.keys for cell in cls.cells_of(manifest)], cls.parse
+        )
+        records = folder.read()
+        return Recorded(manifest=manifest, records=records, seconds=folder.seconds(records))
 
-    def _tell(self, cell: AnyCell, done: int) -> None:
-        """Report that so much of a cell is done, up to its cost, which may be an estimate."""
-        self._report(self.title(cell), self._before[cell] + min(done, self.cost(cell)))
+    def in_memory(self, progress: Progress = no_progress) -> Recorded[AnyManifest, AnyRecord]:
+        """Measure all of it here, without a folder."""
+        records: list[AnyRecord] = []
+        done = 0
+        for cell in self.cells:
+            records += measure_repeatably(self, cell, within(progress, self, cell, done))
+            done += self.cost(cell)
+            progress(self.title(cell), done, self.work)
+        return Recorded(manifest=self.manifest, records=records, seconds={})
 
-    @cached_property
-    def _before(self) -> dict[AnyCell, int]:
-        """How much work comes before each cell, whichever process does it."""
-        return dict(zip(self.cells, accumulate(map(self.cost, self.cells), initial=0), strict=False))
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields alone: what was loaded or derived does not travel."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+
+def measure_repeatably(
+    study: Study[Any, AnyCell, AnyRecord], cell: AnyCell, progress: CellProgress
+) -> list[AnyRecord]:
+    """One cell, in this process, with the arithmetic that gives the same bits every time."""
+    with repeatable():
+        return study.measure(cell, progress)
+
+
+def within(progress: Progress, study: Study[Any, AnyCell, Any], cell: AnyCell, before: int) -> CellProgress:
+    """The progress of a cell as progress of its study, of which `before` is done."""
+    cost, total = study.cost(cell), study.work
+    return lambda doing, done: progress(doing, before + min(done, cost), total)
 
 
 @contextmanager

@@ -1,101 +1,204 @@
-"""What is evaluated: a classifier, and the images that it is asked about."""
+"""Target: a classifier, and the images that it is asked about."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from vqshield import checks
 from vqshield.classifiers import BUNDLED, Normalised, is_source, load_classifier, weights_digest
 from vqshield.data import SAMPLE_NAME, FileSet, ImageSet, list_datasets, load
+from vqshield.data.base import check_count, check_labels
 from vqshield.devices import pick_device
 from vqshield.errors import InvalidInputError
 
-__all__ = ["BUNDLED", "Subject", "load_subject"]
+IN_MEMORY = "in memory"
+"""The data and the classifier of a target that no file describes."""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Subject:
-    """A classifier on its device, and images to try it on; name and sha256 say which weights."""
+@dataclass(frozen=True, kw_only=True)
+class DataId:
+    """Which images: name, how many, and a checksum that tells them from any others."""
 
-    data: ImageSet
-    classifier: nn.Module
+    name: str
+    images: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifierId:
+    """Which weights."""
+
     name: str
     sha256: str
-    device: torch.device
+
+
+@dataclass(frozen=True, eq=False)
+class _FloatSet(ImageSet):
+    """Images as floats in [0, 1], as they came: rounding them to bytes would make other images of them."""
 
     def __post_init__(self) -> None:
-        image = self.data.floats(slice(1))
+        checks.pixel_values(checks.image_batch(self.images))
+        check_labels(self.name, len(self.images), self.labels, self.classes)
+
+    def floats(self, part: slice = slice(None)) -> Tensor:
+        return self.images[part]
+
+    def take(self, count: int | None) -> "_FloatSet":
+        if count is None:
+            return self
+        check_count(self.name, count)
+        return _FloatSet(self.name, self.images[:count], self.labels[:count], self.classes)
+
+
+class _Loaded:
+    """What a target has read so far, shared by its copies with other limits; it does not travel."""
+
+    def __init__(self) -> None:
+        self.images: ImageSet | None = None
+        self.model: nn.Module | None = None
+
+    def __reduce__(self) -> tuple[type["_Loaded"], tuple[()]]:
+        return _Loaded, ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A classifier and images by name, loaded when they are first needed, in whichever process that is.
+
+    Attributes:
+        data: a data set that `vqshield list data` shows; data_dir: where its files are, None for the cache.
+        classifier: a safetensors file, or a source that `vqshield list classifiers` shows.
+        limit: the first images alone; None takes all.
+        device: "cpu", "cuda", or "auto", the GPU where there is one.
+
+    Paths become absolute: another process may stand in another folder. Image files are cut and resized to the
+    classifier's input once, so that attack and defense work on the pixels that its network sees.
+    """
+
+    data: str = SAMPLE_NAME
+    data_dir: Path | None = None
+    classifier: str = BUNDLED
+    limit: int | None = None
+    device: str = "auto"
+    _loaded: _Loaded = field(default_factory=_Loaded, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.limit is not None:
+            checks.whole("limit", self.limit, least=1)
+        if self.classifier == IN_MEMORY:
+            return
+        checks.one_of("data", self.data, list_datasets())
+        if self.data_dir is not None:
+            object.__setattr__(self, "data_dir", Path(self.data_dir).absolute())
+        if not is_source(self.classifier):
+            object.__setattr__(self, "classifier", str(Path(self.classifier).absolute()))
+
+    @classmethod
+    def in_memory(
+        cls,
+        model: nn.Module,
+        images: Tensor,
+        labels: Tensor,
+        *,
+        limit: int | None = None,
+        device: str | None = None,
+    ) -> "Target":
+        """A target of a module and tensors: images (N, q, h, w) in [0, 1], labels (N,).
+
+        The module is moved nowhere: without a device, its parameters say where it computes.
+        """
+        where = next((each.device for each in model.parameters()), torch.device("cpu"))
+        made = cls(data=IN_MEMORY, classifier=IN_MEMORY, limit=limit, device=device or str(where))
+        made._loaded.model = model
+        with torch.no_grad():
+            classes = model(images[:1].to(made.place)).shape[1]
+        names = tuple(map(str, range(classes)))
+        made._loaded.images = _FloatSet(IN_MEMORY, images.detach().cpu(), labels.detach().cpu().long(), names)
+        return made
+
+    @property
+    def travels(self) -> bool:
+        """Whether another process can load it from this description."""
+        return self.classifier != IN_MEMORY
+
+    @property
+    def place(self) -> torch.device:
+        """The device."""
+        return pick_device(self.device)
+
+    @property
+    def images(self) -> ImageSet:
+        """The images, with their labels and the names of the classes."""
+        if self._loaded.images is None:
+            images, model = load(self.data, "test", self.data_dir), self.model
+            if isinstance(images, FileSet) and isinstance(model, Normalised) and model.size is not None:
+                images = images.sized(model.size, crop=model.crop, resize=model.resize)
+            self._loaded.images = images
+        return self._loaded.images.take(self.limit)
+
+    @property
+    def model(self) -> nn.Module:
+        """The classifier, on its device."""
+        if self._loaded.model is None:
+            if not is_source(self.classifier) and not Path(self.classifier).is_file():
+                raise InvalidInputError(
+                    f"classifier={self.classifier!r} is no file; give a safetensors file, timm:NAME, "
+                    "torchvision:NAME, module:function, a name from vqshield list classifiers, or "
+                    f"{BUNDLED}, the bundled one"
+                )
+            self._loaded.model = load_classifier(self.classifier, device=self.place)
+        return self._loaded.model
+
+    @property
+    def name(self) -> str:
+        """The classifier's name, without the folder it lies in."""
+        return self.classifier if self._is_named else Path(self.classifier).name
+
+    @property
+    def data_id(self) -> DataId:
+        """Which images these are."""
+        images = self.images
+        return DataId(name=images.name, images=len(images), sha256=images.digest())
+
+    @property
+    def classifier_id(self) -> ClassifierId:
+        """Which weights these are: the checksum is the file's where there is one, so anybody can check it."""
+        if self.classifier == BUNDLED:
+            asset = resources.files("vqshield.classifiers") / "assets" / f"{BUNDLED}.safetensors"
+            digest = hashlib.sha256(asset.read_bytes()).hexdigest()
+        elif self._is_named:
+            digest = weights_digest(self.model)
+        else:
+            digest = hashlib.sha256(Path(self.classifier).read_bytes()).hexdigest()
+        return ClassifierId(name=self.name, sha256=digest)
+
+    def part(self, images: range | slice) -> tuple[Tensor, Tensor]:
+        """Some images as floats and their labels, on the device."""
+        chosen = slice(images.start, images.stop)
+        held = self.images
+        return held.floats(chosen).to(self.place), held.labels[chosen].to(self.place)
+
+    def check(self) -> None:
+        """Refuse a classifier that does not take these images, or tells other classes apart."""
+        image, classes = self.images.floats(slice(1)), self.images.classes
         try:
             with torch.no_grad():
-                classes = self.classifier(image.to(self.device)).shape[1]
+                told = self.model(image.to(self.place)).shape[1]
         except RuntimeError as error:
             raise InvalidInputError(
                 f"classifier {self.name!r} takes no images of shape {tuple(image.shape[1:])} as in "
-                f"{self.data.name!r}: {error}"
+                f"{self.images.name!r}: {error}"
             ) from error
-        if classes != len(self.data.classes):
+        if told != len(classes):
             raise InvalidInputError(
-                f"classifier {self.name!r} tells {classes} classes apart, {self.data.name!r} has "
-                f"{len(self.data.classes)}; give a classifier of that data set"
+                f"classifier {self.name!r} tells {told} classes apart, {self.images.name!r} has "
+                f"{len(classes)}; give a classifier of that data set"
             )
 
-    def described(self) -> dict[str, Any]:
-        """Which data and which weights, so that no other ones are taken for them."""
-        return {
-            "data": {"name": self.data.name, "images": len(self.data), "sha256": self.data.digest()},
-            "classifier": {"name": self.name, "sha256": self.sha256},
-        }
-
-
-def load_subject(
-    *,
-    data: str = SAMPLE_NAME,
-    data_dir: Path | None = None,
-    classifier: str = BUNDLED,
-    limit: int | None = None,
-    device: str = "auto",
-) -> Subject:
-    """The first `limit` test images of a data set, and a classifier as load_classifier takes it.
-
-    Image files are cut and resized to the classifier's input here, once, so that attack and defense work on
-    the very pixels that its network sees.
-    """
-    if limit is not None:
-        checks.whole("limit", limit, least=1)
-    checks.one_of("data", data, list_datasets())
-    place = pick_device(device)
-    if not is_source(classifier) and not Path(classifier).is_file():
-        raise InvalidInputError(
-            f"classifier={classifier!r} is no file; give a safetensors file, timm:NAME, torchvision:NAME, "
-            f"module:function, a name from vqshield list classifiers, or {BUNDLED}, the bundled one"
-        )
-    images = load(data, "test", data_dir).take(limit)
-    model = load_classifier(classifier, device=place)
-    return Subject(
-        data=_fitted(images, model),
-        classifier=model,
-        name=classifier if is_source(classifier) else Path(classifier).name,
-        sha256=_sha256(classifier, model),
-        device=place,
-    )
-
-
-def _fitted(images: ImageSet, model: Normalised) -> ImageSet:
-    if isinstance(images, FileSet) and model.size is not None:
-        return images.sized(model.size, crop=model.crop, resize=model.resize)
-    return images
-
-
-def _sha256(classifier: str, model: nn.Module) -> str:
-    """Of the file, where there is one: then anybody can check it."""
-    if classifier == BUNDLED:
-        asset = resources.files("vqshield.classifiers") / "assets" / f"{BUNDLED}.safetensors"
-        return hashlib.sha256(asset.read_bytes()).hexdigest()
-    if is_source(classifier):
-        return weights_digest(model)
-    return hashlib.sha256(Path(classifier).read_bytes()).hexdigest()
+    @property
+    def _is_named(self) -> bool:
+        return self.classifier == IN_MEMORY or is_source(self.classifier)

@@ -1,103 +1,341 @@
-"""Certificates of a defended classifier, image by image, in a run that may stop at any moment.
+"""Certificates of a defended classifier, image by image, in a run that may stop at any moment."""
 
-As in an evaluation, every cell of work is a pure function of the specification: a run that was stopped and
-resumed writes the same bytes as one that was not.
-"""
-
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+import copy
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from vqshield.certificates import Evidence, bounds_from, certify_vote, clopper_pearson_lower, evidence
+from vqshield import checks
+from vqshield.attacks import Ball, ball
+from vqshield.certificates import (
+    Coverage,
+    Evidence,
+    accuracy_bound,
+    allowed_failures,
+    binomial_statement,
+    bounds_from,
+    certify_vote,
+    clopper_pearson_lower,
+    evidence,
+    linf_radius,
+    list_bounds,
+    per_image_delta,
+    radius,
+    union_statement,
+)
+from vqshield.certificates.numbers import chance
+from vqshield.classifiers import BUNDLED, folded
+from vqshield.classifiers.base import FoldableNorms
+from vqshield.data import SAMPLE_NAME
+from vqshield.defenses import Defense
+from vqshield.defenses.gaussian import GaussianNoise, shield, shields
 from vqshield.draws import outputs
 from vqshield.environment import environment
+from vqshield.errors import InvalidInputError
+from vqshield.names import NONE
+from vqshield.plain import Json
 from vqshield.runs.adversarial import AdversarialStore
-from vqshield.runs.records import RecordFolder
-from vqshield.runs.study import Report, ResumableWork
-from vqshield.runs.target import Subject
-from vqshield.seeds import derived_seed
-from vqshield.settings import format_value
-from vqshield.studies.certification_forward import forward_of
-from vqshield.studies.certification_records import (
-    CertificateRecord,
-    DrawsRecord,
-    VoteRecord,
-    parse_record,
+from vqshield.runs.executors import Executor, run_study
+from vqshield.runs.manifests import NO_THREAT, DefenseId, SourceId, ThreatId
+from vqshield.runs.records import Key, Record
+from vqshield.runs.study import (
+    CellProgress,
+    Progress,
+    Recorded,
+    Study,
+    no_cell_progress,
+    no_progress,
 )
-from vqshield.studies.certification_settings import Cell, CertificationSettings, cells, coverage_of
-from vqshield.studies.specification import NONE
-from vqshield.threats import threat
+from vqshield.runs.target import ClassifierId, DataId, Target
+from vqshield.seeds import derived_seed
+from vqshield.settings import format_value, parse_spec
+from vqshield.studies.asked import refuse_too_large, split_defended, target_from
+from vqshield.threats import Threat, threat
+
+VOTE, DRAWS, ALL = "vote", "draws", "all"
+CERTIFICATES = (VOTE, DRAWS, ALL)
+PRECISIONS = ("fp32", "bf16")
+NORM = "linf"
+_IMAGES = 16  # draws made at once for each image of a cell, at least: without gradients this many more fit
+_BATCHES = 40  # about this many batches a cell at most, after which its records are written
+_RADII = 10  # about this many where none are given
 
 
-class Certification(ResumableWork[Cell, CertificateRecord]):
-    """Every certificate that was asked for, of every image; run() writes the records, or goes on with them.
+@dataclass(frozen=True, kw_only=True)
+class VoteRecord(Record):
+    """The worst-case L2 certificate of one image's majority vote.
 
-    Draws that an attack is made with, draws that choose a vote's answer and draws that certify have seeds of
-    their own: what is certified is fixed before the draws that certify it. shared: a folder that keeps the
-    images of attacks that ignore the defense for other runs and processes.
+    selected: the class that n0 draws chose; top, right: how many of the n fresh ones gave it, and the label.
+    answer: the certified one, or ABSTAIN (-1); radius: how far it is certified, in L2.
+    p_lower, p_y: lower bounds on the probabilities of the selected class and of the label.
     """
 
-    def __init__(
-        self,
-        settings: CertificationSettings,
-        subject: Subject,
-        folder: Path,
-        report: Report = lambda *_: None,
-        *,
-        shared: Path | None = None,
-    ) -> None:
-        super().__init__(report)
-        self.settings, self.subject = settings, subject
-        first = subject.data.floats(slice(1))
-        settings.create(seed=0).streams(first)  # is the image large enough for it?
-        self.specification: dict[str, Any] = {
-            **subject.described(),
-            **settings.described(),
-            "values": first.numel(),
-            "machine": environment(subject.device),
-        }
-        self.cells: Sequence[Cell] = cells(self.specification)
-        self.records: RecordFolder[CertificateRecord] = RecordFolder(
-            folder, [cell.keys for cell in self.cells], parse_record
+    image: int
+    label: int
+    selected: int
+    top: int
+    right: int
+    answer: int
+    abstain: bool
+    radius: float
+    p_lower: float
+    p_y: float
+    certificate: str = VOTE
+
+    @property
+    def key(self) -> Key:
+        return self.defense, self.certificate, self.image
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawsRecord(Record):
+    """The error bounds of one given image x', which an attack with a budget of eps made, or nature (0).
+
+    distance: how far x' is from the image; margin … errors: the evidence of m draws of x'.
+    bounds: upper bounds on the error, by name; each holds for this x' alone.
+    """
+
+    eps: float
+    image: int
+    label: int
+    distance: float
+    margin: float
+    mean_l1: float
+    mean_truncated: float
+    variance_truncated: float
+    errors: int
+    bounds: dict[str, float]
+    certificate: str = DRAWS
+
+    @property
+    def key(self) -> Key:
+        return self.defense, f"{self.certificate} eps={self.eps}", self.image
+
+
+CertificateRecord = VoteRecord | DrawsRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class CertificationManifest:
+    """What the records of a certification are of; values: of an image, pixels times channels."""
+
+    data: DataId
+    classifier: ClassifierId
+    certificate: str
+    draws: int
+    delta: float
+    n0: int
+    n: int
+    alpha: float
+    seed: int
+    batch: int
+    precision: str
+    defense: DefenseId
+    coverage: Coverage | None
+    sources: tuple[SourceId, ...]
+    values: int
+    machine: Mapping[str, Json]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CertificationCell:
+    """The unit of work: one certificate of some images; eps is None for the vote's."""
+
+    defense: str
+    eps: float | None
+    images: range
+
+    @property
+    def what(self) -> str:
+        """The certificate's name in a record's key."""
+        return VOTE if self.eps is None else f"{DRAWS} eps={self.eps}"
+
+    @property
+    def keys(self) -> list[Key]:
+        """What its records are of."""
+        return [(self.defense, self.what, image) for image in self.images]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certification(Study[CertificationManifest, CertificationCell, CertificateRecord]):
+    """Every certificate that was asked for, of every image.
+
+    Draws that an attack is made with, draws that choose a vote's answer and draws that certify have seeds of
+    their own: what is certified is fixed before the draws that certify it.
+
+    Attributes:
+        target: the classifier and the images.
+        defense: by text; "gaussian:sigma=0.1" is noise without a quantizer, the baseline.
+        certificate: "vote", the worst-case L2 certificate of the majority vote; "draws", error bounds that
+            hold for given images: the natural ones, and those of an attack; or "all".
+        attack, eps: the attack by text, and its L-inf budgets.
+        draws, delta: m, and the chance that an error bound fails.
+        n0, n, alpha: draws that choose a vote's answer, fresh draws that bound its probability, and the
+            chance that its certificate is wrong.
+        batch: draws made at once; it also decides how many images are the unit of work.
+        precision: "fp32", or "bf16" for a classifier that computes in bfloat16 wherever it certifies: faster
+            on a GPU, and a slightly different classifier. Attacks always see the one in float32.
+        shared: a folder that keeps images found against the bare classifier for other runs and processes.
+    """
+
+    target: Target = field(default_factory=Target)
+    defense: str = "prd"
+    certificate: str = ALL
+    attack: str = "pgd:steps=20,surrogate=none"
+    eps: tuple[float, ...] = (8 / 255,)
+    draws: int = 1000
+    delta: float = 0.005
+    n0: int = 100
+    n: int = 10_000
+    alpha: float = 0.001
+    seed: int = 0
+    batch: int = 500
+    precision: str = "fp32"
+    shared: Path | None = field(default=None, compare=False)
+
+    manifest_type = CertificationManifest
+
+    def __post_init__(self) -> None:
+        checks.one_of("certificate", self.certificate, CERTIFICATES)
+        checks.one_of("precision", self.precision, PRECISIONS)
+        for name in ("draws", "n0", "n", "batch"):
+            checks.whole(name, getattr(self, name), least=1)
+        for name in ("delta", "alpha"):
+            chance(name, getattr(self, name))
+        checks.whole("seed", self.seed, least=0, below=2**64)
+        for eps in self.eps:
+            self._threat(eps, seed=0)
+            if eps == 0 or self.eps.count(eps) > 1:
+                found = "0: natural images are certified in any case" if eps == 0 else f"{eps} twice"
+                raise InvalidInputError(f"eps holds {found}; give each budget > 0 once")
+        created = self.create(seed=0)
+        if self.votes:
+            coverage_of(created)
+        if isinstance(created, GaussianNoise) and any(
+            self._threat(eps, seed=0).surrogate != NONE for eps in self.eps
+        ):
+            raise InvalidInputError(
+                f"attack={self.attack!r} goes through a quantizer, which {self.defense!r} has not; "
+                f"give it surrogate={NONE}"
+            )
+
+    @property
+    def votes(self) -> bool:
+        """Whether the vote is certified."""
+        return self.certificate in (VOTE, ALL)
+
+    @property
+    def sources(self) -> tuple[float, ...]:
+        """The budgets behind the images that error bounds are for; 0: natural ones."""
+        return (0.0, *self.eps) if self.certificate in (DRAWS, ALL) else ()
+
+    @property
+    def travels(self) -> bool:
+        return self.target.travels
+
+    def create(self, *, seed: int) -> Defense:
+        """The defense, with that seed."""
+        if parse_spec(self.defense)[0] == NONE:
+            raise InvalidInputError(
+                f"defense={self.defense!r} draws nothing, which leaves nothing to certify; "
+                f"give one of {', '.join(shields())}"
+            )
+        return shield(self.defense, seed=seed, called="defense")
+
+    @cached_property
+    def manifest(self) -> CertificationManifest:
+        self.target.check()
+        created = self.create(seed=0)
+        refuse_too_large([created], self.target)
+        return CertificationManifest(
+            data=self.target.data_id,
+            classifier=self.target.classifier_id,
+            certificate=self.certificate,
+            draws=self.draws,
+            delta=self.delta,
+            n0=self.n0,
+            n=self.n,
+            alpha=self.alpha,
+            seed=self.seed,
+            batch=self.batch,
+            precision=self.precision,
+            defense=DefenseId.of(self.defense, created),
+            coverage=coverage_of(created) if self.votes else None,
+            sources=tuple(
+                SourceId(eps=eps, attack=ThreatId.of(self._threat(eps, seed=0)) if eps else NO_THREAT)
+                for eps in self.sources
+            ),
+            values=self.target.images.floats(slice(1)).numel(),
+            machine=environment(self.target.place),
         )
-        self._classifier = forward_of(subject.classifier, device=subject.device, precision=settings.precision)
-        self._known = AdversarialStore(self.specification, shared)
-        self._drawn = 0  # of the cell that is being measured
 
-    def measure(self, cell: Cell) -> list[CertificateRecord]:
-        """The records of one cell, in the order of its images."""
-        self._drawn = 0
-        data, place = self.subject.data, self.subject.device
-        part = slice(cell.images.start, cell.images.stop)
-        images, labels = data.floats(part).to(place), data.labels[part]
+    @staticmethod
+    def cells_of(manifest: CertificationManifest) -> list[CertificationCell]:
+        """The votes, then chunk after chunk the error bounds of every budget."""
+        count, batch, name = manifest.data.images, manifest.batch, manifest.defense.name
+
+        def chunks(draws: int) -> list[range]:
+            size = max(1, min(batch // _IMAGES, _BATCHES * batch // draws))
+            return [range(first, min(first + size, count)) for first in range(0, count, size)]
+
+        votes = chunks(manifest.n) if manifest.coverage else []
+        return [CertificationCell(defense=name, eps=None, images=images) for images in votes] + [
+            CertificationCell(defense=name, eps=source.eps, images=images)
+            for images in chunks(manifest.draws)
+            for source in manifest.sources
+        ]
+
+    @staticmethod
+    def parse(line: bytes) -> CertificateRecord:
+        kinds: dict[str, type[VoteRecord] | type[DrawsRecord]] = {VOTE: VoteRecord, DRAWS: DrawsRecord}
+        return kinds[json.loads(line)["certificate"]].parse(line)
+
+    def measure(
+        self, cell: CertificationCell, progress: CellProgress = no_cell_progress
+    ) -> list[CertificateRecord]:
+        images, labels = self.target.part(cell.images)
+        draw = _Draw(self, cell, images, progress)
         if cell.eps is None:
-            return self._votes(cell, images, labels)
-        return self._error_bounds(cell, cell.eps, images, labels)
+            return self._vote_records(cell, labels.cpu(), draw)
+        return self._draws_records(cell, cell.eps, images, labels.cpu(), draw)
 
-    def cost(self, cell: Cell) -> int:
+    def cost(self, cell: CertificationCell) -> int:
         """How many draws it is."""
-        draws = self.settings.n0 + self.settings.n if cell.eps is None else self.settings.draws
-        return draws * len(cell.images)
+        return (self.n0 + self.n if cell.eps is None else self.draws) * len(cell.images)
 
-    def title(self, cell: Cell) -> str:
-        """Which certificate."""
+    def title(self, cell: CertificationCell) -> str:
         return "votes" if cell.eps is None else f"error bounds at eps {format_value(cell.eps)}"
 
-    def _votes(self, cell: Cell, images: Tensor, labels: Tensor) -> list[CertificateRecord]:
-        options, covered = self.settings, coverage_of(self.settings.create(seed=0))
-        selection = self._counts(cell, "selection", images, options.n0)
-        estimation = self._counts(cell, "estimation", images, options.n)
+    @cached_property
+    def forward(self) -> Callable[[Tensor], Tensor]:
+        """The classifier in the form that answers most draws a second."""
+        return fast_forward(self.target.model, device=self.target.place, precision=self.precision)
+
+    @cached_property
+    def _store(self) -> AdversarialStore:
+        manifest = self.manifest
+        return AdversarialStore(classifier=manifest.classifier, machine=manifest.machine, folder=self.shared)
+
+    def _vote_records(
+        self, cell: CertificationCell, labels: Tensor, draw: "_Draw"
+    ) -> list[CertificateRecord]:
+        covered = coverage_of(self.create(seed=0))
+        classes = len(self.target.images.classes)
+        selection = draw.counts("selection", self.n0, classes)
+        estimation = draw.counts("estimation", self.n, classes)
         votes = certify_vote(
-            selection_counts=selection, estimation_counts=estimation, alpha=options.alpha,
+            selection_counts=selection, estimation_counts=estimation, alpha=self.alpha,
             sigma_eff=covered.sigma_eff, copies=covered.copies,
         )  # fmt: skip
         selected = selection.argmax(-1)
         right = estimation.gather(-1, labels[:, None])[:, 0]
-        p_y = clopper_pearson_lower(count=right, draws=options.n, delta=options.alpha)
+        p_y = clopper_pearson_lower(count=right, draws=self.n, delta=self.alpha)
         return [
             VoteRecord(
                 defense=cell.defense,
@@ -115,16 +353,15 @@ class Certification(ResumableWork[Cell, CertificateRecord]):
             for number, image in enumerate(cell.images)
         ]
 
-    def _error_bounds(
-        self, cell: Cell, eps: float, images: Tensor, labels: Tensor
+    def _draws_records(
+        self, cell: CertificationCell, eps: float, images: Tensor, labels: Tensor, draw: "_Draw"
     ) -> list[CertificateRecord]:
-        options = self.settings
-        moved = self._attacked(cell, eps, images, labels) if eps else images
-        reference = self._classifier(images).double().softmax(-1).cpu()
-        blocks = self._logits(cell, "draws", moved, options.draws)
+        moved = self._attacked(cell, eps, images, labels.to(images.device)) if eps else images
+        reference = self.forward(images).double().softmax(-1).cpu()
+        blocks = draw.logits("draws", moved, self.draws)
         seen = evidence_of_blocks(reference, (block.double().softmax(-1) for block in blocks), labels)
-        bounds = bounds_from(seen, delta=options.delta)
-        distances = options.ball(eps).distance(moved, images)
+        bounds = bounds_from(seen, delta=self.delta)
+        distances = self._ball(eps).distance(moved, images)
         return [
             DrawsRecord(
                 defense=cell.defense,
@@ -142,54 +379,75 @@ class Certification(ResumableWork[Cell, CertificateRecord]):
             for number, image in enumerate(cell.images)
         ]
 
-    def _attacked(self, cell: Cell, eps: float, images: Tensor, labels: Tensor) -> Tensor:
+    def _attacked(self, cell: CertificationCell, eps: float, images: Tensor, labels: Tensor) -> Tensor:
         """The images x', found without any of the draws that certify them."""
-        (described,) = (each["attack"] for each in self.specification["sources"] if each["eps"] == eps)
-        if described["surrogate"] != NONE:
-            return self._through(cell, eps, images, labels)
-        bare = replace(cell, defense=NONE)  # the same attack, whatever the defense
-        return self._known.images(
-            lambda: self._through(bare, eps, images, labels),
-            natural=images,
-            labels=labels,
-            threat=described,
-            ball=self.settings.ball(eps),
-            seed=self._seed(bare, "attack"),
-        )
+        model = self.target.model
+        if self._threat(eps, seed=0).surrogate == NONE:  # the same attack, whatever the defense
+            seed = self.seed_for(replace(cell, defense=NONE), "attack")
+            return self._store.bare(self._threat(eps, seed=seed), model, images, labels, seed=seed)
+        chosen = self._threat(eps, seed=self.seed_for(cell, "attack"))
+        defense = self.create(seed=self.seed_for(cell, "attacked draws")).to(images.device)
+        return chosen(model, defense, images, labels)
 
-    def _through(self, cell: Cell, eps: float, images: Tensor, labels: Tensor) -> Tensor:
-        """The attack on the classifier behind the defense; NONE names one that the attack ignores."""
-        options = self.settings
-        chosen = threat(options.attack, options.ball(eps), seed=self._seed(cell, "attack"))
-        shield = options.create(seed=self._seed(cell, "attacked draws")).to(images.device)
-        # Gaussian noise is no Defense; an attack that ignores what stands before the classifier needs none.
-        return chosen(self.subject.classifier, shield, images, labels.to(images.device))  # type: ignore[arg-type]
+    def seed_for(self, cell: CertificationCell, purpose: str) -> int:
+        """The seed of the draws that serve one purpose in a cell."""
+        return derived_seed(self.seed, cell.defense, cell.what, cell.images.start, purpose)
 
-    def _counts(self, cell: Cell, purpose: str, images: Tensor, draws: int) -> Tensor:
+    def _threat(self, eps: float, *, seed: int) -> Threat:
+        return threat(self.attack, self._ball(eps), seed=seed)
+
+    def _ball(self, eps: float) -> Ball:
+        return ball(NORM, eps)
+
+
+class _Draw:
+    """Fresh draws of a cell's images, counted as they are made."""
+
+    def __init__(
+        self, study: Certification, cell: CertificationCell, images: Tensor, progress: CellProgress
+    ) -> None:
+        self._study, self._cell, self._images, self._progress = study, cell, images, progress
+        self._drawn = 0
+
+    def counts(self, purpose: str, draws: int, classes: int) -> Tensor:
         """How often each class came out, (N, classes)."""
-        found = torch.zeros(len(images), len(self.subject.data.classes), dtype=torch.int64)
-        for block in self._logits(cell, purpose, images, draws):
+        found = torch.zeros(len(self._images), classes, dtype=torch.int64)
+        for block in self.logits(purpose, self._images, draws):
             answers = block.argmax(-1).T  # (N, draws of the block)
             found.scatter_add_(1, answers, torch.ones_like(answers))
         return found
 
-    def _logits(self, cell: Cell, purpose: str, images: Tensor, draws: int) -> Iterator[Tensor]:
+    def logits(self, purpose: str, images: Tensor, draws: int) -> Iterator[Tensor]:
         """The logits of fresh draws, (some, N, classes) at a time, so that a million need no memory."""
-        shield = self.settings.create(seed=self._seed(cell, purpose)).to(images.device)
-        batch = self.settings.batch
+        study = self._study
+        defense = study.create(seed=study.seed_for(self._cell, purpose)).to(images.device)
 
         def model(images: Tensor) -> Tensor:
-            return self._classifier(shield(images))
+            return study.forward(defense(images))
 
-        some = max(1, batch // len(images))
+        some = max(1, study.batch // len(images))
         for start in range(0, draws, some):
-            block = outputs(model, images, runs=min(some, draws - start), batch=batch).cpu()
+            block = outputs(model, images, runs=min(some, draws - start), batch=study.batch).cpu()
             self._drawn += block.shape[0] * block.shape[1]
-            self._tell(cell, self._drawn)
+            self._progress(study.title(self._cell), self._drawn)
             yield block
 
-    def _seed(self, cell: Cell, purpose: str) -> int:
-        return derived_seed(self.settings.seed, cell.defense, cell.what, cell.images.start, purpose)
+
+def coverage_of(defense: Defense) -> Coverage:
+    """What the worst-case certificate may assume of a defense; InvalidInputError with the reason where none
+    holds, and with what would help.
+    """
+    terms = defense.certificate_terms()
+    try:
+        return Coverage.of(**terms)
+    except InvalidInputError as reason:
+        try:
+            Coverage.of(**{**terms, "weights_from": "noisy", "noise": "image"})
+        except InvalidInputError:
+            raise reason from None
+        raise InvalidInputError(
+            f"{reason}, or noise='image', which puts the noise on the image before anything sees it"
+        ) from reason
 
 
 def evidence_of_blocks(reference: Tensor, blocks: Iterable[Tensor], labels: Tensor) -> Evidence:
@@ -219,3 +477,317 @@ def evidence_of_blocks(reference: Tensor, blocks: Iterable[Tensor], labels: Tens
         variance_truncated=truncated.var(0) if len(truncated) > 1 else torch.zeros_like(truncated[0]),
         errors=each("errors").sum(0),
     )
+
+
+def fast_forward(
+    classifier: nn.Module, *, device: torch.device, precision: str
+) -> Callable[[Tensor], Tensor]:
+    """images → logits in float32, without gradients.
+
+    On a GPU norms are folded and channels come last: the same function up to rounding, and about half of the
+    memory traffic. "bf16" computes in bfloat16 on any device.
+    """
+    model = fastest_form(classifier) if device.type == "cuda" else classifier
+    halved = precision == "bf16"
+
+    @torch.no_grad()
+    def forward(images: Tensor) -> Tensor:
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=halved):
+            logits: Tensor = model(images)
+        return logits.float() if halved else logits
+
+    return forward
+
+
+def fastest_form(classifier: nn.Module) -> nn.Module:
+    """A copy with folded norms, channels last; what comes folded, as the bundled one, is not folded twice."""
+    done = any(
+        isinstance(getattr(module, norm), nn.Identity)
+        for module in classifier.modules()
+        if isinstance(module, FoldableNorms)
+        for _, norm in module.folds
+    )
+    model = copy.deepcopy(classifier) if done else folded(classifier)
+    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RadiusPoint:
+    """Certified accuracy at one L2 radius, as fractions; linf: the radius that it implies in L-inf.
+
+    vote: share of images whose vote is right and certified beyond the radius; draw: mean certified accuracy
+    of a single draw. The statements hold for all images at once, and pay for certificates that fail.
+    """
+
+    radius: float
+    linf: float
+    vote: float
+    vote_statement: float
+    draw: float
+    draw_statement: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class VoteSummary:
+    """The vote's certificates: shares of images, against the radius.
+
+    accuracy: of single draws; right: share of images whose vote is right; mean_radius: 0 where it is wrong.
+    """
+
+    images: int
+    draws: int
+    accuracy: float
+    right: float
+    abstained: float
+    mean_radius: float
+    largest_radius: float
+    largest_linf: float
+    sigma_eff: float
+    copies: float
+    alpha: float
+    confidence: float
+    allowed_failures: int
+    curve: tuple[RadiusPoint, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoundSummary:
+    """One error bound: the mean over the images, and two statements that pay for bounds that fail."""
+
+    certified_accuracy: float
+    union: float
+    binomial: float
+    binomial_holding: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawsSummary:
+    """The error bounds of the images of one budget, by name, beside the accuracy that was measured."""
+
+    eps: float
+    attack: ThreatId
+    images: int
+    draws: int
+    delta: float
+    accuracy: float
+    bounds: Mapping[str, BoundSummary]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CertificationSummary:
+    """What a certification found; of one that is not finished, what there is."""
+
+    title: str
+    complete: bool
+    vote: VoteSummary | None
+    draws: tuple[DrawsSummary, ...]
+    seconds: float
+    manifest: CertificationManifest
+
+    @classmethod
+    def of(
+        cls, recorded: Recorded[CertificationManifest, CertificateRecord], *, radii: Sequence[float] = ()
+    ) -> "CertificationSummary":
+        """From records.
+
+        radii: where the certified accuracies are given, in L2; without any, evenly up to the largest
+            possible.
+        """
+        manifest, records = recorded.manifest, recorded.records
+        votes = [record for record in records if isinstance(record, VoteRecord)]
+        rows = []
+        for source in manifest.sources:
+            part = [each for each in records if isinstance(each, DrawsRecord) and each.eps == source.eps]
+            if part:
+                rows.append(_draws_summary(manifest, source, part))
+        return cls(
+            title=f"Certificates of {manifest.defense.name} for {manifest.data.images} images of "
+            f"{manifest.data.name}, classifier {manifest.classifier.name}",
+            complete=len(records) == sum(len(cell.images) for cell in Certification.cells_of(manifest)),
+            vote=_vote_summary(manifest, votes, radii) if votes else None,
+            draws=tuple(rows),
+            seconds=round(sum(recorded.seconds.values()), 1),
+            manifest=manifest,
+        )
+
+
+def _vote_summary(
+    manifest: CertificationManifest, records: Sequence[VoteRecord], radii: Sequence[float]
+) -> VoteSummary:
+    draws, alpha, values, covered = manifest.n, manifest.alpha, manifest.values, manifest.coverage
+    assert covered is not None  # there are votes
+    noise = {"sigma_eff": covered.sigma_eff, "copies": covered.copies}
+    largest = radius(counts_top=draws, draws=draws, alpha=alpha, **noise)
+    reached = torch.tensor([each.radius for each in records], dtype=torch.float64)
+    right = torch.tensor([each.answer == each.label for each in records])
+    p_y = torch.tensor([each.p_y for each in records], dtype=torch.float64)
+    failing = allowed_failures(images=len(records), delta=alpha, eta=alpha)
+    curve = []
+    for given in radii or _even_radii(largest):
+        certified = float((right & (reached > checks.real("radius", given))).double().mean())
+        single = accuracy_bound(p_y=p_y, radius=given, **noise)
+        together = binomial_statement(upper=1 - single, delta=alpha, eta=alpha)
+        curve.append(
+            RadiusPoint(
+                radius=float(given),
+                linf=linf_radius(radius=float(given), values=values),
+                vote=certified,
+                vote_statement=max(0.0, certified - failing / len(records)),
+                draw=float(single.mean()),
+                draw_statement=together.certified_accuracy,
+            )
+        )
+    return VoteSummary(
+        images=len(records),
+        draws=draws,
+        accuracy=sum(each.right for each in records) / (draws * len(records)),
+        right=float(right.double().mean()),
+        abstained=sum(each.abstain for each in records) / len(records),
+        mean_radius=float((reached * right).mean()),
+        largest_radius=largest,
+        largest_linf=linf_radius(radius=largest, values=values),
+        sigma_eff=covered.sigma_eff,
+        copies=covered.copies,
+        alpha=alpha,
+        confidence=1 - alpha,
+        allowed_failures=failing,
+        curve=tuple(curve),
+    )
+
+
+def _draws_summary(
+    manifest: CertificationManifest, source: SourceId, records: Sequence[DrawsRecord]
+) -> DrawsSummary:
+    draws, delta = manifest.draws, manifest.delta
+    seen = _evidence(records, draws)
+    together = bounds_from(seen, delta=per_image_delta(delta=delta, images=len(records)))
+    bounds = {}
+    for name in list_bounds():
+        upper = torch.tensor([each.bounds[name] for each in records], dtype=torch.float64)
+        all_but = binomial_statement(upper=upper, delta=delta, eta=delta)
+        bounds[name] = BoundSummary(
+            certified_accuracy=float((1 - upper).mean()),
+            union=union_statement(upper=together[name], delta=delta).certified_accuracy,
+            binomial=all_but.certified_accuracy,
+            binomial_holding=all_but.holding,
+        )
+    return DrawsSummary(
+        eps=source.eps,
+        attack=source.attack,
+        images=len(records),
+        draws=draws,
+        delta=delta,
+        accuracy=1 - sum(each.errors for each in records) / (draws * len(records)),
+        bounds=bounds,
+    )
+
+
+def _evidence(records: Sequence[DrawsRecord], draws: int) -> Evidence:
+    def column(name: str) -> Tensor:
+        return torch.tensor([getattr(each, name) for each in records], dtype=torch.float64)
+
+    return Evidence(
+        draws=draws,
+        margin=column("margin"),
+        mean_l1=column("mean_l1"),
+        mean_truncated=column("mean_truncated"),
+        variance_truncated=column("variance_truncated"),
+        errors=column("errors").long(),
+    )
+
+
+def _even_radii(largest: float) -> list[float]:
+    """Multiples of 1, 2 or 5 times a power of ten, below the largest radius that the draws can give."""
+    if largest <= 0:  # too few draws to certify anything
+        return [0.0]
+    rough = largest / _RADII
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough)
+    return [round(number * step, 12) for number in range(math.ceil(largest / step))]
+
+
+def certify(
+    model: nn.Module | str = BUNDLED,
+    images: Tensor | str = SAMPLE_NAME,
+    labels: Tensor | None = None,
+    *,
+    defense: str | None = None,
+    certificate: str = ALL,
+    attack: str = "pgd:steps=20,surrogate=none",
+    eps: float | Sequence[float] = 8 / 255,
+    draws: int = 1000,
+    delta: float = 0.005,
+    n0: int = 100,
+    n: int = 10_000,
+    alpha: float = 0.001,
+    radii: Sequence[float] = (),
+    seed: int = 0,
+    batch: int = 500,
+    precision: str = "fp32",
+    limit: int | None = None,
+    data_dir: Path | str | None = None,
+    device: str = "auto",
+    out: Path | str | None = None,
+    executor: Executor | None = None,
+    progress: Progress = no_progress,
+) -> CertificationSummary:
+    """Prove what draws can prove about a defended classifier, image by image and for all of them.
+
+    Args:
+        model: a module from images in [0, 1] to logits, a model that `vq.defend` made, or the name of a
+            classifier, as for `vq.evaluate`.
+        images: (N, channels, height, width) in [0, 1], or the name of a data set.
+        labels: (N,), the true classes; none where images is the name of a data set.
+        defense: "prd:noise=image,sigma=0.1", or "gaussian:sigma=0.1", noise alone. Without it, the defense
+            that the model has, else "prd".
+        certificate: "vote", the majority vote within an L2 radius, whatever the attack; "draws", error bounds
+            that hold for given images alone; or "all".
+        attack: makes the images of "draws", beside the natural ones.
+        eps: its L-inf budget, or several.
+        draws: m, the draws behind an error bound.
+        delta: the chance that an error bound fails.
+        n0: draws that choose a vote's answer.
+        n: fresh draws that bound its probability.
+        alpha: the chance that a vote's certificate is wrong.
+        radii: L2 radii to give the certified accuracy at; without any, evenly up to the largest possible.
+        seed: decides every draw of defense and attack.
+        batch: draws made at once.
+        precision: of the classifier, "fp32" or "bf16".
+        limit: the first images alone.
+        data_dir: where the files of a data set are; without it, the cache folder.
+        device: "cpu", "cuda" or "auto", for a classifier given by name; a module stays where it is.
+        out: a folder that keeps a record of every image; a run that was stopped continues there. Without it,
+            nothing is written.
+        executor: where the work is done; without it, in this process.
+        progress: called with what is being done, how much of the work is done, and how much there is.
+
+    Returns:
+        The vote's certified accuracies against the radius, and the error bounds of each budget.
+
+    Raises:
+        InvalidInputError: something given is wrong, or no certificate holds for the defense; the message says
+            which, and what would help.
+
+    Example:
+        >>> import vqshield as vq
+        >>> found = vq.certify(defense="prd:sigma=0.1,tau=0.1", certificate="vote", n0=5, n=20, limit=4)
+        >>> found.vote.images, 0 < found.vote.largest_radius < 0.1
+        (4, True)
+    """
+    classifier, own = split_defended(model)
+    study = Certification(
+        target=target_from(classifier, images, labels, limit=limit, data_dir=data_dir, device=device),
+        defense=defense or own or "prd",
+        certificate=certificate,
+        attack=attack,
+        eps=tuple(eps) if isinstance(eps, Sequence) else (eps,),
+        draws=draws,
+        delta=delta,
+        n0=n0,
+        n=n,
+        alpha=alpha,
+        seed=seed,
+        batch=batch,
+        precision=precision,
+    )
+    return CertificationSummary.of(run_study(study, out, executor=executor, progress=progress), radii=radii)

@@ -4,12 +4,11 @@ One attacker does not know of the shield (ignorant); the other attacks through i
 quantizers, averaged over several draws (adaptive). What is reported are fresh draws that no attack has seen.
 """
 
+import base64
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -21,10 +20,14 @@ from vqshield.defended import Defended, defend
 from vqshield.defenses import list_defenses
 from vqshield.draws import Draws, draw_predictions
 from vqshield.environment import environment
+from vqshield.errors import InvalidInputError
+from vqshield.images import encode_png
+from vqshield.names import display_name
+from vqshield.plain import Json
+from vqshield.studies.gallery import GalleryRow, Picture, as_bytes
 
-NAMES = {"randdisc": "RandDisc", "prd": "pRD", "swrd": "swRD"}
 UNDEFENDED = "none"
-BEST = NAMES["swrd"]
+BEST = display_name("swrd")
 GALLERY_ROWS = 6
 
 
@@ -59,6 +62,44 @@ class DemoSettings:
         )  # fmt: skip
 
 
+@dataclass(frozen=True, kw_only=True)
+class DemoRow:
+    """What one threat leaves of one defense; natural and robust are fractions, std is that of robust."""
+
+    defense: str
+    settings: Mapping[str, Json]
+    threat: str
+    attack: str
+    natural: float
+    robust: float
+    std: float | None
+    runs: int
+    n: int
+
+    def __post_init__(self) -> None:
+        for name in ("natural", "robust"):
+            share = getattr(self, name)
+            if not 0 <= share <= 1:
+                raise InvalidInputError(
+                    f"{name}={share!r} of {self.defense!r} is no accuracy; valid are fractions in [0, 1]"
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoSummary:
+    """What the demo found, as far as it came."""
+
+    title: str
+    complete: bool
+    epsilon: float
+    rows: tuple[DemoRow, ...]
+    sentences: tuple[str, ...]
+    audit: str
+    seeds: Mapping[str, int]
+    seconds: float
+    machine: Mapping[str, Json]
+
+
 class Demo:
     """Runs defense by defense; summary() and gallery() hold whatever is finished so far."""
 
@@ -68,7 +109,7 @@ class Demo:
         self.data: ImageSet = sample(settings.images)
         self.images, self.labels = self.data.floats(), self.data.labels
         self.classifier: nn.Module = small_cifar10()
-        self.rows: list[dict[str, Any]] = []
+        self.rows: list[DemoRow] = []
         self.shown: dict[str, tuple[Tensor, Tensor]] = {}  # caption → images, answers
         self.seconds = 0.0
 
@@ -89,27 +130,27 @@ class Demo:
             self._defended(name, ignorant)
             self.seconds = time.perf_counter() - began
 
-    def summary(self) -> dict[str, Any]:
-        """What summary.json holds."""
-        return {
-            "title": f"Accuracy of {len(self.images)} CIFAR-10 test images, bundled small classifier",
-            "complete": len({row["defense"] for row in self.rows}) == len(list_defenses()) + 1,
-            "epsilon": self.settings.eps,
-            "rows": self.rows,
-            "sentences": sentences(self.rows, self.settings),
-            "audit": "not run: the demo's attack is one honest look, not the strongest",
-            "seeds": {"defense": self.settings.seed, "attack": self.settings.seed},
-            "seconds": round(self.seconds, 1),
-            "machine": environment(),
-        }
+    def summary(self) -> DemoSummary:
+        """What is finished so far."""
+        return DemoSummary(
+            title=f"Accuracy of {len(self.images)} CIFAR-10 test images, bundled small classifier",
+            complete=len({row.defense for row in self.rows}) == len(list_defenses()) + 1,
+            epsilon=self.settings.eps,
+            rows=tuple(self.rows),
+            sentences=tuple(sentences(self.rows, self.settings)),
+            audit="not run: the demo's attack is one honest look, not the strongest",
+            seeds={"defense": self.settings.seed, "attack": self.settings.seed},
+            seconds=round(self.seconds, 1),
+            machine=environment(),
+        )
 
-    def gallery(self) -> list[dict[str, Any]]:
+    def gallery(self) -> list[GalleryRow]:
         """A few images of different classes: clean, attacked, and what each defense makes of them."""
         return [
-            {
-                "label": self.data.classes[int(self.labels[index])],
-                "pictures": [self._picture(caption, index) for caption in self.shown],
-            }
+            GalleryRow(
+                label=self.data.classes[int(self.labels[index])],
+                pictures=tuple(self._picture(caption, index) for caption in self.shown),
+            )
             for index in range(min(GALLERY_ROWS, len(self.images)))
         ]
 
@@ -128,12 +169,12 @@ class Demo:
     def _defended(self, defense: str, ignorant: Tensor) -> None:
         options = self.settings
         shielded = defend(self.classifier, defense, seed=options.seed, surrogate="soft")
-        model = _Counted(shielded, lambda count: self._report(NAMES.get(defense, defense), count))
+        model = _Counted(shielded, lambda count: self._report(display_name(defense), count))
         natural = draw_predictions(model, self.images, self.labels, runs=options.runs)
         unaware = draw_predictions(model, ignorant, self.labels, runs=options.runs)
         attacked = options.adaptive(EOT(model, draws=options.draws), self.images, self.labels)
         aware = draw_predictions(model, attacked, self.labels, runs=options.runs)
-        name = NAMES.get(defense, defense)
+        name = display_name(defense)
         self._show_quantized(f"attacked, then {name}", shielded, ignorant)
         if name == BEST:
             self._show_quantized(f"attacked through {name}, then {name}", shielded, attacked)
@@ -144,21 +185,25 @@ class Demo:
         self._add(name, shielded.defense.settings(), natural, attacks)
 
     def _add(
-        self, defense: str, settings: dict[str, Any], natural: Draws, attacks: dict[str, tuple[str, Draws]]
+        self,
+        defense: str,
+        settings: Mapping[str, Json],
+        natural: Draws,
+        attacks: Mapping[str, tuple[str, Draws]],
     ) -> None:
         for threat, (attack, under) in {"none": ("none", natural), **attacks}.items():
             self.rows.append(
-                {
-                    "defense": defense,
-                    "settings": settings,
-                    "threat": threat,
-                    "attack": attack,
-                    "natural": natural.mean,
-                    "robust": under.mean,
-                    "std": under.std,
-                    "runs": len(under.predictions),
-                    "n": len(self.labels),
-                }
+                DemoRow(
+                    defense=defense,
+                    settings=settings,
+                    threat=threat,
+                    attack=attack,
+                    natural=natural.mean,
+                    robust=under.mean,
+                    std=under.std,
+                    runs=len(under.predictions),
+                    n=len(self.labels),
+                )
             )
 
     def _show(self, caption: str, images: Tensor, draws: Draws) -> None:
@@ -169,21 +214,21 @@ class Demo:
         quantized = shielded.defense(images[:GALLERY_ROWS])
         self.shown[caption] = quantized, shielded.classifier(quantized).argmax(1)
 
-    def _picture(self, caption: str, index: int) -> dict[str, Any]:
+    def _picture(self, caption: str, index: int) -> Picture:
         images, answers = self.shown[caption]
-        pixels = (images[index] * 255).round().byte().permute(1, 2, 0).numpy()
+        pixels = as_bytes(images[index]).permute(1, 2, 0).contiguous().numpy()
         answer = int(answers[index])
-        return {
-            "caption": caption,
-            "image": np.ascontiguousarray(pixels),
-            "verdict": self.data.classes[answer],
-            "correct": answer == int(self.labels[index]),
-        }
+        return Picture(
+            caption=caption,
+            image=f"data:image/png;base64,{base64.b64encode(encode_png(pixels)).decode('ascii')}",
+            verdict=self.data.classes[answer],
+            correct=answer == int(self.labels[index]),
+        )
 
 
-def sentences(rows: list[dict[str, Any]], settings: DemoSettings) -> list[str]:
+def sentences(rows: Sequence[DemoRow], settings: DemoSettings) -> list[str]:
     """Two sentences that say plainly what the figures mean."""
-    accuracy = {(row["defense"], row["threat"]): row["robust"] for row in rows}
+    accuracy = {(row.defense, row.threat): row.robust for row in rows}
     if (BEST, "adaptive") not in accuracy:
         return []
     return [

@@ -1,124 +1,237 @@
-"""Accuracy of a defended classifier under attack, image by image, in a run that may stop at any moment.
-
-The work is cut into cells: a defense, an attack, a chunk of images. A cell is a pure function of the
-specification: all its seeds come from there, so that a run that was stopped and resumed writes the same
-bytes as one that was not.
-"""
+"""Accuracy of a defended classifier under attack, image by image, in a run that may stop at any moment."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
-from vqshield.attacks import AutoAttack
+from vqshield import attacks as attack_room
+from vqshield import checks
+from vqshield.attacks import AutoAttack, Ball
+from vqshield.classifiers import BUNDLED
+from vqshield.data import SAMPLE_NAME
 from vqshield.defended import Defended
-from vqshield.draws import Draws, draw_predictions
+from vqshield.draws import Draws, draw_predictions, strongest
 from vqshield.environment import environment
+from vqshield.errors import InvalidInputError
+from vqshield.names import NONE
+from vqshield.plain import Json
 from vqshield.runs.adversarial import AdversarialStore
-from vqshield.runs.records import Record, Records
-from vqshield.runs.study import Report, ResumableWork, repeatable
-from vqshield.runs.target import Subject
+from vqshield.runs.executors import Executor, run_study
+from vqshield.runs.manifests import AttackId, DefenseId, ThreatId
+from vqshield.runs.records import Key, Record
+from vqshield.runs.study import (
+    CellProgress,
+    Progress,
+    Recorded,
+    Study,
+    no_cell_progress,
+    no_progress,
+)
+from vqshield.runs.target import ClassifierId, DataId, Target
 from vqshield.seeds import derived_seed
-from vqshield.studies.specification import NONE, Cell, EvaluationSettings, cells, defense
+from vqshield.studies.asked import (
+    attack_ids,
+    defense_from,
+    defense_ids,
+    refuse_too_large,
+    refuse_twice,
+    split_defended,
+    target_from,
+)
 from vqshield.suites import expand
-from vqshield.threats import Threat
+from vqshield.threats import LEVELS, Threat
 
-__all__ = ["Evaluation", "Report", "repeatable"]
+ALL = "adaptive"
+"""The row of the strongest attack for each image, of all that were given: an attacker may choose, too."""
+NOT_RUN = "not run"
 
 # It stops with every image that it breaks: a bare classifier's soon, others not before all has been tried.
 _AUTOATTACK = {"bare": 150, "standard": 3000, "rand": 4000}
 
 
-class Evaluation(ResumableWork[Cell, Record]):
-    """Every attack on every image in front of every defense; run() writes the records, or goes on with them.
+@dataclass(frozen=True, kw_only=True)
+class EvaluationRecord(Record):
+    """One image, by one attack, in front of one defense.
+
+    image: its place in the data; distance: how far the attack moved it.
+    selected: right answers among the draws that attacks are compared on; None where there is no attack.
+    predictions: the answers of the runs that are reported.
+    """
+
+    attack: str
+    level: str
+    image: int
+    label: int
+    distance: float
+    selected: int | None
+    predictions: tuple[int, ...]
+
+    @property
+    def key(self) -> Key:
+        return self.defense, self.attack, self.image
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationManifest:
+    """What the records of an evaluation are of."""
+
+    data: DataId
+    classifier: ClassifierId
+    norm: str
+    eps: float
+    runs: int
+    selection: int
+    seed: int
+    batch: int
+    defenses: tuple[DefenseId, ...]
+    attacks: tuple[AttackId, ...]
+    machine: Mapping[str, Json]
+
+    @property
+    def threats(self) -> tuple[ThreatId, ...]:
+        """Every attack, those of suites one by one."""
+        return tuple(threat for attack in self.attacks for threat in attack.threats)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationCell:
+    """The unit of work: one attack (or none) on one chunk of images in front of one defense (or none)."""
+
+    defense: str
+    attack: str
+    level: str
+    images: range
+
+    @property
+    def keys(self) -> list[Key]:
+        """What its records are of."""
+        return [(self.defense, self.attack, image) for image in self.images]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation(Study[EvaluationManifest, EvaluationCell, EvaluationRecord]):
+    """Every attack on every image in front of every defense.
 
     All images are attacked, those already misclassified too. Draws that attacks are found with, draws that
     they are compared on, and draws that are reported have seeds of their own. Attacks that ignore the defense
-    are made once for all defenses; shared: a folder that keeps their images for other runs and processes.
+    run once for all defenses.
+
+    Attributes:
+        target: the classifier and the images.
+        defenses: by text, "swrd:size=3"; "none": attack the bare classifier too, as a baseline. Its natural
+            accuracy is measured in any case.
+        attacks: by text, "pgd:steps=20,eot=5", or names of suites.
+        norm, eps: the attacks' budget.
+        runs: draws of the defense that are reported; selection: other draws, by which the strongest of
+            several attacks is chosen for each image (None: as many as runs).
+        batch: images of a chunk; a chunk's results depend on nothing but the study.
+        shared: a folder that keeps images found against the bare classifier for other runs and processes.
     """
 
-    def __init__(
-        self,
-        settings: EvaluationSettings,
-        subject: Subject,
-        folder: Path,
-        report: Report = lambda *_: None,
-        *,
-        shared: Path | None = None,
-    ) -> None:
-        super().__init__(report)
-        self.settings, self.subject = settings, subject
-        self.specification: dict[str, Any] = {
-            **subject.described(),
-            **settings.described(),
-            "machine": environment(subject.device),
-        }
-        self.cells: Sequence[Cell] = cells(self.specification)
-        self.records = Records(folder, [cell.keys for cell in self.cells])
-        self._attacks = {
-            each.name: (text, place)
-            for text in settings.attacks
-            for place, each in enumerate(expand(text, settings.ball))
-        }
-        self._described = {
-            each["name"]: each for entry in self.specification["attacks"] for each in entry["threats"]
-        }
-        for text in settings.defenses:
-            chosen = defense(text, seed=0)
-            if chosen is not None:
-                chosen.streams(subject.data.floats(slice(1)))  # is the image large enough for it?
-        self._efforts = {name: _effort(self._threat(name, seed=0)) for name in self._attacks}
-        self._shared = shared
-        self._known = AdversarialStore(self.specification, shared)
+    target: Target = field(default_factory=Target)
+    defenses: tuple[str, ...] = ("swrd",)
+    attacks: tuple[str, ...] = ()
+    norm: str = "linf"
+    eps: float = 8 / 255
+    runs: int = 10
+    selection: int | None = None
+    seed: int = 0
+    batch: int = 100
+    shared: Path | None = field(default=None, compare=False)
 
-    def measure(self, cell: Cell) -> list[Record]:
-        """The records of one cell, in the order of its images."""
-        with self._counted(cell):
-            return self._measured(cell)
+    manifest_type = EvaluationManifest
 
-    def cost(self, cell: Cell) -> int:
-        """About how many images are classified for it.
+    def __post_init__(self) -> None:
+        for name in ("runs", "batch"):
+            checks.whole(name, getattr(self, name), least=1)
+        if self.selection is not None:
+            checks.whole("selection", self.selection, least=1)
+        checks.whole("seed", self.seed, least=0, below=2**64)
+        refuse_twice("defense", self.defenses)
+        refuse_twice("attack", self.attacks)
+        if not self.defenses:
+            raise InvalidInputError("no defense is given; give one, or none for the bare classifier")
+        for text in self.defenses:
+            defense_from(text, seed=0)
+        for text in self.attacks:
+            expand(text, self.ball)
 
-        An attack that ignores the defense is counted once, for the first defense: the others find it made.
-        """
-        draws = self.settings.runs
-        if cell.attack != NONE:
-            draws += self.settings.chosen_selection
-            if self._described[cell.attack]["surrogate"] != NONE or cell.defense == self.settings.defenses[0]:
-                draws += self._efforts[cell.attack]
-        return draws * len(cell.images)
+    @property
+    def ball(self) -> Ball:
+        """Where attacks may move an image to."""
+        return attack_room.ball(self.norm, self.eps)
 
-    def common(self, cell: Cell) -> tuple[str, int] | None:
-        """The attack and the chunk, where its images are kept in a folder for other defenses."""
-        if self._shared is None or cell.attack == NONE or not self._is_bare(cell):
-            return None
-        return cell.attack, cell.images.start
+    @property
+    def selection_draws(self) -> int:
+        """How many draws the attacks are compared on."""
+        return self.runs if self.selection is None else self.selection
 
-    def title(self, cell: Cell) -> str:
-        """Defense and attack."""
-        return cell.defense if cell.attack == NONE else f"{cell.defense}, {cell.attack}"
+    @property
+    def travels(self) -> bool:
+        return self.target.travels
 
-    def _measured(self, cell: Cell) -> list[Record]:
-        data, place = self.subject.data, self.subject.device
-        part = slice(cell.images.start, cell.images.stop)
-        images, labels = data.floats(part).to(place), data.labels[part].to(place)
-        found, right = images, None
-        if cell.attack != NONE:
-            found = self._attacked(cell, images, labels)
-            right = self._draws(cell, "selection", found, labels).right.tolist()
-        answers = self._draws(cell, "report", found, labels).predictions.T.tolist()
-        distances = self.settings.ball.distance(found, images).tolist()
+    @cached_property
+    def manifest(self) -> EvaluationManifest:
+        self.target.check()
+        refuse_too_large([defense_from(text, seed=0) for text in self.defenses], self.target)
+        return EvaluationManifest(
+            data=self.target.data_id,
+            classifier=self.target.classifier_id,
+            norm=self.norm,
+            eps=self.eps,
+            runs=self.runs,
+            selection=self.selection_draws,
+            seed=self.seed,
+            batch=self.batch,
+            defenses=defense_ids(self.defenses),
+            attacks=attack_ids(self.attacks, self.ball),
+            machine=environment(self.target.place),
+        )
+
+    @staticmethod
+    def cells_of(manifest: EvaluationManifest) -> list[EvaluationCell]:
+        """Chunk after chunk: a run that is stopped has every attack on the same images."""
+        plan = [(NONE, NONE, NONE)]  # the bare classifier, always: what a defense costs is seen beside it
+        for defense in manifest.defenses:
+            plan += [(defense.name, NONE, NONE)] if defense.name != NONE else []
+            plan += [(defense.name, each.name, str(each.level)) for each in manifest.threats]
+        count, batch = manifest.data.images, manifest.batch
         return [
-            Record(
+            EvaluationCell(
+                defense=name, attack=attack, level=level, images=range(first, min(first + batch, count))
+            )
+            for first in range(0, count, batch)
+            for name, attack, level in plan
+        ]
+
+    @staticmethod
+    def parse(line: bytes) -> EvaluationRecord:
+        return EvaluationRecord.parse(line)
+
+    def measure(
+        self, cell: EvaluationCell, progress: CellProgress = no_cell_progress
+    ) -> list[EvaluationRecord]:
+        with self._counted(cell, progress):
+            images, labels = self.target.part(cell.images)
+            found, right = images, None
+            if cell.attack != NONE:
+                found = self._attacked(cell, images, labels)
+                right = self._draws(cell, "selection", found, labels).right.tolist()
+            answers = self._draws(cell, "report", found, labels).predictions.T.tolist()
+        distances, true = self.ball.distance(found, images).tolist(), labels.tolist()
+        return [
+            EvaluationRecord(
                 defense=cell.defense,
                 attack=cell.attack,
                 level=cell.level,
                 image=image,
-                label=int(data.labels[image]),
+                label=true[number],
                 distance=distances[number],
                 selected=None if right is None else right[number],
                 predictions=tuple(answers[number]),
@@ -126,61 +239,90 @@ class Evaluation(ResumableWork[Cell, Record]):
             for number, image in enumerate(cell.images)
         ]
 
-    def _attacked(self, cell: Cell, images: Tensor, labels: Tensor) -> Tensor:
-        if not self._is_bare(cell):
-            return self._through(cell, images, labels)
-        bare = replace(cell, defense=NONE)  # the same attack, whatever the defense
-        return self._known.images(
-            lambda: self._through(bare, images, labels),
-            natural=images,
-            labels=labels,
-            threat={**self._described[cell.attack], "surrogate": NONE},
-            ball=self.settings.ball,
-            seed=self._seed(bare, "attack"),
-        )
+    def cost(self, cell: EvaluationCell) -> int:
+        """About how many images are classified for it.
 
-    def _is_bare(self, cell: Cell) -> bool:
+        An attack that ignores the defense is counted once, for the first defense: the others find it done.
+        """
+        draws = self.runs
+        if cell.attack != NONE:
+            draws += self.selection_draws
+            if not self._threats[cell.attack].ignores_defense or cell.defense == self.defenses[0]:
+                draws += self._efforts[cell.attack]
+        return draws * len(cell.images)
+
+    def needs(self, cell: EvaluationCell) -> tuple[str, int] | None:
+        """The attack and the chunk, where its images are kept in a folder for other defenses."""
+        if self.shared is None or cell.attack == NONE or not self._is_bare(cell):
+            return None
+        return cell.attack, cell.images.start
+
+    def title(self, cell: EvaluationCell) -> str:
+        return cell.defense if cell.attack == NONE else f"{cell.defense}, {cell.attack}"
+
+    @cached_property
+    def _places(self) -> dict[str, tuple[str, int]]:
+        """Where each attack is found: the text that names it, and its place in the suite."""
+        return {
+            each.name: (text, place)
+            for text in self.attacks
+            for place, each in enumerate(expand(text, self.ball))
+        }
+
+    @cached_property
+    def _threats(self) -> dict[str, ThreatId]:
+        return {threat.name: threat for threat in self.manifest.threats}
+
+    @cached_property
+    def _efforts(self) -> dict[str, int]:
+        return {name: _effort(self._threat(name, seed=0)) for name in self._places}
+
+    @cached_property
+    def _store(self) -> AdversarialStore:
+        manifest = self.manifest
+        return AdversarialStore(classifier=manifest.classifier, machine=manifest.machine, folder=self.shared)
+
+    def _attacked(self, cell: EvaluationCell, images: Tensor, labels: Tensor) -> Tensor:
+        model = self.target.model
+        if self._is_bare(cell):  # the same attack, whatever the defense
+            seed = self._seed(replace(cell, defense=NONE), "attack")
+            return self._store.bare(self._threat(cell.attack, seed=seed), model, images, labels, seed=seed)
+        threat = self._threat(cell.attack, seed=self._seed(cell, "attack"))
+        defense = defense_from(cell.defense, seed=self._seed(cell, "attacked draws"))
+        return threat(model, defense and defense.to(images.device), images, labels)
+
+    def _is_bare(self, cell: EvaluationCell) -> bool:
         """Whether the attack is one on the classifier alone."""
-        return NONE in (cell.defense, self._described[cell.attack]["surrogate"])
+        return cell.defense == NONE or self._threats[cell.attack].ignores_defense
 
-    def _through(self, cell: Cell, images: Tensor, labels: Tensor) -> Tensor:
-        """The attack on the classifier behind the cell's defense."""
-        chosen = self._threat(cell.attack, seed=self._seed(cell, "attack"))
-        shield = defense(cell.defense, seed=self._seed(cell, "attacked draws"))
-        if shield is None:  # nothing to attack through
-            chosen = replace(chosen, surrogate=NONE)
-        else:
-            shield.to(images.device)
-        return chosen(self.subject.classifier, shield, images, labels)  # type: ignore[arg-type]
-
-    def _draws(self, cell: Cell, purpose: str, images: Tensor, labels: Tensor) -> Draws:
-        classifier, batch = self.subject.classifier, 4 * self.settings.batch  # no gradients to keep
-        runs = self.settings.runs if purpose == "report" else self.settings.chosen_selection
-        shield = defense(cell.defense, seed=self._seed(cell, purpose))
-        if shield is None:  # every run would say the same
-            once = draw_predictions(classifier, images, labels, runs=1, batch=batch)
+    def _draws(self, cell: EvaluationCell, purpose: str, images: Tensor, labels: Tensor) -> Draws:
+        model, batch = self.target.model, 4 * self.batch  # no gradients to keep
+        runs = self.runs if purpose == "report" else self.selection_draws
+        defense = defense_from(cell.defense, seed=self._seed(cell, purpose))
+        if defense is None:  # every run would say the same
+            once = draw_predictions(model, images, labels, runs=1, batch=batch)
             return Draws(once.predictions.expand(runs, -1), once.labels)
-        model = Defended(classifier, shield.to(images.device))
-        return draw_predictions(model, images, labels, runs=runs, batch=batch)
+        shielded = Defended(model, defense.to(images.device))
+        return draw_predictions(shielded, images, labels, runs=runs, batch=batch)
 
     def _threat(self, name: str, *, seed: int) -> Threat:
-        text, place = self._attacks[name]
-        return expand(text, self.settings.ball, seed=seed)[place]
+        text, place = self._places[name]
+        return expand(text, self.ball, seed=seed)[place]
 
-    def _seed(self, cell: Cell, purpose: str) -> int:
-        return derived_seed(self.settings.seed, cell.defense, cell.attack, cell.images.start, purpose)
+    def _seed(self, cell: EvaluationCell, purpose: str) -> int:
+        return derived_seed(self.seed, cell.defense, cell.attack, cell.images.start, purpose)
 
     @contextmanager
-    def _counted(self, cell: Cell) -> Iterator[None]:
-        """Report every image that the classifier is asked about."""
-        done = 0
+    def _counted(self, cell: EvaluationCell, progress: CellProgress) -> Iterator[None]:
+        """Tell of every image that the classifier is asked about."""
+        done, title = 0, self.title(cell)
 
         def count(_: object, __: object, logits: Tensor) -> None:
             nonlocal done
             done += len(logits)
-            self._tell(cell, done)
+            progress(title, done)
 
-        hook = self.subject.classifier.register_forward_hook(count)
+        hook = self.target.model.register_forward_hook(count)
         try:
             yield
         finally:
@@ -196,3 +338,219 @@ def _effort(threat: Threat) -> int:
         getattr(threat.attack, name, 1) for name in ("steps", "restarts", "queries", "tries")
     )
     return rounds * (1 if bare else threat.eot)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationRow:
+    """What one attack, one suite or all attacks together leave of a defense; accuracies are fractions.
+
+    Attributes:
+        level: how much the attack knows; "none" for natural accuracy.
+        mean, std: over runs; standard_error: of the mean, over images.
+        vote: accuracy of the runs' most frequent answer; worst: share of images right in every run.
+        n: images that every member was tried on.
+        audit: of the robust accuracy; none is shown without one, or without the words that there is none.
+    """
+
+    defense: str
+    attack: str
+    level: str
+    mean: float
+    std: float
+    standard_error: float
+    vote: float
+    worst: float
+    runs: int
+    n: int
+    seconds: float | None
+    audit: str | None = field(default=None, metadata={"omit": True})
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationSummary:
+    """What an evaluation found; of one that is not finished, what there is."""
+
+    title: str
+    complete: bool
+    rows: tuple[EvaluationRow, ...]
+    audit: str
+    warning: str | None
+    seconds: float
+    manifest: EvaluationManifest
+
+    def row(self, defense: str, attack: str = NONE) -> EvaluationRow | None:
+        """The row of a defense and an attack as they were named; None where there is none."""
+        return next((row for row in self.rows if (row.defense, row.attack) == (defense, attack)), None)
+
+    @classmethod
+    def of(cls, recorded: Recorded[EvaluationManifest, EvaluationRecord]) -> "EvaluationSummary":
+        """From records: every attack, every suite, and all attacks together, for every defense."""
+        manifest, seconds = recorded.manifest, recorded.seconds
+        found: dict[tuple[str, str], dict[int, EvaluationRecord]] = {}
+        for record in recorded.records:
+            found.setdefault((record.defense, record.attack), {})[record.image] = record
+        cells = Evaluation.cells_of(manifest)
+        rows = []
+        for defense in dict.fromkeys(cell.defense for cell in cells):
+            for name, members in _groups(manifest).items():
+                part = [found.get((defense, member), {}) for member in members]
+                took = [seconds.get((defense, member)) for member in members]
+                row = _row(defense, name, part, took)
+                if row is not None:
+                    rows.append(row)
+        return cls(
+            title=f"Accuracy of {manifest.data.images} images of {manifest.data.name}, "
+            f"classifier {manifest.classifier.name}",
+            complete=sum(map(len, found.values())) == sum(len(cell.images) for cell in cells),
+            rows=tuple(rows),
+            audit=NOT_RUN,
+            warning=_warning(manifest),
+            seconds=round(sum(seconds.values()), 1),
+            manifest=manifest,
+        )
+
+
+def _groups(manifest: EvaluationManifest) -> dict[str, list[str]]:
+    """The rows of a defense: name → the attacks whose minimum it shows."""
+    groups, every = {NONE: [NONE]}, list[str]()
+    for attack in manifest.attacks:
+        members = [threat.name for threat in attack.threats]
+        groups |= {member: [member] for member in members}
+        groups[attack.name] = members
+        every += members
+    return {**groups, ALL: every} if every else groups
+
+
+def _row(
+    defense: str,
+    attack: str,
+    part: Sequence[Mapping[int, EvaluationRecord]],
+    took: Sequence[float | None],
+) -> EvaluationRow | None:
+    """Over the images that every member was tried on; None where there are none."""
+    images = sorted(set.intersection(*(set(each) for each in part)))
+    if not images:
+        return None
+    chosen = [[each[image] for image in images] for each in part]
+    report = [_report_draws(each) for each in chosen]
+    draws = report[0] if len(part) == 1 else strongest([_selection_draws(each) for each in chosen], report)[0]
+    known = [each for each in took if each is not None]
+    return EvaluationRow(
+        defense=defense,
+        attack=attack,
+        level=max((each[0].level for each in chosen), key=(NONE, *LEVELS).index),
+        mean=draws.mean,
+        std=draws.std,
+        standard_error=draws.standard_error,
+        vote=draws.vote(),
+        worst=draws.worst(),
+        runs=len(draws.predictions),
+        n=len(images),
+        seconds=round(sum(known), 1) if known else None,
+        audit=None if attack == NONE else NOT_RUN,
+    )
+
+
+def _report_draws(records: Sequence[EvaluationRecord]) -> Draws:
+    return Draws(torch.tensor([record.predictions for record in records]).T, _labels(records))
+
+
+def _selection_draws(records: Sequence[EvaluationRecord]) -> Draws:
+    """Draws with as many right answers as were counted: which ones were right plays no part."""
+    counts, labels = torch.tensor([record.selected for record in records]), _labels(records)
+    right = torch.arange(int(counts.max()))[:, None] < counts  # (draws, N)
+    return Draws(torch.where(right, labels, -1), labels)
+
+
+def _labels(records: Sequence[EvaluationRecord]) -> Tensor:
+    return torch.tensor([record.label for record in records])
+
+
+def _warning(manifest: EvaluationManifest) -> str | None:
+    """What a reader of robust accuracies must know before believing them."""
+    levels = {threat.level for threat in manifest.threats}
+    if not levels:
+        return "no attack was given: these figures say nothing about robustness"
+    if levels == {LEVELS[0]}:
+        return "these attacks ignore the defense: the figure flatters it"
+    return None
+
+
+def evaluate(
+    model: nn.Module | str = BUNDLED,
+    images: Tensor | str = SAMPLE_NAME,
+    labels: Tensor | None = None,
+    *,
+    attacks: str | Sequence[str] = (),
+    defense: str | Sequence[str] | None = None,
+    norm: str = "linf",
+    eps: float = 8 / 255,
+    runs: int = 10,
+    selection: int | None = None,
+    seed: int = 0,
+    batch: int = 100,
+    limit: int | None = None,
+    data_dir: Path | str | None = None,
+    device: str = "auto",
+    out: Path | str | None = None,
+    executor: Executor | None = None,
+    progress: Progress = no_progress,
+) -> EvaluationSummary:
+    """Measure how much of a classifier's accuracy attacks leave, with and without a defense.
+
+    Every image is attacked. Draws that attacks are found with, compared on and reported by are different
+    ones, so that luck does not count as strength. The natural accuracy of the bare classifier is always there
+    to compare with.
+
+    Args:
+        model: a module from images in [0, 1] to logits, a model that `vq.defend` made, or the name of a
+            classifier: a safetensors file, "timm:NAME", "module:function", or the bundled "small-cifar10".
+        images: (N, channels, height, width) in [0, 1], or the name of a data set.
+        labels: (N,), the true classes; none where images is the name of a data set.
+        attacks: "pgd:steps=20,eot=5,surrogate=soft", or a suite such as "adaptive-v1"; several in a list.
+            "surrogate=none" ignores the defense. Without any, natural accuracy alone.
+        defense: "swrd:size=3,codes=25", "none" for the bare classifier, or several in a list. Without it, the
+            defense that the model has, else none.
+        norm: the norm of the attacks' budget, "linf" or "l2".
+        eps: the attacks' budget, in units of [0, 1].
+        runs: fresh draws of the defense behind each result.
+        selection: draws that choose each image's strongest attack; without it, as many as runs.
+        seed: decides every draw of defenses and attacks.
+        batch: images attacked at once.
+        limit: the first images alone.
+        data_dir: where the files of a data set are; without it, the cache folder.
+        device: "cpu", "cuda" or "auto", for a classifier given by name; a module stays where it is.
+        out: a folder that keeps a record of every image; a run that was stopped continues there. Without it,
+            nothing is written.
+        executor: where the work is done; without it, in this process.
+        progress: called with what is being done, how much of the work is done, and how much there is.
+
+    Returns:
+        A row for each defense and attack, with accuracies as fractions, their standard deviation over runs
+        and their standard error over images.
+
+    Raises:
+        InvalidInputError: something given is wrong; the message names it and what would be valid.
+
+    Example:
+        >>> import vqshield as vq
+        >>> found = vq.evaluate(attacks="pgd:steps=2,surrogate=none", defense="prd", limit=8, runs=2)
+        >>> [(row.defense, row.attack, row.n) for row in found.rows][:2]
+        [('none', 'none', 8), ('prd', 'none', 8)]
+        >>> found.row("prd").mean > 0.3
+        True
+    """
+    classifier, own = split_defended(model)
+    chosen = own or NONE if defense is None else defense
+    study = Evaluation(
+        target=target_from(classifier, images, labels, limit=limit, data_dir=data_dir, device=device),
+        defenses=(chosen,) if isinstance(chosen, str) else tuple(chosen),
+        attacks=(attacks,) if isinstance(attacks, str) else tuple(attacks),
+        norm=norm,
+        eps=eps,
+        runs=runs,
+        selection=selection,
+        seed=seed,
+        batch=batch,
+    )
+    return EvaluationSummary.of(run_study(study, out, executor=executor, progress=progress))

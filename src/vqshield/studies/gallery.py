@@ -6,10 +6,9 @@ can be checked with its own picture.
 """
 
 import base64
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -21,12 +20,14 @@ from vqshield.defenses import Defense
 from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
 from vqshield.images import encode_png
-from vqshield.runs.records import Key, RecordFolder
-from vqshield.runs.study import Report, ResumableWork
-from vqshield.runs.target import Subject
+from vqshield.names import NONE
+from vqshield.plain import Json
+from vqshield.runs.manifests import DefenseId, ThreatId
+from vqshield.runs.records import Key, Record
+from vqshield.runs.study import CellProgress, Recorded, Study, no_cell_progress
+from vqshield.runs.target import ClassifierId, DataId, Target
 from vqshield.seeds import derived_seed
-from vqshield.studies.gallery_records import PictureRecord
-from vqshield.studies.specification import NONE, EvaluationSettings, defense
+from vqshield.studies.asked import defense_from, defense_ids, refuse_too_large, refuse_twice
 from vqshield.threats import Threat, threat
 
 CLEAN, ATTACKED = "clean", "attacked"
@@ -34,13 +35,78 @@ _ROUNDING = 1e-6  # of float32, in values up to 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class GallerySettings:
-    """Which images, attacked how, in front of which defenses; the defaults are the paper's on CIFAR-10.
+class PictureRecord(Record):
+    """One picture of the gallery.
 
-    attack: a threat as typed that ignores defenses, since all of them are shown on the same attacked image.
-    images: their places in the data, in the order in which they are shown.
+    caption: its column. answer: what the bare classifier takes this very picture for.
+    png: the picture as a PNG file, in base64.
     """
 
+    caption: str
+    image: int
+    label: int
+    answer: int
+    height: int
+    width: int
+    png: str
+
+    @property
+    def key(self) -> Key:
+        return self.defense, self.caption, self.image
+
+
+@dataclass(frozen=True, kw_only=True)
+class GalleryColumn:
+    """A column of the gallery: a defense, or none."""
+
+    defense: str
+    caption: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class GalleryManifest:
+    """What the pictures are of."""
+
+    data: DataId
+    classifier: ClassifierId
+    classes: tuple[str, ...]
+    norm: str
+    eps: float
+    images: tuple[int, ...]
+    seed: int
+    attack: ThreatId
+    defenses: tuple[DefenseId, ...]
+    columns: tuple[GalleryColumn, ...]
+    machine: Mapping[str, Json]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GalleryCell:
+    """The unit of work: a row of the gallery, one image in every column."""
+
+    image: int
+    columns: tuple[GalleryColumn, ...]
+
+    @property
+    def keys(self) -> list[Key]:
+        """What its records are of."""
+        return [(column.defense, column.caption, self.image) for column in self.columns]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gallery(Study[GalleryManifest, GalleryCell, PictureRecord]):
+    """Every image clean, attacked, and attacked behind each defense; the defaults are the paper's on
+    CIFAR-10.
+
+    Attributes:
+        target: the classifier and the images.
+        defenses: by text, a column each.
+        attack: by text, one that ignores defenses, since all of them are shown on the same attacked image.
+        norm, eps: its budget.
+        images: their places in the data, in the order in which they are shown.
+    """
+
+    target: Target = field(default_factory=Target)
     defenses: tuple[str, ...] = ("randdisc:codes=25", "prd:size=2,codes=25", "swrd:size=3,codes=25")
     attack: str = "autoattack:surrogate=none"
     norm: str = "linf"
@@ -48,9 +114,11 @@ class GallerySettings:
     images: tuple[int, ...] = (0, 1, 2, 3, 4, 5)
     seed: int = 0
 
+    manifest_type = GalleryManifest
+
     def __post_init__(self) -> None:
         positive("eps", self.eps)
-        if self.threat(seed=0).surrogate != NONE:
+        if self._threat(seed=0).surrogate != NONE:
             raise InvalidInputError(
                 f"attack={self.attack!r} goes through a defense, which would show each one another attacked "
                 f"image; give it surrogate={NONE}"
@@ -59,116 +127,76 @@ class GallerySettings:
             raise InvalidInputError("images holds no number; give the places of the images to show, from 0")
         for image in self.images:
             checks.whole("images", image, least=0)
-            if self.images.count(image) > 1:
-                raise InvalidInputError(f"images holds {image} twice; give each image once")
-        self._in_full()  # checks defenses and the seed
+        refuse_twice("image", self.images)
+        if not self.defenses:
+            raise InvalidInputError("no defense is given; give at least one")
+        refuse_twice("defense", self.defenses)
+        checks.whole("seed", self.seed, least=0, below=2**64)
         for text in self.defenses:
-            self.create(text, seed=0)
+            self._create(text, seed=0)
 
     @property
     def ball(self) -> Ball:
         """Where the attack may move an image to."""
         return ball(self.norm, self.eps)
 
-    def threat(self, *, seed: int) -> Threat:
-        """The attack."""
-        return threat(self.attack, self.ball, seed=seed)
-
-    def create(self, text: str, *, seed: int) -> Defense:
-        """A defense as typed, with that seed."""
-        chosen = defense(text, seed=seed)
-        if chosen is None:
-            raise InvalidInputError(
-                f"defense {text!r} is the column {ATTACKED!r}, shown in any case; leave it out"
-            )
-        return chosen
-
-    def described(self) -> dict[str, Any]:
-        """The settings with everything that names and defaults stand for, as JSON can hold it."""
-        full = self._in_full()
-        shields = [{"defense": text, "caption": f"{ATTACKED}, then {text}"} for text in self.defenses]
-        return {
-            "norm": self.norm,
-            "eps": self.eps,
-            "images": list(self.images),
-            "seed": self.seed,
-            "attack": full["attacks"][0]["threats"][0],
-            "defenses": full["defenses"],
-            "columns": [
-                {"defense": NONE, "caption": CLEAN},
-                {"defense": NONE, "caption": ATTACKED},
-                *shields,
-            ],
-        }
-
-    def _in_full(self) -> dict[str, Any]:
-        return EvaluationSettings(
-            defenses=self.defenses, attacks=(self.attack,), norm=self.norm, eps=self.eps, seed=self.seed
-        ).described()
-
-
-@dataclass(frozen=True, kw_only=True)
-class GalleryCell:
-    """The unit of work: a row of the gallery, one image in every column."""
-
-    image: int
-    columns: tuple[tuple[str, str], ...]  # defense, caption
-
     @property
-    def keys(self) -> list[Key]:
-        """What its records are of."""
-        return [(name, caption, self.image) for name, caption in self.columns]
+    def travels(self) -> bool:
+        return self.target.travels
 
-
-def cells(specification: Mapping[str, Any]) -> list[GalleryCell]:
-    """All the work, in the order in which the images are shown."""
-    columns = tuple((each["defense"], each["caption"]) for each in specification["columns"])
-    return [GalleryCell(image=image, columns=columns) for image in specification["images"]]
-
-
-class Gallery(ResumableWork[GalleryCell, PictureRecord]):
-    """Every image clean, attacked, and attacked behind each defense: one record a picture."""
-
-    def __init__(
-        self, settings: GallerySettings, subject: Subject, folder: Path, report: Report = lambda *_: None
-    ) -> None:
-        super().__init__(report)
-        self.settings, self.subject = settings, subject
-        count = len(subject.data)
-        if max(settings.images) >= count:
+    @cached_property
+    def manifest(self) -> GalleryManifest:
+        self.target.check()
+        held = self.target.images
+        if max(self.images) >= len(held):
             raise InvalidInputError(
-                f"images holds {max(settings.images)}; {subject.data.name!r} has the images 0 to {count - 1}"
+                f"images holds {max(self.images)}; {held.name!r} has the images 0 to {len(held) - 1}"
             )
-        for text in settings.defenses:
-            settings.create(text, seed=0).streams(subject.data.floats(slice(1)))  # is it large enough?
-        self.specification: dict[str, Any] = {
-            **subject.described(),
-            "classes": list(subject.data.classes),
-            **settings.described(),
-            "machine": environment(subject.device),
-        }
-        self.cells: Sequence[GalleryCell] = cells(self.specification)
-        self.records: RecordFolder[PictureRecord] = RecordFolder(
-            folder, [cell.keys for cell in self.cells], PictureRecord.parse
+        refuse_too_large([self._create(text, seed=0) for text in self.defenses], self.target)
+        shielded = [GalleryColumn(defense=text, caption=f"{ATTACKED}, then {text}") for text in self.defenses]
+        return GalleryManifest(
+            data=self.target.data_id,
+            classifier=self.target.classifier_id,
+            classes=held.classes,
+            norm=self.norm,
+            eps=self.eps,
+            images=self.images,
+            seed=self.seed,
+            attack=ThreatId.of(self._threat(seed=0)),
+            defenses=defense_ids(self.defenses),
+            columns=(
+                GalleryColumn(defense=NONE, caption=CLEAN),
+                GalleryColumn(defense=NONE, caption=ATTACKED),
+                *shielded,
+            ),
+            machine=environment(self.target.place),
         )
 
-    def measure(self, cell: GalleryCell) -> list[PictureRecord]:
-        """The pictures of one image, in the order of the columns."""
+    @staticmethod
+    def cells_of(manifest: GalleryManifest) -> list[GalleryCell]:
+        """In the order in which the images are shown."""
+        return [GalleryCell(image=image, columns=manifest.columns) for image in manifest.images]
+
+    @staticmethod
+    def parse(line: bytes) -> PictureRecord:
+        return PictureRecord.parse(line)
+
+    def measure(self, cell: GalleryCell, progress: CellProgress = no_cell_progress) -> list[PictureRecord]:
         part = slice(cell.image, cell.image + 1)
-        clean, labels = as_bytes(self.subject.data.floats(part)), self.subject.data.labels[part]
-        self._tell(cell, 0)
+        clean, labels = as_bytes(self.target.images.floats(part)), self.target.images.labels[part]
+        progress(self.title(cell), 0)
         attacked = self._attacked(cell, clean, labels)
         found = []
-        for number, (text, caption) in enumerate(cell.columns, start=1):
-            picture = clean if caption == CLEAN else attacked
-            if text != NONE:
-                seed = derived_seed(self.settings.seed, text, cell.image, "picture")
-                shield = self.settings.create(text, seed=seed).to(self.subject.device)
-                picture = as_bytes(shield(self._floats(attacked)))
+        for number, column in enumerate(cell.columns, start=1):
+            picture = clean if column.caption == CLEAN else attacked
+            if column.defense != NONE:
+                seed = derived_seed(self.seed, column.defense, cell.image, "picture")
+                defense = self._create(column.defense, seed=seed).to(self.target.place)
+                picture = as_bytes(defense(self._floats(attacked)))
             found.append(
                 PictureRecord(
-                    defense=text,
-                    caption=caption,
+                    defense=column.defense,
+                    caption=column.caption,
                     image=cell.image,
                     label=int(labels),
                     answer=self._answer(picture),
@@ -177,7 +205,7 @@ class Gallery(ResumableWork[GalleryCell, PictureRecord]):
                     png=base64.b64encode(encode_png(picture[0].permute(1, 2, 0).numpy())).decode("ascii"),
                 )
             )
-            self._tell(cell, number)
+            progress(self.title(cell), number)
         return found
 
     def cost(self, cell: GalleryCell) -> int:
@@ -185,25 +213,32 @@ class Gallery(ResumableWork[GalleryCell, PictureRecord]):
         return len(cell.columns)
 
     def title(self, cell: GalleryCell) -> str:
-        """What a progress bar says meanwhile."""
         return f"pictures of image {cell.image}"
 
+    def _threat(self, *, seed: int) -> Threat:
+        return threat(self.attack, self.ball, seed=seed)
+
+    def _create(self, text: str, *, seed: int) -> Defense:
+        defense = defense_from(text, seed=seed)
+        if defense is None:
+            raise InvalidInputError(
+                f"defense {text!r} is the column {ATTACKED!r}, shown in any case; leave it out"
+            )
+        return defense
+
     def _attacked(self, cell: GalleryCell, clean: Tensor, labels: Tensor) -> Tensor:
-        options, images = self.settings, self._floats(clean)
-        chosen = options.threat(
-            seed=derived_seed(options.seed, options.attack, f"eps={options.eps}", cell.image)
-        )
-        # An attack that ignores defenses needs none.
-        found = chosen(self.subject.classifier, None, images, labels.to(images.device))  # type: ignore[arg-type]
-        return moved_bytes(clean, found, options.ball)
+        images = self._floats(clean)
+        chosen = self._threat(seed=derived_seed(self.seed, self.attack, f"eps={self.eps}", cell.image))
+        found = chosen(self.target.model, None, images, labels.to(images.device))
+        return moved_bytes(clean, found, self.ball)
 
     @torch.no_grad()
     def _answer(self, picture: Tensor) -> int:
-        return int(self.subject.classifier(self._floats(picture)).argmax(1))
+        return int(self.target.model(self._floats(picture)).argmax(1))
 
     def _floats(self, picture: Tensor) -> Tensor:
         """Divided here and not on a GPU, whose last bit may differ from that of the data."""
-        return (picture.float() / 255).to(self.subject.device)
+        return (picture.float() / 255).to(self.target.place)
 
 
 def as_bytes(images: Tensor) -> Tensor:
@@ -221,3 +256,59 @@ def moved_bytes(clean: Tensor, moved: Tensor, within: Ball) -> Tensor:
     if float(within.length(nearest / 255).max()) > within.eps + _ROUNDING:
         nearest = (change + change.sign() * 255 * _ROUNDING).trunc()
     return (clean + nearest).byte()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """A picture as pages embed it, a data URI; verdict: what the classifier takes it for."""
+
+    caption: str
+    image: str
+    verdict: str
+    correct: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class GalleryRow:
+    """The pictures of one image, in the order of the columns, and its true class."""
+
+    label: str
+    pictures: tuple[Picture, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GallerySummary:
+    """The gallery, a strip an image; of a run that was stopped, the rows there are."""
+
+    complete: bool
+    rows: tuple[GalleryRow, ...]
+    seconds: float
+    manifest: GalleryManifest
+
+    @classmethod
+    def of(cls, recorded: Recorded[GalleryManifest, PictureRecord]) -> "GallerySummary":
+        """From records."""
+        manifest = recorded.manifest
+        rows: dict[int, list[PictureRecord]] = {}
+        for record in recorded.records:
+            rows.setdefault(record.image, []).append(record)
+        return cls(
+            complete=len(recorded.records) == len(manifest.images) * len(manifest.columns),
+            rows=tuple(
+                GalleryRow(
+                    label=manifest.classes[row[0].label],
+                    pictures=tuple(
+                        Picture(
+                            caption=each.caption,
+                            image=f"data:image/png;base64,{each.png}",
+                            verdict=manifest.classes[each.answer],
+                            correct=each.answer == each.label,
+                        )
+                        for each in row
+                    ),
+                )
+                for row in rows.values()
+            ),
+            seconds=round(sum(recorded.seconds.values()), 1),
+            manifest=manifest,
+        )

@@ -1,25 +1,24 @@
 """The worked example of Proposition 1, recomputed: what the paper's own numbers prove, and what it prints."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 
 from vqshield import checks
 from vqshield.certificates import clopper_pearson, proposition1, truncated_markov
 from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
-from vqshield.runs.records import Key, Line, RecordFolder
-from vqshield.runs.study import Report, ResumableWork
-from vqshield.runs.target import Subject
-from vqshield.studies.specification import NONE
+from vqshield.names import NONE
+from vqshield.plain import Json
+from vqshield.runs.records import Key, Record
+from vqshield.runs.study import CellProgress, Study, no_cell_progress
 
-WHAT = "proposition1"
+_WHAT = "proposition1"
 _ROUNDING = 1e-9  # so that 0.3·100/0.1 counts as 300 errors
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExampleSettings:
+class Numbers:
     """The numbers of the example, with the paper's as defaults.
 
     draws: m. mean_l1: the mean of ‖f(x) − f(x̂'_i)‖₁. margin: rho(x, y, f).
@@ -51,31 +50,35 @@ class ExampleSettings:
 
     @property
     def most_errors(self) -> int:
-        """As many errors as the draws can hold at most."""
+        """The largest number of errors that the draws can hold."""
         if self.margin <= 0:
             return self.draws
         return min(self.draws, int(self.draws * self.mean_l1 / self.margin + _ROUNDING))
 
-    @property
-    def counted_errors(self) -> int:
-        """The errors that a bound on the error is computed from."""
-        return self.most_errors if self.errors is None else self.errors
 
-    @property
-    def mean_truncated(self) -> float:
-        """No less than the mean of min(1, ‖f(x) − f(x̂'_i)‖₁ / rho), of which the example says no more."""
-        return min(1.0, self.mean_l1 / self.margin) if self.margin > 0 else 1.0
+@dataclass(frozen=True, kw_only=True)
+class WorkedExampleManifest:
+    """What the one record is of."""
 
-    def described(self) -> dict[str, Any]:
-        """The settings as JSON can hold them."""
-        return {"example": {**asdict(self), "deltas": list(self.deltas), "published": list(self.published)}}
+    example: Numbers
+    machine: Mapping[str, Json]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExampleRecord(Line):
+class WorkedExampleCell:
+    """All of it."""
+
+    @property
+    def keys(self) -> list[Key]:
+        """No defense and no image, only numbers."""
+        return [(NONE, _WHAT, 0)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkedExampleRecord(Record):
     """The numbers of the example and the bounds they give, one for each delta.
 
-    errors: those that clopper_pearson is computed from; errors_given: whether the example says so many, or
+    errors: those that clopper_pearson is computed from; errors_given: whether the example states them, or
         they are the most there can be.
     Empirical Bernstein is not among the bounds: it takes a variance, which the example does not give.
     """
@@ -93,44 +96,37 @@ class ExampleRecord(Line):
 
     @property
     def key(self) -> Key:
-        """What it is of: no defense and no image, only numbers."""
-        return self.defense, WHAT, 0
+        return self.defense, _WHAT, 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExampleCell:
-    """The unit of work: all of it."""
+class WorkedExample(Study[WorkedExampleManifest, WorkedExampleCell, WorkedExampleRecord]):
+    """The bounds on the same numbers: one cell with one record, about no classifier."""
 
-    @property
-    def keys(self) -> list[Key]:
-        """What its one record is of."""
-        return [(NONE, WHAT, 0)]
+    numbers: Numbers = Numbers()
 
+    manifest_type = WorkedExampleManifest
 
-class Example(ResumableWork[ExampleCell, ExampleRecord]):
-    """The example: one cell with one record. It is about no classifier, so that a subject is not used."""
+    @cached_property
+    def manifest(self) -> WorkedExampleManifest:
+        return WorkedExampleManifest(example=self.numbers, machine=environment())
 
-    def __init__(
-        self,
-        settings: ExampleSettings,
-        subject: Subject | None,
-        folder: Path,
-        report: Report = lambda *_: None,
-    ) -> None:
-        super().__init__(report)
-        self.settings = settings
-        self.specification: dict[str, Any] = {**settings.described(), "machine": environment()}
-        self.cells: Sequence[ExampleCell] = [ExampleCell()]
-        self.records: RecordFolder[ExampleRecord] = RecordFolder(
-            folder, [cell.keys for cell in self.cells], ExampleRecord.parse
-        )
+    @staticmethod
+    def cells_of(manifest: WorkedExampleManifest) -> list[WorkedExampleCell]:
+        return [WorkedExampleCell()]
 
-    def measure(self, cell: ExampleCell) -> list[ExampleRecord]:
-        """The bounds on the same numbers."""
-        given = self.settings
-        mean, errors, draws = given.mean_truncated, given.counted_errors, given.draws
-        self._tell(cell, 0)
-        record = ExampleRecord(
+    @staticmethod
+    def parse(line: bytes) -> WorkedExampleRecord:
+        return WorkedExampleRecord.parse(line)
+
+    def measure(
+        self, cell: WorkedExampleCell, progress: CellProgress = no_cell_progress
+    ) -> list[WorkedExampleRecord]:
+        given = self.numbers
+        draws, errors = given.draws, given.most_errors if given.errors is None else given.errors
+        # No less than the mean of min(1, ‖f(x) − f(x̂'_i)‖₁ / rho), of which the example says no more.
+        mean = min(1.0, given.mean_l1 / given.margin) if given.margin > 0 else 1.0
+        record = WorkedExampleRecord(
             defense=NONE,
             draws=draws,
             mean_l1=given.mean_l1,
@@ -152,43 +148,8 @@ class Example(ResumableWork[ExampleCell, ExampleRecord]):
         )
         return [record]
 
-    def cost(self, cell: ExampleCell) -> int:
-        """One cell."""
+    def cost(self, cell: WorkedExampleCell) -> int:
         return 1
 
-    def title(self, cell: ExampleCell) -> str:
-        """What a progress bar says meanwhile."""
+    def title(self, cell: WorkedExampleCell) -> str:
         return "the worked example of Proposition 1"
-
-
-def summarise_example(specification: Mapping[str, Any], records: Iterable[ExampleRecord]) -> dict[str, Any]:
-    """A row for each delta: the bounds, what the paper prints, and the difference."""
-    found = list(records)
-    return {
-        "title": "The worked example of Proposition 1",
-        "complete": len(found) == 1,
-        "rows": [row for record in found for row in _rows(record)],
-        "specification": dict(specification),
-    }
-
-
-def _rows(record: ExampleRecord) -> list[dict[str, Any]]:
-    rows = []
-    for number, delta in enumerate(record.deltas):
-        bound = record.proposition1[number]
-        published = record.published[number] if record.published else None
-        rows.append(
-            {
-                "delta": delta,
-                "published": published,
-                "proposition1": bound,
-                "difference": None if published is None else bound - published,
-                "certified_accuracy": 1 - bound,
-                "truncated_markov": record.truncated_markov[number],
-                "clopper_pearson": record.clopper_pearson[number],
-                "draws": record.draws,
-                "errors": record.errors,
-                "errors_given": record.errors_given,
-            }
-        )
-    return rows

@@ -1,16 +1,20 @@
-"""Executors: where the cells of work are measured. Whichever it is, the records are the same.
+"""Executors: where the cells of a study are measured. Whichever it is, the records are the same.
 
 A new executor is a new file with an Executor subclass and one line in _EXECUTORS.
 """
 
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from vqshield import checks
+from vqshield.errors import InvalidInputError
 from vqshield.runs.executors.base import Executor, Measured
 from vqshield.runs.executors.local import LocalExecutor
 from vqshield.runs.executors.processes import ProcessesExecutor
 from vqshield.runs.executors.ray import RayExecutor
+from vqshield.runs.records import AnyRecord
+from vqshield.runs.study import AnyCell, AnyManifest, Progress, Recorded, Study, no_progress
 from vqshield.settings import refuse_unknown
 
 _EXECUTORS: dict[str, type[Executor]] = {
@@ -37,6 +41,22 @@ def executor(name: str, **options: Any) -> Executor:
     return _EXECUTORS[name](**options)
 
 
+def run_study(
+    study: Study[AnyManifest, AnyCell, AnyRecord],
+    out: Path | str | None,
+    *,
+    executor: Executor | None = None,
+    progress: Progress = no_progress,
+) -> Recorded[AnyManifest, AnyRecord]:
+    """Measure a study into a folder, or only in memory where out is None; then what there is of it."""
+    if out is None:
+        if executor is not None:
+            raise InvalidInputError("an executor is given without a folder for its records; give out as well")
+        return study.in_memory(progress)
+    (executor or LocalExecutor()).run(study, Path(out), progress=progress)
+    return study.read(Path(out))
+
+
 __all__ = [
     "Executor",
     "LocalExecutor",
@@ -46,4 +66,5 @@ __all__ = [
     "executor",
     "executor_options",
     "list_executors",
+    "run_study",
 ]

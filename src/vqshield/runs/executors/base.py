@@ -5,81 +5,83 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Hashable
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, runtime_checkable
+from pathlib import Path
+from typing import Any, Generic
 
-from vqshield.runs.records import AnyLine
-from vqshield.runs.study import AnyCell, Recipe, Report, Work, repeatable
+from vqshield.runs.records import AnyRecord
+from vqshield.runs.study import (
+    AnyCell,
+    CellProgress,
+    Progress,
+    Study,
+    measure_repeatably,
+    no_cell_progress,
+    no_progress,
+)
 
 HELD = 16
-"""So many cells for each that runs may be begun ahead: a long cell does not stop all others."""
+"""Cells that may be begun ahead for each that runs: one long cell does not stop all others."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured(Generic[AnyLine]):
+class Measured(Generic[AnyRecord]):
     """The records of one cell, and how long they took."""
 
-    records: list[AnyLine]
+    records: list[AnyRecord]
     seconds: float
 
 
 class Executor(ABC):
-    """Runs work: whatever the executor, the records are the same and in the order of the cells."""
+    """Runs studies: whatever the executor, the records are the same and in the order of the cells."""
 
     def run(
-        self, work: Work[AnyCell, AnyLine], *, report: Report = lambda *_: None, recipe: Recipe | None = None
+        self, study: Study[Any, AnyCell, AnyRecord], folder: Path, *, progress: Progress = no_progress
     ) -> None:
-        """Do what is not done yet. What is finished, as are all cells before it, is kept whatever happens.
+        """Measure what is not measured yet. Every finished cell whose predecessors are finished is kept.
 
-        recipe: what other processes make the work from, for executors that need some.
+        Args:
+            study: what to measure.
+            folder: where its records are, or will be; a run that was stopped continues there.
+            progress: told what is being done, how much is done, and how much there is.
         """
-        with work.records.writing(self.specification(work)) as writer:
-            left = work.cells[writer.done :]
-            done = sum(map(work.cost, work.cells[: writer.done]))
-            if not left:  # a finished run starts no cluster
+        with study.folder(folder).writing(self.manifest(study)) as writer:
+            first = writer.done
+            done = sum(map(study.cost, study.cells[:first]))
+            if first == len(study.cells):  # a finished run starts no cluster
                 return
             # Closed at once whatever happens: a cluster should not go on for somebody who has left.
-            with closing(self.measured(work, len(work.cells) - len(left), recipe)) as results:
-                for cell, found in zip(left, results, strict=True):
+            with closing(self.measured(study, first, progress)) as results:
+                for cell, found in zip(study.cells[first:], results, strict=True):
                     writer.append(found.records, seconds=found.seconds)
-                    done += work.cost(cell)
-                    report(work.title(cell), done)
+                    done += study.cost(cell)
+                    progress(study.title(cell), done, study.work)
 
-    def specification(self, work: Work[AnyCell, AnyLine]) -> dict[str, Any]:
-        """What the records are of, as the manifest says it."""
-        return work.specification
+    def manifest(self, study: Study[Any, Any, Any]) -> Any:
+        """What the records are of, as manifest.json says it."""
+        return study.manifest
 
     @abstractmethod
     def measured(
-        self, work: Work[AnyCell, AnyLine], first: int, recipe: Recipe | None
-    ) -> Generator[Measured[AnyLine], None, None]:
-        """The cells from number `first` on, in their order."""
+        self, study: Study[Any, AnyCell, AnyRecord], first: int, progress: Progress
+    ) -> Generator[Measured[AnyRecord], None, None]:
+        """The cells from number `first` on, in their order; progress inside a cell may be told."""
 
 
-def measure(work: Work[AnyCell, AnyLine], cell: AnyCell) -> Measured[AnyLine]:
+def measure(
+    study: Study[Any, AnyCell, AnyRecord], cell: AnyCell, progress: CellProgress = no_cell_progress
+) -> Measured[AnyRecord]:
     """One cell, in this process."""
     began = time.perf_counter()
-    with repeatable():
-        found = work.measure(cell)
+    found = measure_repeatably(study, cell, progress)
     return Measured(records=found, seconds=time.perf_counter() - began)
 
 
-@runtime_checkable
-class Sharing(Protocol):
-    """Work whose cells need the same things, which the first of them finds and leaves for the others."""
-
-    def common(self, cell: Any) -> Hashable | None:
-        """What it needs, equal for cells that need the same; None: nothing that others need, too."""
-        ...
-
-
-def finders(work: Work[Any, Any], first: int) -> dict[int, int]:
+def finders(study: Study[Any, Any, Any], first: int) -> dict[int, int]:
     """For every cell from number `first` on that needs what an earlier one finds, the number of that one."""
     found: dict[int, int] = {}
-    if not isinstance(work, Sharing):
-        return found
     finder: dict[Hashable, int] = {}
-    for number in range(first, len(work.cells)):
-        needed = work.common(work.cells[number])
+    for number in range(first, len(study.cells)):
+        needed = study.needs(study.cells[number])
         if needed is not None and finder.setdefault(needed, number) != number:
             found[number] = finder[needed]
     return found

@@ -15,9 +15,9 @@ from vqshield.errors import VqshieldError
 from vqshield.runs.executors.base import HELD, Executor, Measured, finders
 from vqshield.runs.executors.queue import CellQueue
 from vqshield.runs.executors.team import Answer, Lost, Mistake, Team
-from vqshield.runs.executors.workers import Refusal, needed_recipe, request_for, with_threads
-from vqshield.runs.records import AnyLine
-from vqshield.runs.study import AnyCell, Recipe, Work
+from vqshield.runs.executors.workers import Refusal, request_for, with_threads
+from vqshield.runs.records import AnyRecord
+from vqshield.runs.study import AnyCell, Progress, Study
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,18 +40,17 @@ class ProcessesExecutor(Executor):
         checks.whole("cpus", self.cpus, least=1)
         checks.whole("retries", self.retries, least=0)
 
-    def specification(self, work: Work[AnyCell, AnyLine]) -> dict[str, Any]:
-        """With the threads that workers compute with, which are not those of this process."""
-        return with_threads(work.specification, self.cpus)
+    def manifest(self, study: Study[Any, Any, Any]) -> Any:
+        return with_threads(study.manifest, self.cpus)
 
     def measured(
-        self, work: Work[AnyCell, AnyLine], first: int, recipe: Recipe | None
-    ) -> Generator[Measured[AnyLine], None, None]:
-        """Finished as they may be, given back in their order."""
-        request = request_for(work, needed_recipe(work, recipe))
+        self, study: Study[Any, AnyCell, AnyRecord], first: int, progress: Progress
+    ) -> Generator[Measured[AnyRecord], None, None]:
+        """Cells finish in any order and are given back in theirs."""
+        request = request_for(study)
         size = self.workers or max(1, _cpus() // self.cpus)
-        numbers = range(first, len(work.cells))
-        queue = CellQueue(numbers, finders(work, first), held=HELD * size)
+        numbers = range(first, len(study.cells))
+        queue = CellQueue(numbers, finders(study, first), held=HELD * size)
         found: dict[int, Measured[Any] | Exception] = {}
         losses = Counter[int]()
 
@@ -61,7 +60,7 @@ class ProcessesExecutor(Executor):
                 while number not in found:
                     for each, answer in team.answers().items():
                         losses[each] += isinstance(answer, Lost)
-                        outcome = self._outcome(work.title(work.cells[each]), answer, losses[each])
+                        outcome = self._outcome(study.title(study.cells[each]), answer, losses[each])
                         if outcome is None:
                             queue.put_back(each)
                             continue

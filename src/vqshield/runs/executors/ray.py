@@ -1,8 +1,8 @@
 """The executor for many processes, here or on a cluster of Ray: `pip install 'vqshield[cluster]'`.
 
-A task is one cell. It is given its number and a recipe, both small, so that no task needs anything a lost
+A task is one cell. It is given its number and the study, both small, so that no task needs anything a lost
 node had; Ray runs those that were lost again elsewhere. Every node needs vqshield and whatever files the
-recipe names. Where several cells need the same attack, the first makes it, and leaves it in a folder for all.
+study names. Where several cells need the same attack, the first makes it, and leaves it in a folder for all.
 """
 
 import math
@@ -18,16 +18,9 @@ from typing import Any
 from vqshield import checks
 from vqshield.errors import InvalidInputError, MissingExtraError, VqshieldError
 from vqshield.runs.executors.base import HELD, Executor, Measured, finders
-from vqshield.runs.executors.workers import (
-    Refusal,
-    Request,
-    answer,
-    needed_recipe,
-    request_for,
-    with_threads,
-)
-from vqshield.runs.records import AnyLine
-from vqshield.runs.study import AnyCell, Recipe, Work
+from vqshield.runs.executors.workers import Refusal, Request, answer, request_for, with_threads
+from vqshield.runs.records import AnyRecord
+from vqshield.runs.study import AnyCell, Progress, Study
 
 _PER_SLOT = 2  # tasks for each that can run at once: the next one waits where it will run
 
@@ -55,29 +48,27 @@ class RayExecutor(Executor):
         if self.ahead is not None:
             checks.whole("ahead", self.ahead, least=1)
 
-    def specification(self, work: Work[AnyCell, AnyLine]) -> dict[str, Any]:
-        """With the threads that tasks compute with, which are not those of this process."""
-        return with_threads(work.specification, self.cpus)
+    def manifest(self, study: Study[Any, Any, Any]) -> Any:
+        return with_threads(study.manifest, self.cpus)
 
     def measured(
-        self, work: Work[AnyCell, AnyLine], first: int, recipe: Recipe | None
-    ) -> Generator[Measured[AnyLine], None, None]:
-        """Finished as they may be, given back in their order."""
-        recipe = needed_recipe(work, recipe)
+        self, study: Study[Any, AnyCell, AnyRecord], first: int, progress: Progress
+    ) -> Generator[Measured[AnyRecord], None, None]:
+        """Cells finish in any order and are given back in theirs."""
+        request = request_for(study)
         ray = _package()
         with self._connected(ray):
-            request = request_for(work, recipe)
             # Errors are answers, not failures: Ray begins again only what was lost.
             task = ray.remote(
                 num_cpus=self.cpus, num_gpus=self.gpus, max_retries=self.retries, retry_exceptions=False
             )(_task)
             self._slots(ray, least=1)
-            finder = finders(work, first)
+            finder = finders(study, first)
 
             def begin(number: int, after: Any) -> Any:
                 return task.remote(request, number, self.cpus, after)
 
-            for finished in self._in_order(ray, range(first, len(work.cells)), finder, begin):
+            for finished in self._in_order(ray, range(first, len(study.cells)), finder, begin):
                 yield self._answer(ray, finished)
 
     def _in_order(

@@ -36,7 +36,7 @@ class Lost:
 
 @dataclass(frozen=True, kw_only=True)
 class Mistake:
-    """An error that is none of ours, on its way home; what a system call says keeps its number."""
+    """Any other error on its way to the process that asked; one of a system call keeps its number."""
 
     message: str
     note: str
@@ -44,7 +44,7 @@ class Mistake:
     filename: str | None = None
 
     def error(self) -> Exception:
-        """It, with the traceback that would have stayed there."""
+        """The error, with the worker's traceback as a note."""
         if self.number is None:
             found: Exception = RuntimeError(self.message)
         else:

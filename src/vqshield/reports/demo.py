@@ -1,0 +1,160 @@
+"""The demo's results: a table in the terminal, and a page with pictures."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vqshield.errors import InvalidInputError, MissingExtraError
+from vqshield.reports.html import page
+from vqshield.reports.numbers import duration, percent
+from vqshield.settings import format_settings, format_value
+from vqshield.studies.demo import DemoRow, DemoSummary
+from vqshield.studies.gallery import GalleryRow
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+NOT_RUN = "not run"
+
+# The columns in reading order, from the weakest attacker to the strongest.
+THREATS = {
+    "none": "Natural accuracy",
+    "ignorant": "Attack that ignores the shield",
+    "ste": "Attack through the shield (STE)",
+    "eot": "Attack through the shield and its noise (STE + EOT)",
+    "adaptive": "Attack made for the shield",
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One accuracy as a fraction, its standard deviation over runs (None: unknown), the number of images."""
+
+    mean: float
+    std: float | None
+    n: int
+    attack: str
+    collapsed: bool
+    """Less than half of the natural accuracy is left."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One defense with its settings; a threat that was not run has no cell."""
+
+    defense: str
+    settings: str
+    cells: dict[str, Cell]
+
+
+@dataclass(frozen=True)
+class Pivot:
+    """The table: the threats that occur, in reading order, and the defenses in order of appearance."""
+
+    threats: tuple[str, ...]
+    lines: tuple[Line, ...]
+
+
+def pivot(rows: Iterable[DemoRow]) -> Pivot:
+    """Arrange the rows; of several attacks under one threat the strongest counts, as for an attacker."""
+    lines: dict[tuple[str, str], dict[str, Cell]] = {}
+    for row in rows:
+        cells = lines.setdefault((row.defense, format_settings(row.settings)), {})
+        if row.threat not in THREATS:
+            raise InvalidInputError(f"threat={row.threat!r} is unknown; valid are {', '.join(THREATS)}")
+        if row.threat == "none":
+            cells["none"] = _cell(row, row.natural, std=row.std, attack=row.attack)
+            continue
+        # A row of an attack knows the natural accuracy too, but its deviation is that of the attacked one.
+        cells.setdefault("none", _cell(row, row.natural, std=None, attack=""))
+        under = _cell(row, row.robust, std=row.std, attack=row.attack)
+        if row.threat not in cells or under.mean < cells[row.threat].mean:
+            cells[row.threat] = under
+    occurring = {threat for cells in lines.values() for threat in cells}
+    return Pivot(
+        threats=tuple(threat for threat in THREATS if threat in occurring),
+        lines=tuple(Line(defense, settings, cells) for (defense, settings), cells in lines.items()),
+    )
+
+
+def _cell(row: DemoRow, mean: float, *, std: float | None, attack: str) -> Cell:
+    return Cell(mean=mean, std=std, n=row.n, attack=attack, collapsed=mean < row.natural / 2)
+
+
+def demo_table(summary: DemoSummary) -> "Table":
+    """One line per defense, one column per threat; mean accuracy in percent ± standard deviation."""
+    try:
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+    except ImportError as error:
+        raise MissingExtraError("rich", "cli") from error
+    figures = pivot(summary.rows)
+    counts = sorted({cell.n for line in figures.lines for cell in line.cells.values()})
+    table = Table(
+        title=Text(summary.title),
+        caption=f"accuracy in %, ± standard deviation over runs, N = {' / '.join(map(str, counts))} images",
+        box=box.SIMPLE_HEAD,
+    )
+    table.add_column("Defense")
+    for threat in figures.threats:
+        table.add_column(THREATS[threat], justify="right", max_width=20)
+    names = [line.defense for line in figures.lines]
+    for line in figures.lines:
+        name = Text(line.defense, style="bold")
+        if (
+            names.count(line.defense) > 1
+        ):  # only then: a terminal is narrow, and the other reports name them all
+            name.append(f"\n{line.settings}", style="not bold dim")
+        table.add_row(name, *(_figure(line.cells.get(threat)) for threat in figures.threats))
+    return table
+
+
+def _figure(cell: Cell | None) -> "Text":
+    from rich.text import Text
+
+    if cell is None:
+        return Text(NOT_RUN, style="dim")
+    text = Text(percent(cell.mean), style="bold red" if cell.collapsed else "bold")
+    if cell.std is not None:
+        text.append(f" ± {percent(cell.std)}", style="not bold dim")
+    return text
+
+
+def render_demo(summary: DemoSummary, gallery: Sequence[GalleryRow]) -> str:
+    """The page: the table, what it means in sentences, the pictures, and what it was made with."""
+    table = pivot(summary.rows)
+    return page(
+        "demo.html",
+        title=summary.title,
+        figures=table,
+        threat_titles=THREATS,
+        attacks=_attacks_by_threat(table),
+        sentences=summary.sentences,
+        gallery=gallery,
+        epsilon=format_value(summary.epsilon),
+        facts=_facts(summary),
+    )
+
+
+def _attacks_by_threat(table: Pivot) -> dict[str, str]:
+    """The attacks behind each column, as a note under its heading."""
+    names = {
+        threat: {line.cells[threat].attack: None for line in table.lines if threat in line.cells}
+        for threat in table.threats
+        if threat != "none"
+    }
+    return {threat: ", ".join(filter(None, attacks)) for threat, attacks in names.items()}
+
+
+def _facts(summary: DemoSummary) -> list[tuple[str, str]]:
+    """What a reader needs to run the demo again, as pairs of name and text."""
+    seeds = ", ".join(f"{name} {seed}" for name, seed in summary.seeds.items())
+    machine = [(name, format_value(value)) for name, value in summary.machine.items()]
+    return [
+        ("Budget ε (L∞)", format_value(summary.epsilon)),
+        ("Seeds", seeds),
+        *machine,
+        ("Time", duration(summary.seconds)),
+    ]

@@ -1,0 +1,105 @@
+"""What several studies are asked for in the same words: a target, defenses and attacks by text, each once."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from vqshield import checks
+from vqshield.attacks import Ball
+from vqshield.classifiers import load_classifier
+from vqshield.data import load
+from vqshield.defended import Defended
+from vqshield.defenses import Defense, create, defense_class, known_settings, list_defenses
+from vqshield.devices import pick_device
+from vqshield.errors import InvalidInputError
+from vqshield.names import NONE
+from vqshield.runs.manifests import AttackId, DefenseId, ThreatId
+from vqshield.runs.target import Target
+from vqshield.settings import parse_spec
+from vqshield.suites import expand
+
+
+def defense_from(text: str, *, seed: int) -> Defense | None:
+    """The defense that "swrd:size=3,codes=25" stands for, with that seed; None for "none"."""
+    name, settings = parse_spec(text)
+    checks.one_of("defense", name, [*list_defenses(), NONE])
+    if name == NONE:
+        if settings:
+            raise InvalidInputError(f"{text!r} has settings; {NONE} takes none")
+        return None
+    if "seed" in settings:
+        raise InvalidInputError(
+            f"seed={settings['seed']} in {text!r} would fix every draw; give the run a seed instead"
+        )
+    return create(name, **settings, seed=seed)
+
+
+def target_from(
+    model: nn.Module | str,
+    images: Tensor | str,
+    labels: Tensor | None,
+    *,
+    limit: int | None,
+    data_dir: Path | str | None,
+    device: str,
+) -> Target:
+    """The target that a module or the name of a classifier makes with tensors or the name of a data set."""
+    if isinstance(images, str) and labels is not None:
+        raise InvalidInputError(f"labels are given beside the data set {images!r}, which has its own")
+    if isinstance(model, str) and isinstance(images, str):
+        folder = None if data_dir is None else Path(data_dir)
+        return Target(data=images, data_dir=folder, classifier=model, limit=limit, device=device)
+    if isinstance(images, str):
+        held = load(images, "test", data_dir).take(limit)
+        images, labels = held.floats(), held.labels
+    if labels is None:
+        raise InvalidInputError("labels are missing; give one for each image")
+    if isinstance(model, str):
+        model = load_classifier(model, device=pick_device(device))
+    return Target.in_memory(model, images, labels, limit=limit)
+
+
+def split_defended(model: nn.Module | str) -> tuple[nn.Module | str, str | None]:
+    """A defended model as its classifier and its defense by text; any other model as it is, with None."""
+    if not isinstance(model, Defended):
+        return model, None
+    return model.classifier, text_of(model.defense)
+
+
+def text_of(defense: Defense) -> str:
+    """A registered defense as one writes it, with the settings that are not its defaults."""
+    for name in list_defenses():
+        if type(defense) is defense_class(name):
+            usual = known_settings(name)
+            chosen = {key: value for key, value in defense.settings().items() if value != usual[key]}
+            pairs = ",".join(f"{key}={value}" for key, value in chosen.items())
+            return f"{name}:{pairs}" if pairs else name
+    raise InvalidInputError(
+        f"{type(defense).__name__} is no registered defense; give one of {', '.join(list_defenses())}"
+    )
+
+
+def defense_ids(texts: Sequence[str]) -> tuple[DefenseId, ...]:
+    """The defenses as a manifest holds them."""
+    return tuple(DefenseId.of(text, defense_from(text, seed=0)) for text in texts)
+
+
+def attack_ids(texts: Sequence[str], ball: Ball) -> tuple[AttackId, ...]:
+    """The attacks as a manifest holds them."""
+    return tuple(AttackId(name=text, threats=tuple(map(ThreatId.of, expand(text, ball)))) for text in texts)
+
+
+def refuse_twice(name: str, given: Sequence[object]) -> None:
+    """Refuse a list that names a thing more than once."""
+    for each in given:
+        if given.count(each) > 1:
+            raise InvalidInputError(f"{name} {each!r} is given twice; give it once")
+
+
+def refuse_too_large(defenses: Sequence[Defense | None], target: Target) -> None:
+    """Refuse a defense whose patches do not fit into the target's images."""
+    image = target.images.floats(slice(1))
+    for defense in defenses:
+        if defense is not None:
+            defense.streams(image)
