@@ -20,6 +20,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from vqshield.studies.certification_settings import coverage_of
+from vqshield.studies.specification import defense as create_defense
 
 from vqshield.attacks import L2
 from vqshield.certificates import Votes, certify_vote
@@ -30,8 +32,6 @@ from vqshield.environment import environment
 from vqshield.files import write_json
 from vqshield.runs.target import BUNDLED, Subject, load_subject
 from vqshield.seeds import derived_seed
-from vqshield.studies.certification_settings import coverage_of
-from vqshield.studies.specification import defense as create_defense
 from vqshield.threats import threat
 
 INSIDE = 0.999  # of the radius, which itself is not certified

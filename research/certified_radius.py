@@ -25,6 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import safe_open
+from vqshield.studies.certification_forward import PRECISIONS
+from vqshield.studies.certification_records import VoteRecord
+from vqshield.studies.certification_settings import CertificationSettings, coverage_of
+from vqshield.studies.certification_summary import summarise_certification
 
 from vqshield.data import SAMPLE_NAME, ImageSet
 from vqshield.defenses.gaussian import shield
@@ -33,10 +37,6 @@ from vqshield.errors import InvalidInputError
 from vqshield.files import write_json
 from vqshield.runs.target import BUNDLED, Subject, load_subject
 from vqshield.studies.certification import Certification
-from vqshield.studies.certification_forward import PRECISIONS
-from vqshield.studies.certification_records import VoteRecord
-from vqshield.studies.certification_settings import CertificationSettings, coverage_of
-from vqshield.studies.certification_summary import summarise_certification
 
 # The most telling first. The smallest is that of the paper's pRD: two draws of 4/255.
 LEVELS = (0.12, 0.25, 0.06, 4 / 255 / math.sqrt(2))

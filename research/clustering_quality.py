@@ -16,11 +16,11 @@ import torch
 from sklearn.cluster import KMeans
 from torch import Tensor
 from torch.nn.functional import fold, unfold
+from vqshield.studies.specification import defense
 
 from vqshield.environment import environment
 from vqshield.files import write_json
 from vqshield.runs.target import Subject, load_subject
-from vqshield.studies.specification import defense
 
 SIZE, CODES, NOISE = 2, 25, 4 / 255
 OURS = f"prd:size={SIZE},codes={CODES}"

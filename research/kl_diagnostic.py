@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from vqshield.studies.specification import defense
 
 from vqshield.attacks import PGD, Linf
 from vqshield.data import SAMPLE_NAME
@@ -27,7 +28,6 @@ from vqshield.diagnostics.measurement import DivergenceSettings, measure
 from vqshield.environment import environment
 from vqshield.files import write_json
 from vqshield.runs.target import BUNDLED, load_subject
-from vqshield.studies.specification import defense
 
 DEFENSES = ("randdisc:codes=25", "prd:size=2,codes=25", "swrd:size=3,codes=25")
 FIRST = ("kl", "floor", "excess")

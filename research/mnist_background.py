@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from vqshield.studies.specification import defense
 
 from vqshield.attacks import Linf
 from vqshield.environment import environment
 from vqshield.files import write_json
 from vqshield.runs.target import Subject, load_subject
-from vqshield.studies.specification import defense
 from vqshield.threats import threat
 
 RAISED = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3)

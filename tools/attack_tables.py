@@ -7,9 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from vqshield.studies.summary import summarise
+
 from vqshield.runs.records import Record
 from vqshield.settings import parse_spec
-from vqshield.studies.summary import summarise
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 MEASURED, EXPLORED = "attacks-cifar10-resnet18", "explored-attacks-cifar10-resnet18"

@@ -9,7 +9,6 @@ from attack_tables import read as read_attacks
 from certificate_tables import percent, table
 from reproduction_findings import BARE, shown_percent
 from reproduction_records import Part, cell, images, part, row, rows
-
 from vqshield.reproduction.accuracy import TITLES
 
 IGNORANT = {

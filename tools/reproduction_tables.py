@@ -29,13 +29,13 @@ from reproduction_records import (
     signed,
     summary,
 )
+from vqshield.reproduction.accuracy import AccuracyPart
+from vqshield.reproduction.files import experiment, list_experiments
+from vqshield.reproduction.part import Part as PlannedPart
 
 from vqshield.reports.reproduction_facts import duration
 from vqshield.reports.reproduction_text import markdown, render_markdown
 from vqshield.reproduction import published
-from vqshield.reproduction.accuracy import AccuracyPart
-from vqshield.reproduction.files import experiment, list_experiments
-from vqshield.reproduction.part import Part as PlannedPart
 
 NOT_RUN = "not run"
 

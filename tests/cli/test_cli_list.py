@@ -4,6 +4,7 @@ import json
 
 import pytest
 from typer.testing import CliRunner
+from vqshield.reproduction.files import list_experiments
 
 import vqshield as vq
 from vqshield.attacks import list_attacks
@@ -12,7 +13,6 @@ from vqshield.cli.application import app
 from vqshield.clustering import list_backends
 from vqshield.data import list_datasets
 from vqshield.defenses import known_settings
-from vqshield.reproduction.files import list_experiments
 from vqshield.suites import list_suites
 from vqshield.surrogates import list_surrogates
 

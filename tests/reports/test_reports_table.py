@@ -5,10 +5,10 @@ import sys
 
 import pytest
 from rich.console import Console
+from vqshield.reports.pivot import pivot
 
 from vqshield.errors import MissingExtraError
 from vqshield.reports import demo_table
-from vqshield.reports.pivot import pivot
 
 
 def row(defense, threat, robust, **other):

@@ -4,11 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from vqshield.data import SAMPLE_NAME
 from vqshield.reproduction.files import Experiment, read
 from vqshield.reproduction.part import Options
-from vqshield.reproduction.runner import Reproduction
 from vqshield.reproduction.sources import Sources
+
+from vqshield.data import SAMPLE_NAME
+from vqshield.reproduction.runner import Reproduction
 from vqshield.runs.target import BUNDLED
 
 PART = """

@@ -7,10 +7,10 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
+from vqshield.studies.specification import defense
 
 from vqshield.errors import FileFormatError, InvalidInputError
 from vqshield.reproduction.published import Figure, find, ids, inconsistencies, published, read_catalogue
-from vqshield.studies.specification import defense
 
 COUNTS = {
     "T1": 15, "T2": 36, "T3": 33, "T4": 10, "T5": 30, "F1": 0, "F4": 198, "F5": 48, "F6a": 36, "F6b": 44,

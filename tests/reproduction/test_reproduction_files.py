@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 from small_experiments import CURVES, PART, small, text_of
+from vqshield.reproduction.files import experiment, read
 
 from vqshield.errors import FileFormatError, InvalidInputError
-from vqshield.reproduction.files import experiment, read
 
 
 def test_a_small_file() -> None:

@@ -1,8 +1,6 @@
 """The bundled experiments against the table of the specification: known answers, typed in a second time."""
 
 import pytest
-
-from vqshield.attacks import ball
 from vqshield.reproduction.accuracy import AccuracyPart
 from vqshield.reproduction.certified import CertifiedPart
 from vqshield.reproduction.derived import DerivedPart
@@ -10,6 +8,8 @@ from vqshield.reproduction.files import experiment, list_experiments
 from vqshield.reproduction.kl import DivergencePart
 from vqshield.reproduction.pictures import ExamplePart, GalleryPart
 from vqshield.studies.specification import defense
+
+from vqshield.attacks import ball
 from vqshield.suites import expand
 
 IDS = ["T1", "T2", "T3", "T4", "T5", "F1", "F4", "F5", "F6a", "F6b", "F7", "F8", "F9", "F10", "A1", "E1"]

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from small_experiments import CURVES, PART, planned, records, small
+from vqshield.reproduction.summary import summarise_folder
 
 from vqshield.reproduction.runner import Reproduction
-from vqshield.reproduction.summary import summarise_folder
 from vqshield.studies.evaluation import Evaluation
 
 TWO = small(PART, CURVES.replace('"few"', '"more"'))

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 from small_experiments import CPU, CURVES, PART, lines_of, planned, small, text_of
+from vqshield.reproduction.estimates import estimate
+from vqshield.reproduction.files import experiment
+from vqshield.reproduction.part import Options
+from vqshield.reproduction.sources import Sources
+from vqshield.reproduction.summary import summarise_folder
 
 import vqshield
 from vqshield.data import SAMPLE_NAME
 from vqshield.errors import FileFormatError, InvalidInputError
 from vqshield.reproduction import published
-from vqshield.reproduction.estimates import estimate
-from vqshield.reproduction.files import experiment
-from vqshield.reproduction.part import Options
 from vqshield.reproduction.runner import Reproduction
-from vqshield.reproduction.sources import Sources
-from vqshield.reproduction.summary import summarise_folder
 from vqshield.runs.target import BUNDLED
 
 DIVERGENCE = """

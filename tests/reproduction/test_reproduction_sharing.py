@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from small_experiments import CURVES, PART, lines_of, planned, records, small, text_of
 from torch import Tensor, nn
+from vqshield.reproduction.files import experiment
+from vqshield.reproduction.summary import summarise_folder
 
 from vqshield.attacks import PGD
 from vqshield.reproduction import files, published
-from vqshield.reproduction.files import experiment
-from vqshield.reproduction.summary import summarise_folder
 
 CERTIFIED = """
 [[parts]]

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
+from vqshield.reproduction.sources import WEIGHTS, Sources, by_data, sources
 
 from vqshield.classifiers import Normalised, build, save_classifier
 from vqshield.data import SAMPLE_NAME, sample
 from vqshield.errors import InvalidInputError
-from vqshield.reproduction.sources import WEIGHTS, Sources, by_data, sources
 from vqshield.runs.target import BUNDLED
 
 OTHERS = ["mnist", "cifar100", "imagenet"]

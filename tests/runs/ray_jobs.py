@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 import torch
+from vqshield.runs.jobs import Job, SubjectRequest
+from vqshield.studies.specification import EvaluationSettings
 
 from vqshield.errors import InvalidInputError
 from vqshield.runs.executors import Executor, LocalExecutor
-from vqshield.runs.jobs import Job, SubjectRequest
 from vqshield.runs.study import Report
-from vqshield.studies.specification import EvaluationSettings
 
 SUBJECT = SubjectRequest(limit=8, device="cpu")
 EVALUATION = EvaluationSettings(

@@ -9,15 +9,15 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from vqshield.studies.certification_settings import CertificationSettings
+from vqshield.studies.specification import EvaluationSettings
 
 from vqshield.attacks import PGD, ball
 from vqshield.data import ImageSet
 from vqshield.runs.adversarial import AdversarialStore, _write
 from vqshield.runs.target import Subject
 from vqshield.studies.certification import Certification
-from vqshield.studies.certification_settings import CertificationSettings
 from vqshield.studies.evaluation import Evaluation
-from vqshield.studies.specification import EvaluationSettings
 
 DEFENSES = ("prd:codes=4", "randdisc:codes=3", "swrd:codes=4")
 IGNORANT, STE = "pgd:steps=2,surrogate=none", "pgd:steps=2"

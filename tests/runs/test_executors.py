@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 from square_jobs import MACHINE, Parities, Squares, SquaresRecipe
+from vqshield.runs.jobs import Job, SubjectRequest, kinds
+from vqshield.studies.certification_settings import CertificationSettings
+from vqshield.studies.specification import EvaluationSettings
 
 from vqshield.errors import InvalidInputError, MissingExtraError
 from vqshield.runs import jobs
@@ -21,11 +24,8 @@ from vqshield.runs.executors import (
 )
 from vqshield.runs.executors import ray as ray_module
 from vqshield.runs.executors.base import finders, measure
-from vqshield.runs.jobs import Job, SubjectRequest, kinds
 from vqshield.studies.certification import Certification
-from vqshield.studies.certification_settings import CertificationSettings
 from vqshield.studies.evaluation import Evaluation
-from vqshield.studies.specification import EvaluationSettings
 
 SUBJECT = SubjectRequest(limit=3, device="cpu")
 EVALUATION = EvaluationSettings(defenses=("prd:iterations=2",), runs=2, batch=2)

@@ -24,13 +24,13 @@ from ray_jobs import (
     run,
     run_trapped,
 )
+from vqshield.runs.jobs import Job, SubjectRequest
+from vqshield.studies.certification_settings import CertificationSettings
 
 from vqshield.classifiers import Normalised, build, save_classifier
 from vqshield.errors import InvalidInputError, MissingExtraError, VqshieldError
 from vqshield.runs.executors import LocalExecutor, RayExecutor
 from vqshield.runs.executors.workers import Refusal, Request, answer, rebuilt
-from vqshield.runs.jobs import Job, SubjectRequest
-from vqshield.studies.certification_settings import CertificationSettings
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.slow

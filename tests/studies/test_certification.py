@@ -11,15 +11,6 @@ import certificate_plot
 import pytest
 import torch
 from torch import nn
-
-from vqshield.certificates import binomial_statement, clopper_pearson, evidence, radius, union_statement
-from vqshield.classifiers import Normalised, build, small_cifar10
-from vqshield.data import ImageSet, sample
-from vqshield.defended import Defended
-from vqshield.draws import outputs
-from vqshield.errors import FileFormatError, InvalidInputError
-from vqshield.runs.target import Subject
-from vqshield.studies.certification import Certification, evidence_of_blocks
 from vqshield.studies.certification_forward import fastest_form, forward_of
 from vqshield.studies.certification_records import (
     CertificateRecord,
@@ -32,6 +23,15 @@ from vqshield.studies.certification_summary import (
     summarise_certification,
     summarise_certification_folder,
 )
+
+from vqshield.certificates import binomial_statement, clopper_pearson, evidence, radius, union_statement
+from vqshield.classifiers import Normalised, build, small_cifar10
+from vqshield.data import ImageSet, sample
+from vqshield.defended import Defended
+from vqshield.draws import outputs
+from vqshield.errors import FileFormatError, InvalidInputError
+from vqshield.runs.target import Subject
+from vqshield.studies.certification import Certification, evidence_of_blocks
 
 NOISY, SIGMA_EFF = "prd:codes=4,sigma=0.15,tau=0.2", 0.12
 SETTINGS = CertificationSettings(

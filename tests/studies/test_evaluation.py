@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from vqshield.studies.specification import EvaluationSettings, cells
 
 from vqshield import suites
 from vqshield.data import ImageSet
@@ -16,7 +17,6 @@ from vqshield.runs.target import Subject, load_subject
 from vqshield.seeds import derived_seed
 from vqshield.studies import evaluation as module
 from vqshield.studies.evaluation import Evaluation
-from vqshield.studies.specification import EvaluationSettings, cells
 from vqshield.threats import threat
 
 PRD, RANDDISC = "prd:codes=4", "randdisc:codes=3"

@@ -3,9 +3,9 @@
 import math
 
 import pytest
+from vqshield.studies.summary import summarise
 
 from vqshield.runs.records import Record
-from vqshield.studies.summary import summarise
 
 LABEL = 1
 WRONG = 0

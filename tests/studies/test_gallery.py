@@ -11,6 +11,7 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor, nn
+from vqshield.studies.gallery_records import PictureRecord, summarise_gallery
 
 from vqshield.attacks import L2, Linf
 from vqshield.data import ImageSet
@@ -18,7 +19,6 @@ from vqshield.errors import InvalidInputError
 from vqshield.runs.target import Subject, load_subject
 from vqshield.seeds import derived_seed
 from vqshield.studies.gallery import Gallery, GallerySettings, as_bytes, cells, moved_bytes
-from vqshield.studies.gallery_records import PictureRecord, summarise_gallery
 
 PRD, SWRD = "prd:size=2,codes=5", "swrd:size=3,codes=5"
 SETTINGS = GallerySettings(

@@ -3,13 +3,13 @@
 import pytest
 import torch
 from scipy import stats
+from vqshield.studies.certification_settings import coverage_of
 
 from vqshield.certificates import Coverage
 from vqshield.defenses import Defense
 from vqshield.defenses.gaussian import GaussianNoise, shield, shields
 from vqshield.errors import InvalidInputError
 from vqshield.noise import Stage
-from vqshield.studies.certification_settings import coverage_of
 
 IMAGES = torch.rand(5, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from vqshield.studies.kl_records import DivergenceRecord, summarise_divergence
+from vqshield.studies.specification import defense
 
 from vqshield.diagnostics.fitting import MixtureSettings
 from vqshield.diagnostics.measurement import DivergenceSettings, measure
@@ -14,8 +16,6 @@ from vqshield.errors import InvalidInputError
 from vqshield.runs.target import Subject, load_subject
 from vqshield.seeds import derived_seed
 from vqshield.studies.kl import DivergenceStudy, DivergenceStudySettings, cells
-from vqshield.studies.kl_records import DivergenceRecord, summarise_divergence
-from vqshield.studies.specification import defense
 from vqshield.threats import threat
 
 PRD, BARE = "prd:size=2,codes=3", "randdisc:codes=2,tau=0"

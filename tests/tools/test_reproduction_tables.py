@@ -14,7 +14,6 @@ import reproduction_findings
 import reproduction_informed
 import reproduction_records as records
 import reproduction_tables
-
 from vqshield.reproduction.files import list_experiments
 
 

@@ -1,34 +1,64 @@
-"""The typer application: which commands there are, and how an error or Ctrl-C ends any of them."""
+"""The typer application: which commands there are, and how an error or Ctrl-C ends any of them.
+
+A command's file is imported when the command is called: most of them load torch, and `vqshield --help` should not
+wait for that.
+"""
 
 import errno
+from collections.abc import Callable
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 import vqshield
-from vqshield.cli.audit import audit
-from vqshield.cli.bench import bench
-from vqshield.cli.certify import certify
-from vqshield.cli.demo import demo
-from vqshield.cli.download import download
-from vqshield.cli.evaluate import evaluate
-from vqshield.cli.list import list_registered
-from vqshield.cli.purify import purify
-from vqshield.cli.reproduce import report, reproduce
-from vqshield.cli.train import train
 from vqshield.errors import VqshieldError
 
 FAILED = 1  # nothing was wrong with the command: a full disk, no permission
 BAD_INPUT = 2  # the code that typer itself uses for a wrong option
 INTERRUPTED = 130  # what shells expect after Ctrl-C
 
+COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("demo:demo", "Attack the bundled classifier with and without each shield: a table, and a page with pictures."),
+    "evaluate": ("evaluate:evaluate", "Attack a defended classifier: a table, summary.json, and records.jsonl with a line for every image."),
+    "audit": ("audit:audit", "Try to catch a robust accuracy out: ten checks, R1 to R10, each with its figures and what they mean."),
+    "certify": ("certify:certify", "Certify a defended classifier: tables, summary.json, and records.jsonl with a line for every image."),
+    "reproduce": ("reproduce:reproduce", "Measure a table or figure of the paper: records, and a report in HTML, Markdown, LaTeX, PNG and SVG."),
+    "report": ("reproduce:report", "Render the reports of records again: one HTML page, Markdown, LaTeX, plots; of unfinished ones, too."),
+    "purify": ("purify:purify", "Quantize pictures so that a classifier sees them through the shield; exit with 1 if any file failed."),
+    "train": ("train:train", "Train a classifier; writes ARCH-DATA.safetensors and its card, ARCH-DATA.json."),
+    "download": ("download:download", "Fetch a data set, checked by SHA-256; a download that was stopped continues where it was."),
+    "bench": ("bench:bench", "Measure images a second of every backend and of the k-means libraries that are installed."),
+    "list": ("list:list_registered", "Show what there is: defenses with their settings, attacks, suites, classifiers, data, backends."),
+}  # fmt: skip
+"""Each command: where its function is, and the first line of its docstring (a test compares)."""
 
-class PlainEndings(TyperGroup):
-    """A command group whose expected failures end in one line on stderr, never in a traceback."""
+
+class LazyCommands(TyperGroup):
+    """A command group that imports a command when it is called, and ends expected failures in one line."""
+
+    _listing = False
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        if self._listing:
+            return TyperCommand(cmd_name, help=COMMANDS[cmd_name][1])
+        return load_command(cmd_name)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        self._listing = True
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self._listing = False
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the chosen command."""
+        """Run the chosen command; an expected failure ends in one line on stderr, never in a traceback."""
         try:
             return super().invoke(ctx)
         except VqshieldError as error:
@@ -46,9 +76,25 @@ class PlainEndings(TyperGroup):
             raise typer.Exit(INTERRUPTED) from error
 
 
+def command_function(name: str) -> Callable[..., None]:
+    """The function behind a command."""
+    module, _, function = COMMANDS[name][0].partition(":")
+    found: Callable[..., None] = getattr(import_module(f"vqshield.cli.{module}"), function)
+    return found
+
+
+def load_command(name: str) -> Any:
+    """The command itself, its file imported now."""
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    alone.command(name)(command_function(name))
+    command = typer.main.get_command(alone)
+    command.name = name
+    return command
+
+
 app = typer.Typer(
-    cls=PlainEndings,
-    add_completion=False,
+    cls=LazyCommands,
+    add_completion=True,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Shield an image classifier by vector quantization, and see which attacks it stops and which not.",
@@ -69,16 +115,3 @@ def _common(
     ] = False,
 ) -> None:
     pass
-
-
-app.command("demo")(demo)
-app.command("evaluate")(evaluate)
-app.command("certify")(certify)
-app.command("reproduce")(reproduce)
-app.command("report")(report)
-app.command("purify")(purify)
-app.command("train")(train)
-app.command("list")(list_registered)
-app.command("bench")(bench)
-app.command("audit")(audit)
-app.command("download")(download)

@@ -18,7 +18,7 @@ def download(
         typer.Option(help="Where it goes; without it, the cache folder (VQSHIELD_CACHE, if set)."),
     ] = None,
 ) -> None:
-    """Fetch a data set, checked by SHA-256; a download that was stopped goes on where it was."""
+    """Fetch a data set, checked by SHA-256; a download that was stopped continues where it was."""
     tasks: dict[str, TaskID] = {}
     with progress_bar("{task.description}", hidden=False, amount=DownloadColumn()) as bar:
 
