@@ -37,7 +37,9 @@ def rates(record: BenchRecord, *, step: str, settings: str) -> str:
             for row in found:
                 if row is not None and row.note:
                     notes[f"{MARK} {name}, {workload}, {row.threads} threads: {row.note}."] = None
-            cells.append(" / ".join("-" if row is None else _cell(row) for row in found) if any(found) else "")
+            cells.append(
+                " / ".join("-" if row is None else _cell(row) for row in found) if any(found) else ""
+            )
         if any(cells):
             title = f"**{name}**" if about.ours else name
             lines.append(f"| {title} | {' | '.join(cells)} |")
