@@ -9,7 +9,7 @@ Writes results/mnist-background.json.
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from common import Target, answers, defense_of, ending, load_target, make_parser
@@ -26,18 +26,12 @@ ATTACK, EPS, DEFENSE = "pgd:steps=40,step=0.0155,surrogate=none", 0.31, "randdis
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """The share of right answers, and how one class crowds out the others."""
+    """The share of right answers, and how one class crowds out the others.
 
-    right: float
-    most_frequent: int
-    its_share: float
+    background: what black is raised to, for natural digits on a raised background.
+    """
 
-
-@dataclass(frozen=True, kw_only=True)
-class Raised:
-    """The answers for natural digits whose black is raised to `background`."""
-
-    background: float
+    background: float | None = field(default=None, metadata={"omit": True})
     right: float
     most_frequent: int
     its_share: float
@@ -57,7 +51,7 @@ class Row:
 
     name: str
     sha256: str
-    raised: tuple[Raised, ...]
+    raised: tuple[Answers, ...]
     attacked: Answers
     quantized: Answers
     stretched: Answers
@@ -70,10 +64,11 @@ def stretched(images: Tensor) -> Tensor:
     return (images - low) / (high - low).clamp(min=1e-6)
 
 
-def ask(target: Target, images: Tensor) -> Answers:
+def ask(target: Target, images: Tensor, background: float | None = None) -> Answers:
     found = answers(target, images, batch=250)
     counts = torch.bincount(found, minlength=len(target.data.classes))
     return Answers(
+        background=background,
         right=float((found == target.data.labels).double().mean()),
         most_frequent=int(counts.argmax()),
         its_share=float(counts.max() / len(found)),
@@ -89,7 +84,7 @@ def measure(target: Target, seed: int) -> Row:
     return Row(
         name=target.name,
         sha256=target.sha256,
-        raised=tuple(Raised(background=low, **vars(ask(target, low + (1 - low) * images))) for low in RAISED),
+        raised=tuple(ask(target, low + (1 - low) * images, low) for low in RAISED),
         attacked=ask(target, attacked),
         quantized=ask(target, quantized),
         stretched=ask(target, stretched(quantized)),
