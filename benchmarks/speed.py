@@ -34,7 +34,9 @@ def main() -> None:
     parser.add_argument("--passes", type=int, default=1, help="how often to compare; the fastest counts")
     parser.add_argument("--deadline", type=float, help="seconds after which nothing more is begun")
     parser.add_argument(
-        "--only", default="", help="do only the jobs whose names begin with this, and add them to the record"
+        "--only",
+        default="",
+        help="measure only what has a name that begins with this, and add it to the record",
     )
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--results", type=Path, default=ROOT / "benchmarks" / "results")
@@ -55,8 +57,8 @@ def main() -> None:
     )
     target = options.results / f"speed-{settings.place.type}.json"
     if not options.plot_only:
-        bench = Bench(settings, lambda job: print(job, file=sys.stderr, flush=True))
-        print(f"{bench.job_count} jobs", file=sys.stderr)
+        bench = Bench(settings, lambda name: print(name, file=sys.stderr, flush=True))
+        print(f"{bench.count} measurements", file=sys.stderr)
         try:
             bench.run()
         finally:  # what is finished is kept, on Ctrl-C too

@@ -26,7 +26,7 @@ from vqshield.bench import (
 )
 from vqshield.bench.implementations import Implementation, implementation
 from vqshield.bench.quality import inertia, kmeans_check, rounds
-from vqshield.bench.record import AgreementRecord, ContractsRecord, Skipped
+from vqshield.bench.record import AgreementRecord, ContractsRecord, GrowthRow, Skipped
 from vqshield.bench.workloads import Problem, Workload, pictures, streams
 from vqshield.bench.yardsticks import measure_classifier, measure_peak
 from vqshield.errors import FileFormatError, InvalidInputError
@@ -187,7 +187,7 @@ class TestRecord:
         bench = Bench(settings, reported.append)
         bench.run()
         record = bench.record()
-        assert len(reported) == bench.job_count + 1
+        assert len(reported) == bench.count + 1
         assert reported[-1] == ""
         assert record.complete is True
         assert record.machine.torch == torch.__version__
@@ -370,3 +370,39 @@ class TestTables:
         names = {part.split(" ")[0] for part in page.split("<!-- begin ")[1:]}
         assert names - {"agreement"} <= set(tables.SPEED_TABLES)
         assert len(names) > 15
+
+
+class TestScript:
+    """benchmarks/speed.py"""
+
+    @pytest.fixture
+    def script(self, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+        import speed
+
+        return speed
+
+    def test_what_was_skipped_is_added_later(self, script) -> None:
+        late = [Skipped(name=name, reason=run.OUT_OF_TIME) for name in ("growth with side", "memory")]
+        kept = replace(measured("torch-eager"), skipped=tuple(late), complete=False)
+        row = GrowthRow(
+            axis="side",
+            value=16,
+            implementation="torch-eager",
+            images_per_second=1.0,
+            seconds_a_call=1.0,
+            flops_an_image=1,
+            batch=1,
+            threads=1,
+        )
+        more = replace(kept, rows=(), growth=(row,), skipped=tuple(late[1:]))
+        partly = script.added(kept, more, "growth")
+        assert (partly.rows, partly.growth) == (kept.rows, (row,))
+        assert (partly.skipped, partly.complete) == (tuple(late[1:]), False)
+        assert script.added(partly, replace(more, skipped=()), "memory").complete
+
+    def test_records_of_two_machines_are_not_mixed(self, script) -> None:
+        record = measured("torch-eager")
+        other = replace(record, machine=replace(record.machine, processor="another"))
+        with pytest.raises(SystemExit, match="another machine"):
+            script.added(record, other, "growth")

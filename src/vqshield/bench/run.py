@@ -56,7 +56,7 @@ class BenchSettings:
     passes: how often the comparison is run; the fastest counts, as other programs can only slow a row down.
     deadline: seconds after which nothing more is begun.
     extras: the machine's peak, the classifier, growth and memory too; quick leaves the last two out.
-    only: the beginning of the names of the jobs to do, for example "growth".
+    only: how the names of the measurements begin that are to be taken, for example "growth".
     """
 
     quick: bool = False
@@ -124,19 +124,19 @@ class BenchSettings:
 
 
 @dataclass(frozen=True)
-class Job:
-    """One thing to measure; `measure` keeps what it finds."""
+class Measurement:
+    """One thing to measure; `take` measures it and keeps what it finds."""
 
     name: str
-    measure: Callable[[], None]
+    take: Callable[[], None]
 
 
 class Bench:
-    """Does job after job; record() holds whatever is finished so far.
+    """Takes one measurement after the other; record() holds what is finished so far.
 
     Args:
         settings: what is measured.
-        report: called with the name of each job that is about to begin, and at the end with an empty name.
+        report: called with the name of each measurement as it begins, and at the end with an empty name.
     """
 
     def __init__(self, settings: BenchSettings, report: Callable[[str], None]) -> None:
@@ -157,26 +157,26 @@ class Bench:
         self._classifiers: list[ClassifierSpeed] = []
         self._growth: list[GrowthRow] = []
         self._memory: list[MemoryRow] = []
-        self._jobs = [job for job in self._all_jobs() if job.name.startswith(settings.only)]
+        self._plan = [each for each in self._all() if each.name.startswith(settings.only)]
         self._finished, self._seconds = 0, 0.0
 
     @property
-    def job_count(self) -> int:
-        """How many jobs there are: what a progress bar counts."""
-        return len(self._jobs)
+    def count(self) -> int:
+        """How many measurements there are: what a progress bar counts."""
+        return len(self._plan)
 
     def run(self) -> None:
-        """Do all jobs; one that fails or comes too late is skipped and named in the record."""
+        """Take all measurements; one that fails or comes too late is skipped and named in the record."""
         began = time.perf_counter()
-        for job in self._jobs:
-            self._report(job.name)
+        for each in self._plan:
+            self._report(each.name)
             if time.perf_counter() - began > self._settings.chosen_deadline:
-                self._skip(job.name, OUT_OF_TIME)
+                self._skip(each.name, OUT_OF_TIME)
             else:
                 try:
-                    job.measure()
+                    each.take()
                 except Exception as error:  # another library's fault must not cost the other rows
-                    self._skip(job.name, f"failed: {reason(error)}")
+                    self._skip(each.name, f"failed: {reason(error)}")
             self._finished += 1
             self._seconds = time.perf_counter() - began
         self._report("")
@@ -186,7 +186,7 @@ class Bench:
         late = any(each.reason == OUT_OF_TIME for each in self._skipped)
         return BenchRecord(
             machine=Machine(**environment(self._device), packages=_versions()),
-            complete=self._finished == len(self._jobs) and not late,
+            complete=self._finished == len(self._plan) and not late,
             seconds=round(self._seconds, 1),
             budget=self._budget,
             passes=self._settings.passes,
@@ -206,28 +206,30 @@ class Bench:
             memory=tuple(self._memory),
         )
 
-    def _all_jobs(self) -> Iterator[Job]:
+    def _all(self) -> Iterator[Measurement]:
         device, budget, settings = self._device, self._budget, self._settings
         threads = settings.chosen_threads
         ours = [each for each in self._implementations if each.ours]
         thorough = settings.extras and not settings.quick
         for count in threads if settings.extras else ():
             peak = partial(measure_peak, device, threads=count, budget=budget)
-            yield Job("the machine's peak", partial(_keep, self._peaks, peak))
+            yield Measurement("the machine's peak", partial(_keep, self._peaks, peak))
         for count in threads if settings.extras else ():
             speed = partial(
                 measure_classifier, device, threads=count, budget=budget, compiled=not settings.quick
             )
-            yield Job(f"{CLASSIFIER} forward", partial(_keep, self._classifiers, speed))
+            yield Measurement(f"{CLASSIFIER} forward", partial(_keep, self._classifiers, speed))
         for each in ours if thorough and device.type == "cuda" else ():
             memory = partial(measure_memory, each, device)
-            yield Job(f"memory {each.name}", partial(_keep, self._memory, memory))
+            yield Measurement(f"memory {each.name}", partial(_keep, self._memory, memory))
         for case in list_cases(self._workloads, self._implementations, threads, device, settings.passes):
-            yield Job(str(case), partial(self._compare, case))
+            yield Measurement(str(case), partial(self._compare, case))
         for each in ours[:1] if thorough else ():  # the fastest here, in the order of the implementations
             for point in list_points(device, threads):
                 grown = partial(measure_point, point, each, device, budget=budget)
-                yield Job(f"growth with {point.axis} {each.name}", partial(_keep, self._growth, grown))
+                yield Measurement(
+                    f"growth with {point.axis} {each.name}", partial(_keep, self._growth, grown)
+                )
 
     def _compare(self, case: Case) -> None:
         row = self._comparison.row(case)

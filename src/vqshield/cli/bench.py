@@ -49,7 +49,7 @@ def bench(
     ) as bar:
         task = bar.add_task("starting", total=None)
         measured = Bench(settings, lambda doing: bar.update(task, description=doing, advance=1))
-        bar.update(task, total=measured.job_count, completed=-1)  # a job is reported when it begins
+        bar.update(task, total=measured.count, completed=-1)  # a measurement is reported when it begins
         try:
             measured.run()
         finally:  # what is finished is kept, on Ctrl-C too
