@@ -80,6 +80,9 @@ def added(record: BenchRecord, more: BenchRecord, only: str) -> BenchRecord:
         *(each for each in record.skipped if not each.name.startswith(only)),
         *(each for each in more.skipped if each.name.startswith(only)),
     )
+    # A record that lacks something but skipped nothing was interrupted: nobody knows what it lacks.
+    known = record.complete or any(each.reason == OUT_OF_TIME for each in record.skipped)
+    late = any(each.reason == OUT_OF_TIME for each in skipped)
     return replace(
         record,
         peak=more.peak or record.peak,
@@ -87,7 +90,7 @@ def added(record: BenchRecord, more: BenchRecord, only: str) -> BenchRecord:
         growth=more.growth or record.growth,
         memory=more.memory or record.memory,
         skipped=skipped,
-        complete=all(each.reason != OUT_OF_TIME for each in skipped),
+        complete=known and more.complete and not late,
     )
 
 

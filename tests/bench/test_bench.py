@@ -395,11 +395,12 @@ class TestScript:
             batch=1,
             threads=1,
         )
-        more = replace(kept, rows=(), growth=(row,), skipped=tuple(late[1:]))
+        more = replace(kept, rows=(), growth=(row,), skipped=tuple(late[1:]), complete=True)
         partly = script.added(kept, more, "growth")
         assert (partly.rows, partly.growth) == (kept.rows, (row,))
         assert (partly.skipped, partly.complete) == (tuple(late[1:]), False)
         assert script.added(partly, replace(more, skipped=()), "memory").complete
+        assert not script.added(partly, replace(more, skipped=(), complete=False), "memory").complete
 
     def test_records_of_two_machines_are_not_mixed(self, script) -> None:
         record = measured("torch-eager")
