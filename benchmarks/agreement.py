@@ -1,22 +1,26 @@
-"""How closely every backend agrees with the exact reference, on natural images; to benchmarks/results/.
+"""How closely does every backend agree with the exact reference, on natural images?
 
 python benchmarks/agreement.py --device cpu
 python benchmarks/agreement.py --device cuda --data-dir DIR
 
-Without --data-dir the bundled sample serves, every image also mirrored: 1,000 images either way.
+Writes benchmarks/results/agreement-DEVICE.json. Without --data-dir it takes the bundled sample and its mirror
+images: 1,000 images either way.
 """
 
 import argparse
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 import vqshield as vq
 from vqshield import clustering
+from vqshield.bench.record import AgreementRecord, AgreementRow
+from vqshield.clustering import Recipe
 from vqshield.clustering.lloyd import nearest
 from vqshield.clustering.reference import noisy_patches
 from vqshield.data import load, sample
@@ -24,11 +28,12 @@ from vqshield.defenses import create
 from vqshield.environment import environment
 from vqshield.files import write_json
 from vqshield.noise import Draw, Stage
+from vqshield.plain import Json, to_plain
 
 ROOT = Path(__file__).resolve().parents[1]
 SEED, CLOSE = 7, 1e-4
 SIDE = 328  # a large image: tiled by the GPU's kernels
-DEFENSES = (
+DEFENSES: tuple[tuple[str, Mapping[str, Json]], ...] = (
     ("randdisc", {"codes": 25}),
     ("prd", {"size": 2, "codes": 25}),
     ("swrd", {"size": 3, "codes": 25}),
@@ -42,7 +47,7 @@ def main() -> None:
     )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--images", type=int, default=1000)
-    parser.add_argument("--large", type=int, default=0, help=f"as well so many images of {SIDE} by {SIDE}")
+    parser.add_argument("--large", type=int, default=0, help=f"also this many images of {SIDE} by {SIDE}")
     parser.add_argument("--data-dir")
     parser.add_argument("--results", type=Path, default=ROOT / "benchmarks" / "results")
     options = parser.parse_args()
@@ -57,17 +62,10 @@ def main() -> None:
         if backend == "torch" or not usable(backend, options.device):
             continue
         for name, settings, shown in cases:
-            rows.append({"backend": backend, "defense": name, "settings": settings})
-            rows[-1] |= compare(backend, name, settings, shown)
-            print(json.dumps(rows[-1]), flush=True)
-    record = {
-        "what": "agreement of every backend with the exact reference (backend torch) on natural images",
-        "seed": SEED,
-        "machine": environment(options.device),
-        "rows": rows,
-    }
-    target = options.results / f"agreement-{torch.device(options.device).type}.json"
-    write_json(target, record)
+            rows.append(compare(backend, name, settings, shown))
+            print(json.dumps(to_plain(rows[-1])), flush=True)
+    record = AgreementRecord(seed=SEED, machine=environment(options.device), rows=tuple(rows))
+    write_json(options.results / f"agreement-{torch.device(options.device).type}.json", to_plain(record))
 
 
 def natural(folder: str | None, count: int) -> Tensor:
@@ -86,7 +84,7 @@ def usable(backend: str, device: str) -> bool:
     return True
 
 
-def compare(backend: str, name: str, settings: dict[str, Any], images: Tensor) -> dict[str, Any]:
+def compare(backend: str, name: str, settings: Mapping[str, Json], images: Tensor) -> AgreementRow:
     """Each with its own codebook, as in use; then both with the reference's."""
     began = time.perf_counter()
     exact, other = (create(name, **settings, seed=SEED, backend=each) for each in ("torch", backend))
@@ -98,27 +96,40 @@ def compare(backend: str, name: str, settings: dict[str, Any], images: Tensor) -
     whole = [defense(images, streams=streams) for defense in (exact, other)]
     same_book = (books[0] - books[1]).abs().amax((1, 2)) < CLOSE
     alike = (own == labels).all(1)
-    return {
-        "n": len(images),
-        "shape": list(images.shape[1:]),
-        "patches": labels.numel(),
-        "same_codebook": float(same_book.double().mean()),
-        "same_assignment": float((own == labels).double().mean()),
-        "same_assignment_with_given_codebook": float((given == labels).double().mean()),
-        "inertia_ratio": float(labelled(exact, images, streams, books[1])[1] / inertia),
-        "images_with_equal_assignments": int(alike.sum()),
-        "largest_difference_among_them": float((whole[0] - whole[1])[alike].abs().max()),
-        "repeats_equal": bool(torch.equal(whole[1], other(images, streams=streams))),
-        "seconds": round(time.perf_counter() - began, 1),
-    }
+    return AgreementRow(
+        backend=backend,
+        defense=name,
+        settings=settings,
+        n=len(images),
+        shape=tuple(images.shape[1:]),
+        patches=labels.numel(),
+        same_codebook=float(same_book.double().mean()),
+        same_assignment=float((own == labels).double().mean()),
+        same_assignment_with_given_codebook=float((given == labels).double().mean()),
+        inertia_ratio=float(labelled(exact, images, streams, books[1])[1] / inertia),
+        images_with_equal_assignments=int(alike.sum()),
+        largest_difference_among_them=float((whole[0] - whole[1])[alike].abs().max()),
+        repeats_equal=torch.equal(whole[1], other(images, streams=streams)),
+        seconds=round(time.perf_counter() - began, 1),
+    )
+
+
+@runtime_checkable
+class Assigning(Protocol):
+    """A backend that also shows its assignments; the defenses do not need them."""
+
+    def assignments(self, padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
+        """The label of every patch."""
+        ...
 
 
 def assignments(defense: vq.Defense, images: Tensor, streams: Tensor, centres: Tensor) -> Tensor:
     """The labels that the defense's own backend gives."""
     recipe, kernel = defense.recipe(), clustering.get(defense.backend, images.device)
+    if not isinstance(kernel, Assigning):
+        raise SystemExit(f"backend {defense.backend!r} has no assignments(…) to compare")
     padded = recipe.grid.pad(images).contiguous()
-    found: Tensor = kernel.assignments(padded, centres, recipe, Draw(defense.seed, streams))  # type: ignore[attr-defined]
-    return found
+    return kernel.assignments(padded, centres, recipe, Draw(defense.seed, streams))
 
 
 def labelled(defense: vq.Defense, images: Tensor, streams: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,20 +1,21 @@
-"""Run the contract tests and the kernels' own tests on this machine and keep the outcome.
+"""Do the contract tests and the kernels' own tests pass on this machine? CI has no GPU: this records a run.
 
 python benchmarks/contracts.py --select cuda -- -n 8
-Writes benchmarks/results/contracts-DEVICE.json; what follows "--" goes to pytest. CI has no GPU: this is how
-a run on one is recorded.
+
+Writes benchmarks/results/contracts-DEVICE.json; what follows "--" goes to pytest.
 """
 
 import argparse
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
+from vqshield.bench.record import ContractsRecord
 from vqshield.environment import environment
 from vqshield.files import write_json
+from vqshield.plain import to_plain
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = ("tests/contracts/test_defense_contract.py", "tests/clustering/test_triton.py")
@@ -27,7 +28,7 @@ class Outcomes:
         self.counts: Counter[str] = Counter()
         self.failed: list[str] = []
 
-    def pytest_runtest_logreport(self, report: Any) -> None:
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Called by pytest after each phase of each test."""
         if report.when == "call" or report.outcome != "passed":
             self.counts[report.outcome] += 1
@@ -49,16 +50,16 @@ def main() -> None:
     tests = [str(ROOT / test) for test in TESTS]
     chosen = ["-k", options.select] if options.select else []
     code = pytest.main([*tests, *chosen, "-q", "-p", "no:cacheprovider", *options.pytest], [outcomes])
-    record = {
-        "what": f"the contract tests of the defenses on {device}",
-        "tests": list(TESTS),
-        "select": options.select,
-        "machine": environment(device),
-        "exit_code": int(code),
-        "outcomes": dict(outcomes.counts),
-        "failed": outcomes.failed,
-    }
-    write_json(options.results / f"contracts-{device}.json", record)
+    record = ContractsRecord(
+        what=f"the contract tests of the defenses on {device}",
+        tests=TESTS,
+        select=options.select,
+        machine=environment(device),
+        exit_code=int(code),
+        outcomes=dict(outcomes.counts),
+        failed=tuple(outcomes.failed),
+    )
+    write_json(options.results / f"contracts-{device}.json", to_plain(record))
     raise SystemExit(int(code))
 
 

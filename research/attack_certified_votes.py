@@ -1,27 +1,25 @@
-"""Attack certified majority votes inside their certified radius: none may flip. To results/.
+"""Does any attack flip a certified majority vote inside its certified radius? None may.
 
-    python experiments/attack_certified_votes.py --limit 200 --device cuda
+    python research/attack_certified_votes.py --limit 200 --device cuda
 
 Every image's vote is certified (Cohen et al.: n0 draws choose, n bound, alpha), and then attacked just inside
 its own L2 radius: PGD with straight-through and with soft gradients, averaged over draws, and random noise.
 Fresh draws then vote on what the attack found. A single vote that flips refutes the certificate, or the code
-behind it, and ends with exit status 1.
+behind it, and ends with exit status 1. Writes results/attack-certified-votes.json.
 """
 
-import argparse
 import json
 import multiprocessing
 import time
+from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 import torch
+from common import BUNDLED, defense_of, load_target, make_parser
 from torch import Tensor, nn
-from vqshield.studies.certification_settings import coverage_of
-from vqshield.studies.specification import defense as create_defense
 
 from vqshield.attacks import L2
 from vqshield.certificates import Votes, certify_vote
@@ -30,8 +28,9 @@ from vqshield.defenses import Defense
 from vqshield.draws import outputs
 from vqshield.environment import environment
 from vqshield.files import write_json
-from vqshield.runs.target import BUNDLED, Subject, load_subject
+from vqshield.plain import to_plain
 from vqshield.seeds import derived_seed
+from vqshield.studies.certification_settings import coverage_of
 from vqshield.threats import threat
 
 INSIDE = 0.999  # of the radius, which itself is not certified
@@ -54,12 +53,10 @@ class Plan:
 
     def shield(self, *purpose: int | str) -> Defense:
         """The defense, with draws that no other purpose has."""
-        found = create_defense(self.defense, seed=derived_seed(self.seed, *purpose))
-        assert found is not None
-        return found
+        return defense_of(self.defense, seed=derived_seed(self.seed, *purpose))
 
     def attacks(self) -> dict[str, str]:
-        """The threats, as one types them."""
+        """The threats, as `vqshield evaluate --attack` takes them."""
         pgd = f"pgd:steps={self.steps},eot={self.eot},loss=margin,schedule=cosine,momentum=0.75"
         noise = f"noise:tries={self.tries},eot={self.eot}"
         return {
@@ -68,6 +65,28 @@ class Plan:
             "corners": noise,
             "points": f"{noise},kind=points",
         }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attacked:
+    """How far an attack went, and how fresh draws then vote: the certified answer's share, and the winner."""
+
+    distance: float
+    share: float
+    vote: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One image: its certificate, and what every attack did to it; answer −1 and radius 0: not certified."""
+
+    image: int
+    answer: int
+    radius: float
+    p_lower: float
+    attacks: Mapping[str, Attacked]
+    flipped: bool
+    label: int | None = None
 
 
 def counts(model: nn.Module, image: Tensor, draws: int, batch: int) -> Tensor:
@@ -91,92 +110,83 @@ def certify(classifier: nn.Module, image: Tensor, number: int, plan: Plan) -> Vo
     )
 
 
-def attack_vote(classifier: nn.Module, image: Tensor, number: int, plan: Plan) -> dict[str, Any]:
+def attack_vote(classifier: nn.Module, image: Tensor, number: int, plan: Plan) -> Row:
     """Certify the vote of one image, then try to change it inside the radius."""
     certificate = certify(classifier, image, number, plan)
     answer, radius = certificate.answers, float(certificate.radii)
-    row: dict[str, Any] = {
-        "image": number,
-        "answer": int(answer),
-        "radius": radius,
-        "p_lower": float(certificate.probabilities),
-    }
-    if radius == 0:
-        return {**row, "attacks": {}, "flipped": False}
-    ball, tried = L2(INSIDE * radius), {}
-    for name, text in plan.attacks().items():
-        chosen = threat(text, ball, seed=derived_seed(plan.seed, number, name))
-        shield = plan.shield(number, name, "attacked").to(image.device)
-        found = chosen(classifier, shield, image, answer.to(image.device))
-        fresh = Defended(classifier, plan.shield(number, name, "vote").to(image.device))
-        votes = counts(fresh, found, plan.votes, plan.batch)[0]
-        tried[name] = {
-            "distance": float(ball.distance(found, image)),
-            "share": float(votes[int(answer)]) / plan.votes,
-            "vote": int(votes.argmax()),
-        }
-    return {**row, "attacks": tried, "flipped": any(each["vote"] != int(answer) for each in tried.values())}
+    tried = {}
+    if radius > 0:
+        ball = L2(INSIDE * radius)
+        for name, text in plan.attacks().items():
+            chosen = threat(text, ball, seed=derived_seed(plan.seed, number, name))
+            shield = plan.shield(number, name, "attacked").to(image.device)
+            found = chosen(classifier, shield, image, answer.to(image.device))
+            fresh = Defended(classifier, plan.shield(number, name, "vote").to(image.device))
+            votes = counts(fresh, found, plan.votes, plan.batch)[0]
+            tried[name] = Attacked(
+                distance=float(ball.distance(found, image)),
+                share=float(votes[int(answer)]) / plan.votes,
+                vote=int(votes.argmax()),
+            )
+    return Row(
+        image=number,
+        answer=int(answer),
+        radius=radius,
+        p_lower=float(certificate.probabilities),
+        attacks=tried,
+        flipped=any(each.vote != int(answer) for each in tried.values()),
+    )
 
 
-@cache
-def subject_of(**given: Any) -> Subject:
-    """Loaded once in every process."""
-    return load_subject(**given)
+loaded_once = cache(load_target)  # in every process
 
 
-def attack_number(number: int, *, plan: Plan, given: dict[str, Any]) -> dict[str, Any]:
+def attack_number(number: int, *, plan: Plan, where: dict[str, Any]) -> Row:
     """The row of one image, in whatever process: all its seeds follow from its number."""
-    subject = subject_of(**given)
-    image = subject.data.floats(slice(number, number + 1)).to(subject.device)
-    return {
-        **attack_vote(subject.classifier, image, number, plan),
-        "label": int(subject.data.labels[number]),
-    }
+    target = loaded_once(**where)
+    image = target.data.floats(slice(number, number + 1)).to(target.device)
+    return replace(attack_vote(target.classifier, image, number, plan), label=int(target.data.labels[number]))
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = make_parser(__doc__, "results/attack-certified-votes.json")
     default = Plan()
     for name, value in asdict(default).items():
         parser.add_argument(f"--{name}", type=type(value), default=value)
     parser.add_argument("--limit", type=int, default=200)
     parser.add_argument("--data", default="cifar10-sample")
-    parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--classifier", default=BUNDLED)
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--out", type=Path, default=Path("results/attack-certified-votes.json"))
     parser.add_argument("--processes", type=int, default=1, help="images attacked side by side")
     given = vars(parser.parse_args())
     plan = Plan(**{name: given[name] for name in asdict(default)})
-    wanted = {name: given[name] for name in ("data", "data_dir", "classifier", "limit", "device")}
-    subject = subject_of(**wanted)
-    attack = partial(attack_number, plan=plan, given=wanted)
+    where = {name: given[name] for name in ("data", "data_dir", "classifier", "limit", "device")}
+    target = loaded_once(**where)
     began, rows = time.perf_counter(), []
     # A process that was forked could not use the GPU.
     with ProcessPoolExecutor(given["processes"], multiprocessing.get_context("spawn")) as pool:
-        for row in pool.map(attack, range(len(subject.data))):
+        for row in pool.map(partial(attack_number, plan=plan, where=where), range(len(target.data))):
             rows.append(row)
-            print(json.dumps(row), flush=True)
-    certified = [row for row in rows if row["radius"] > 0]
+            print(json.dumps(to_plain(row)), flush=True)
+    certified = [row for row in rows if row.radius > 0]
+    flipped = sum(row.flipped for row in rows)
+    shares = [each.share for row in certified for each in row.attacks.values()]
     record = {
         "what": "certified majority votes, attacked inside their certified L2 radius",
-        **subject.described(),
+        **target.described(),
         "plan": {**asdict(plan), "attacks": plan.attacks(), "inside": INSIDE},
-        "environment": environment(subject.device),
+        "environment": environment(target.device),
         "seconds": round(time.perf_counter() - began, 1),
         "images": len(rows),
         "certified": len(certified),
-        "certified_right": sum(row["answer"] == row["label"] for row in certified),
-        "mean_radius": sum(row["radius"] for row in certified) / max(1, len(certified)),
-        "flipped": sum(row["flipped"] for row in rows),
-        "lowest_share": min(
-            (each["share"] for row in certified for each in row["attacks"].values()), default=None
-        ),
+        "certified_right": sum(row.answer == row.label for row in certified),
+        "mean_radius": sum(row.radius for row in certified) / max(1, len(certified)),
+        "flipped": flipped,
+        "lowest_share": min(shares, default=None),
         "rows": rows,
     }
-    write_json(given["out"], record)
-    print(f"{record['flipped']} of {record['certified']} certified votes flipped; figures in {given['out']}")
-    return 1 if record["flipped"] else 0
+    write_json(given["out"], to_plain(record))
+    print(f"{flipped} of {len(certified)} certified votes flipped; see {given['out']}")
+    return 1 if flipped else 0
 
 
 if __name__ == "__main__":

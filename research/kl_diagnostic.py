@@ -1,10 +1,11 @@
-"""The KL diagnostic of images under PGD on the bare classifier, with its floor; to results/.
+"""What does the KL diagnostic say of single images under PGD, and does the kind of mixture matter?
 
-    python experiments/kl_diagnostic.py --data-dir DIR --weights FILE --device cuda --image 0 --eps 8/255 \\
-        --codebooks 10000 --out results/kl-cifar10.json
+    python research/kl_diagnostic.py --data-dir DIR --weights FILE --device cuda --image 0 --eps 8/255 \\
+        --defense swrd:size=3,codes=25 --codebooks 10000 --out results/kl-cifar10-swrd.json
 
-Without --data-dir: the bundled sample, and the bundled classifier. A fitted mixture bounds nothing: read kl
-beside its floor, which is the same measurement at eps = 0.
+Wrote results/kl-cifar10-*.json and, with several --covariance, results/kl-covariances-cifar10.json.gz; many
+images with one kind of mixture are F8, `vqshield reproduce F8`. Without --data-dir: the bundled sample and
+classifier. A fitted mixture bounds nothing: read kl beside its floor, the same measurement at eps = 0.
 """
 
 import argparse
@@ -13,11 +14,10 @@ import time
 from dataclasses import asdict
 from fractions import Fraction
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import torch
-from vqshield.studies.specification import defense
+from common import BUNDLED, defense_of, ending, load_target, make_parser
 
 from vqshield.attacks import PGD, Linf
 from vqshield.data import SAMPLE_NAME
@@ -25,9 +25,7 @@ from vqshield.diagnostics.covariances import kinds
 from vqshield.diagnostics.divergence import STARTS
 from vqshield.diagnostics.fitting import MixtureSettings
 from vqshield.diagnostics.measurement import DivergenceSettings, measure
-from vqshield.environment import environment
 from vqshield.files import write_json
-from vqshield.runs.target import BUNDLED, load_subject
 
 DEFENSES = ("randdisc:codes=25", "prd:size=2,codes=25", "swrd:size=3,codes=25")
 FIRST = ("kl", "floor", "excess")
@@ -40,9 +38,8 @@ def fraction(text: str) -> float:
 
 def arguments() -> argparse.Namespace:
     usual, mixture = DivergenceSettings(), MixtureSettings()
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = make_parser(__doc__, "results/kl-cifar10.json")
     parser.add_argument("--data", default="cifar10", help="where --data-dir is given")
-    parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--weights", default=BUNDLED)
     parser.add_argument("--defense", nargs="+", default=DEFENSES)
     parser.add_argument("--image", type=int, nargs="+", default=[0])
@@ -59,8 +56,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--iterations", type=int, default=mixture.iterations)
     parser.add_argument("--restarts", type=int, default=mixture.restarts)
     parser.add_argument("--seed", type=int, default=usual.seed)
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--out", type=Path, default=Path("results/kl-cifar10.json"))
     return parser.parse_args()
 
 
@@ -78,34 +73,34 @@ def progress(stage: str) -> None:
 
 
 def row(record: dict[str, Any]) -> str:
-    figures = [f"{record[name]['value']:9.2f} ±{record[name]['standard_error']:6.2f}" for name in FIRST]
+    first = [f"{record[name]['value']:9.2f} ±{record[name]['standard_error']:6.2f}" for name in FIRST]
     second = record["second"]
     shown = "not computed" if second is None else f"{second['value']:9.2f} ±{second['standard_error']:6.2f}"
     lost = record["log_likelihood"] - record["held_out"]
-    return f"{record['eps']:.4f}  " + "  ".join([*figures, shown]) + f"  {lost:9.2f}"
+    return f"{record['eps']:.4f}  " + "  ".join([*first, shown]) + f"  {lost:9.2f}"
 
 
 def main() -> None:
     options = arguments()
     chosen = {kind: settings(options, kind) for kind in options.covariance}
-    subject = load_subject(
+    target = load_target(
         data=SAMPLE_NAME if options.data_dir is None else options.data,
         data_dir=options.data_dir,
         classifier=options.weights,
         limit=max(options.image) + 1,
         device=options.device,
     )
-    place = subject.device
+    place = target.device
     began, rows = time.perf_counter(), []
     attacks = [PGD(ball=Linf(eps), steps=options.steps, seed=options.seed) for eps in options.eps]
     for number in options.image:
-        image = subject.data.floats(slice(number, number + 1)).to(place)
-        label = subject.data.labels[number : number + 1].to(place)
-        moved = torch.cat([attack(subject.classifier, image, label) for attack in attacks])
+        image = target.data.floats(slice(number, number + 1)).to(place)
+        label = target.data.labels[number : number + 1].to(place)
+        moved = torch.cat([attack(target.classifier, image, label) for attack in attacks])
         for text, kind in product(options.defense, options.covariance):
             title = f"image {number}, {text}, {kind}"
             print(title, end=": ", file=sys.stderr)
-            shield = defense(text, seed=0).to(place)
+            shield = defense_of(text, seed=0).to(place)
             records = measure(shield, image, moved, settings=chosen[kind], report=progress)
             print("done", file=sys.stderr)
             print(f"{title}\n{HEADING}")
@@ -117,12 +112,11 @@ def main() -> None:
             print("seconds, of all budgets: " + ", ".join(f"{name} {value}" for name, value in seconds))
     common = asdict(chosen[options.covariance[0]])
     record = {
-        **subject.described(),
+        **target.described(),
         "what": rows[0]["what"],
         "attack": f"pgd-{options.steps} on the bare classifier",
         "settings": {**common, "mixture": {**common["mixture"], "covariance": options.covariance}},
-        "seconds": round(time.perf_counter() - began, 1),
-        "environment": environment(place),
+        **ending(began, place),
         "rows": rows,
     }
     write_json(options.out, record)

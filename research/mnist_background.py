@@ -1,29 +1,61 @@
-"""Why MNIST classifiers fail behind a quantizer under attack: digits on a background that is not black.
+"""Why do MNIST classifiers fail behind a quantizer under attack? Digits on a background that is not black.
 
-    python experiments/mnist_background.py --data-dir DIR --classifier resnet18-mnist.safetensors FILE…
+    python research/mnist_background.py --data-dir DIR --classifier resnet18-mnist.safetensors FILE…
 
 An attack of eps = 0.31 raises some of the black pixels; two codes restore the shape of the digit, on a
-background of their mean. Measured: what a classifier makes of natural digits with the background raised, of
-attacked and quantized ones, and of these with their two values stretched back to 0 and 1. To results/.
+background of their mean. Measured: what a classifier answers for natural digits with the background raised,
+for attacked and quantized ones, and for these with their two values stretched back to 0 and 1.
+Writes results/mnist-background.json.
 """
 
-import argparse
 import time
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, field
 
 import torch
+from common import Target, answers, defense_of, ending, load_target, make_parser
 from torch import Tensor
-from vqshield.studies.specification import defense
 
 from vqshield.attacks import Linf
-from vqshield.environment import environment
 from vqshield.files import write_json
-from vqshield.runs.target import Subject, load_subject
+from vqshield.plain import to_plain
 from vqshield.threats import threat
 
 RAISED = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3)
 ATTACK, EPS, DEFENSE = "pgd:steps=40,step=0.0155,surrogate=none", 0.31, "randdisc:codes=2"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """The share of right answers, and how one class crowds out the others.
+
+    background: what black is raised to, for natural digits on a raised background.
+    """
+
+    background: float | None = field(default=None, metadata={"omit": True})
+    right: float
+    most_frequent: int
+    its_share: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Background:
+    """The mean of the pixels that were black."""
+
+    attacked: float
+    quantized: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What was found about one classifier."""
+
+    name: str
+    sha256: str
+    raised: tuple[Answers, ...]
+    attacked: Answers
+    quantized: Answers
+    stretched: Answers
+    background: Background
 
 
 def stretched(images: Tensor) -> Tensor:
@@ -32,69 +64,64 @@ def stretched(images: Tensor) -> Tensor:
     return (images - low) / (high - low).clamp(min=1e-6)
 
 
-def answers(subject: Subject, images: Tensor) -> dict[str, Any]:
-    with torch.no_grad():
-        found = torch.cat([subject.classifier(part).argmax(1) for part in images.split(250)]).cpu()
-    counts = torch.bincount(found, minlength=len(subject.data.classes))
-    right = float((found == subject.data.labels).double().mean())
-    return {
-        "right": right,
-        "most_frequent": int(counts.argmax()),
-        "its_share": float(counts.max() / len(found)),
-    }
+def ask(target: Target, images: Tensor, background: float | None = None) -> Answers:
+    found = answers(target, images, batch=250)
+    counts = torch.bincount(found, minlength=len(target.data.classes))
+    return Answers(
+        background=background,
+        right=float((found == target.data.labels).double().mean()),
+        most_frequent=int(counts.argmax()),
+        its_share=float(counts.max() / len(found)),
+    )
 
 
-def measure(subject: Subject, seed: int) -> dict[str, Any]:
-    images, labels = subject.data.floats().to(subject.device), subject.data.labels.to(subject.device)
-    shield = defense(DEFENSE, seed=seed)
-    assert shield is not None
-    shield.to(subject.device)
-    attacked = threat(ATTACK, Linf(EPS), seed=seed)(subject.classifier, shield, images, labels)
-    with torch.no_grad():
-        quantized = shield(attacked)
+def measure(target: Target, seed: int) -> Row:
+    images, labels = target.data.floats().to(target.device), target.data.labels.to(target.device)
+    shield = defense_of(DEFENSE, seed=seed).to(target.device)
+    attacked = threat(ATTACK, Linf(EPS), seed=seed)(target.classifier, shield, images, labels)
+    quantized = shield(attacked).detach()
     black = images < 0.1
-    return {
-        **subject.described()["classifier"],
-        "raised": [{"background": low, **answers(subject, low + (1 - low) * images)} for low in RAISED],
-        "attacked": answers(subject, attacked),
-        "quantized": answers(subject, quantized),
-        "stretched": answers(subject, stretched(quantized)),
-        "background": {
-            "attacked": float(attacked[black].mean()),
-            "quantized": float(quantized[black].mean()),
-        },
-    }
+    return Row(
+        name=target.name,
+        sha256=target.sha256,
+        raised=tuple(ask(target, low + (1 - low) * images, low) for low in RAISED),
+        attacked=ask(target, attacked),
+        quantized=ask(target, quantized),
+        stretched=ask(target, stretched(quantized)),
+        background=Background(
+            attacked=float(attacked[black].mean()), quantized=float(quantized[black].mean())
+        ),
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data-dir", type=Path, required=True)
+    parser = make_parser(__doc__, "results/mnist-background.json", data_required=True)
     parser.add_argument("--classifier", nargs="+", required=True)
     parser.add_argument("--limit", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--out", type=Path, default=Path("results/mnist-background.json"))
     options = parser.parse_args()
     began, rows = time.perf_counter(), []
     for classifier in options.classifier:
-        subject = load_subject(
-            data="mnist", data_dir=options.data_dir, classifier=classifier, limit=options.limit,
+        target = load_target(
+            data="mnist",
+            data_dir=options.data_dir,
+            classifier=classifier,
+            limit=options.limit,
             device=options.device,
-        )  # fmt: skip
-        rows.append(measure(subject, options.seed))
+        )
+        rows.append(measure(target, options.seed))
         print(rows[-1])
     record = {
         "what": "right answers about MNIST digits on a raised background, and attacked behind a quantizer",
-        "data": subject.described()["data"],
+        "data": target.described()["data"],
         "attack": ATTACK,
         "eps": EPS,
         "defense": DEFENSE,
         "seed": options.seed,
-        "seconds": round(time.perf_counter() - began, 1),
-        "environment": environment(subject.device),
+        **ending(began, target.device),
         "rows": rows,
     }
-    write_json(options.out, record)
+    write_json(options.out, to_plain(record))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """The table of docs/speed.md that says how closely the kernels agree with the exact reference."""
 
-import json
 from pathlib import Path
-from typing import Any
+
+from vqshield.bench import read_record
+from vqshield.bench.record import AgreementRecord, AgreementRow, ContractsRecord
 
 RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results"
 
@@ -15,23 +16,23 @@ def agreement() -> str:
         "|---" * 9 + "|",
     ]
     for device in ("cpu", "cuda"):
-        record = json.loads((RESULTS / f"agreement-{device}.json").read_text())
-        lines += [_line(row) for row in record["rows"]]
-    tests = json.loads((RESULTS / "contracts-cuda.json").read_text())
-    counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(tests["outcomes"].items()))
+        record = read_record(AgreementRecord, RESULTS / f"agreement-{device}.json")
+        lines += [_line(row) for row in record.rows]
+    tests = read_record(ContractsRecord, RESULTS / "contracts-cuda.json")
+    counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(tests.outcomes.items()))
     lines.append(
-        f"\nThe contract tests of the defenses on an {tests['machine']['device']} "
+        f"\nThe contract tests of the defenses on an {tests.machine['device']} "
         f"(`benchmarks/contracts.py`): {counts}."
     )
     return "\n".join(lines)
 
 
-def _line(row: dict[str, Any]) -> str:
-    settings = ", ".join(f"{key}={value}" for key, value in row["settings"].items())
-    side = "x".join(str(size) for size in row["shape"][1:])
+def _line(row: AgreementRow) -> str:
+    settings = ", ".join(f"{key}={value}" for key, value in row.settings.items())
+    side = "x".join(str(size) for size in row.shape[1:])
     return (
-        f"| {row['backend']} | {row['defense']} {settings}, {side} | {row['n']:,} "
-        f"| {row['same_codebook']:.1%} | {row['same_assignment']:.4%} "
-        f"| {row['same_assignment_with_given_codebook']:.4%} | {row['inertia_ratio']:.6f} "
-        f"| {row['images_with_equal_assignments']:,} | {row['largest_difference_among_them']:.1g} |"
+        f"| {row.backend} | {row.defense} {settings}, {side} | {row.n:,} "
+        f"| {row.same_codebook:.1%} | {row.same_assignment:.4%} "
+        f"| {row.same_assignment_with_given_codebook:.4%} | {row.inertia_ratio:.6f} "
+        f"| {row.images_with_equal_assignments:,} | {row.largest_difference_among_them:.1g} |"
     )

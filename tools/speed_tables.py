@@ -2,103 +2,114 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from pathlib import Path
 
-from speed_record import MARK, Record, cell, key, our_names, read, shown, sides, thread_counts
+from vqshield.bench import BenchRecord, BenchRow, read_record
+from vqshield.bench.record import GrowthRow
 
+RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results"
 DEVICES = ("cpu", "cuda")
 UNMEASURED = "Not measured yet: `python benchmarks/speed.py --device {device}` writes what belongs here."
 AXES = {"batch": "batch", "side": "side of the image", "size": "s", "codes": "k", "threads": "threads"}
+MARK = "†"
 
 
-def rates(record: Record, *, step: str, settings: str) -> str:
+def read(device: str) -> BenchRecord | None:
+    """The record of a device, None where none is kept."""
+    path = RESULTS / f"speed-{device}.json"
+    return read_record(BenchRecord, path) if path.is_file() else None
+
+
+def rates(record: BenchRecord, *, step: str, settings: str) -> str:
     """One row an implementation, one column a workload; the numbers of threads stand beside each other."""
-    counts = thread_counts(record)
-    rows = {key(row): row for row in record["rows"]}
+    counts = record.thread_counts
+    rows = {row.key: row for row in record.rows}
     heading = "images/s" if len(counts) == 1 else f"images/s, {' / '.join(map(str, counts))} threads"
     lines = [
-        f"| {heading} | " + " | ".join(record["workloads"]) + " |",
-        "|---" * (1 + len(record["workloads"])) + "|",
+        f"| {heading} | " + " | ".join(record.workloads) + " |",
+        "|---" * (1 + len(record.workloads)) + "|",
     ]
     notes: dict[str, None] = {}
-    for name in record["implementations"]:
+    for name, about in record.implementations.items():
         cells = []
-        for workload in record["workloads"]:
+        for workload in record.workloads:
             found = [rows.get((workload, name, step, settings, count)) for count in counts]
             for row in found:
-                if row is not None and row["note"]:
-                    notes[f"{MARK} {name}, {workload}, {row['threads']} threads: {row['note']}."] = None
-            cells.append(" / ".join("-" if row is None else cell(row) for row in found) if any(found) else "")
+                if row is not None and row.note:
+                    notes[f"{MARK} {name}, {workload}, {row.threads} threads: {row.note}."] = None
+            cells.append(
+                " / ".join("-" if row is None else _cell(row) for row in found) if any(found) else ""
+            )
         if any(cells):
-            title = f"**{name}**" if record["implementations"][name]["ours"] else name
+            title = f"**{name}**" if about.ours else name
             lines.append(f"| {title} | {' | '.join(cells)} |")
     return "\n".join([*lines, *([""] if notes else []), *notes])
 
 
-def advantage(record: Record) -> str:
+def advantage(record: BenchRecord) -> str:
     """The fastest of ours against the fastest other, whatever its result, at every number of threads."""
     lines = [
         "| workload | threads | fastest of ours | fastest other | ratio "
         "| ratio to one process a core of any other | ratio to scikit-learn |",
         "|---|---|---|---|---|---|---|",
     ]
-    for workload in record["workloads"]:
-        for threads in thread_counts(record):
-            ours, others = sides(record, workload, threads)
+    for workload in record.workloads:
+        for threads in record.thread_counts:
+            ours, others = _sides(record, workload, threads)
             if not ours or not others:
                 continue
             best = max(ours.values())
             name = max(others, key=lambda each: others[each])
-            alone = sides(record, workload, 1)[1] or others
+            alone = _sides(record, workload, 1)[1] or others
             ideal = max(max(others.values()), threads * max(alone.values()))
             learn = others.get("scikit-learn")
             lines.append(
-                f"| {workload} | {threads} | {max(ours, key=lambda each: ours[each])} {shown(best)} "
-                f"| {name} {shown(others[name])} | {best / others[name]:.1f} | {best / ideal:.1f} "
+                f"| {workload} | {threads} | {max(ours, key=lambda each: ours[each])} {_shown(best)} "
+                f"| {name} {_shown(others[name])} | {best / others[name]:.1f} | {best / ideal:.1f} "
                 f"| {'' if learn is None else f'{best / learn:.1f}'} |"
             )
     return "\n".join(lines)
 
 
-def scaling(record: Record) -> str:
+def scaling(record: BenchRecord) -> str:
     """How much faster than with the fewest threads ours are with more."""
-    counts = thread_counts(record)
+    counts = record.thread_counts
     lines = [
         "| workload | implementation | step | " + " | ".join(f"{count} threads" for count in counts) + " |",
         "|---" * (3 + len(counts)) + "|",
     ]
-    known = {key(row): row["images_per_second"] for row in record["rows"]}
-    for workload in record["workloads"]:
-        for name in our_names(record):
+    known = {row.key: row.images_per_second for row in record.rows}
+    for workload in record.workloads:
+        for name in record.ours:
             for step in ("kmeans", "defense"):
-                found = [known.get((workload, name, step, "ten", count)) for count in counts]
-                if all(found):
-                    cells = " | ".join(f"{rate / found[0]:.2f}" for rate in found)
+                keys = [(workload, name, step, "ten", count) for count in counts]
+                if all(key in known for key in keys):
+                    cells = " | ".join(f"{known[key] / known[keys[0]]:.2f}" for key in keys)
                     lines.append(f"| {workload} | {name} | {step} | {cells} |")
     return "\n".join(lines)
 
 
-def peak(record: Record) -> str:
+def peak(record: BenchRecord) -> str:
     """What the machine can do at most, and which share of its operations ours reach."""
     lines = [
         "| threads | float32 product, GFLOP/s | copy, GB/s | the reference's noise, million values/s "
         "| torch's noise |",
         "|---|---|---|---|---|",
     ]
-    for each in record["peak"]:
+    for each in record.peak:
         lines.append(
-            f"| {each['threads']} | {each['gflops']['float32']:,.0f} | {each['copy_gbytes']:,.0f} "
-            f"| {each['normals'] / 1e6:,.0f} | {each['torch_normals'] / 1e6:,.0f} |"
+            f"| {each.threads} | {each.gflops['float32']:,.0f} | {each.copy_gbytes:,.0f} "
+            f"| {each.normals / 1e6:,.0f} | {each.torch_normals / 1e6:,.0f} |"
         )
     lines += [
         "",
         "| share of that product's speed | threads | k-means | whole defense |",
         "|---|---|---|---|",
     ]
-    shares = {key(row): row["share_of_peak"] for row in record["rows"]}
-    for workload in record["workloads"]:
-        for name in our_names(record):
-            for count in thread_counts(record):
+    shares = {row.key: row.share_of_peak for row in record.rows}
+    for workload in record.workloads:
+        for name in record.ours:
+            for count in record.thread_counts:
                 both = [shares.get((workload, name, step, "ten", count)) for step in ("kmeans", "defense")]
                 if any(both):
                     cells = " | ".join("" if share is None else f"{share:.1%}" for share in both)
@@ -106,107 +117,119 @@ def peak(record: Record) -> str:
     return "\n".join(lines)
 
 
-def classifier(record: Record) -> str:
+def classifier(record: BenchRecord) -> str:
     """The time of the whole defense as a share of the classifier's forward pass."""
-    lines = []
-    for each in record["classifier"]:
-        lines.append(
-            f"{each['classifier']}, {each['precision']}, {each['form']}, batch {each['batch']:,}, "
-            f"{each['threads']} threads: {shown(each['images_per_second'])} images/s."
-        )
+    lines = [
+        f"{each.classifier}, {each.precision}, {each.form}, batch {each.batch:,}, "
+        f"{each.threads} threads: {_shown(each.images_per_second)} images/s."
+        for each in record.classifier
+    ]
     lines += ["", "| whole defense ÷ classifier | settings | threads | share |", "|---|---|---|---|"]
-    for each in record["classifier_ratios"]:
-        lines.append(
-            f"| {each['workload']}, {each['implementation']} | {each['settings']} | {each['threads']} "
-            f"| {each['share_of_forward']:.1%} |"
-        )
+    lines += [
+        f"| {each.workload}, {each.implementation} | {each.settings} | {each.threads} "
+        f"| {each.share_of_forward:.1%} |"
+        for each in record.classifier_ratios
+    ]
     return "\n".join(lines)
 
 
-def growth(record: Record) -> str:
+def growth(record: BenchRecord) -> str:
     """The whole defense's speed as one setting changes."""
-    names = [
-        name for name in our_names(record) if any(row["implementation"] == name for row in record["growth"])
-    ]
+    names = [name for name in record.ours if any(row.implementation == name for row in record.growth)]
     lines = [
         "| | | MFLOP an image | batch | "
         + " | ".join(f"{name}, images/s (ms a call)" for name in names)
         + " |",
         "|---" * (4 + len(names)) + "|",
     ]
-    rows: dict[tuple[str, int], dict[str, Any]] = {}
-    for row in record["growth"]:
-        rows.setdefault((row["axis"], row["value"]), {})[row["implementation"]] = row
+    rows: dict[tuple[str, int], dict[str, GrowthRow]] = {}
+    for row in record.growth:
+        rows.setdefault((row.axis, row.value), {})[row.implementation] = row
     for (axis, value), found in rows.items():
         first = next(iter(found.values()))
         cells = [
-            f"{shown(found[name]['images_per_second'])} ({1000 * found[name]['seconds_a_call']:.2f})"
+            f"{_shown(found[name].images_per_second)} ({1000 * found[name].seconds_a_call:.2f})"
             if name in found
             else ""
             for name in names
         ]
         lines.append(
-            f"| {AXES[axis]} | {value:,} | {first['flops_an_image'] / 1e6:,.2f} | {first['batch']:,} "
+            f"| {AXES[axis]} | {value:,} | {first.flops_an_image / 1e6:,.2f} | {first.batch:,} "
             f"| {' | '.join(cells)} |"
         )
     return "\n".join(lines)
 
 
-def memory(record: Record) -> str:
+def memory(record: BenchRecord) -> str:
     """What a call with very many images takes."""
     lines = ["| implementation | images | input, MB | output, MB | besides, MB |", "|---|---|---|---|---|"]
-    for each in record["memory"]:
-        sizes = " | ".join(f"{each[f'{part}_bytes'] / 1e6:,.0f}" for part in ("input", "output", "workspace"))
-        lines.append(f"| {each['implementation']} | {each['images']:,} | {sizes} |")
+    for each in record.memory:
+        parts = (each.input_bytes, each.output_bytes, each.workspace_bytes)
+        sizes = " | ".join(f"{part / 1e6:,.0f}" for part in parts)
+        lines.append(f"| {each.implementation} | {each.images:,} | {sizes} |")
     return "\n".join(lines)
 
 
-def plot(record: Record) -> str:
+def plot(record: BenchRecord) -> str:
     """The picture of the same run."""
-    device = record["rows"][0]["device"]
-    return f"![Images a second by workload and implementation](images/speed-{device}.png)"
+    return f"![Images a second by workload and implementation](images/speed-{record.rows[0].device}.png)"
 
 
-def machine(record: Record) -> str:
+def machine(record: BenchRecord) -> str:
     """What it was measured with, and what was not."""
-    facts, packages = record["machine"], record["machine"]["packages"]
-    place = facts["device"] if facts["device"] != "cpu" else facts["processor"]
-    versions = ", ".join(f"{name} {number}" for name, number in packages.items())
+    used = record.machine
+    versions = ", ".join(f"{name} {number}" for name, number in used.packages.items())
     lines = [
-        f"{place}, {facts['cores']} cores; vqshield {facts['vqshield']}, torch {facts['torch']}, {versions}; "
-        f"{record['seconds']:.0f} s in all{'' if record['complete'] else ', not complete'}."
+        f"{used.place}, {used.cores} cores; vqshield {used.vqshield}, torch {used.torch}, {versions}; "
+        f"{record.seconds:.0f} s in all{'' if record.complete else ', not complete'}."
     ]
-    lines += [
-        f"- {name}: {each['about']}." for name, each in record["implementations"].items() if each["about"]
-    ]
-    lines += [f"- Not measured: {each['name']} ({each['reason']})." for each in record["skipped"]]
+    lines += [f"- {name}: {each.about}." for name, each in record.implementations.items() if each.about]
+    lines += [f"- Not measured: {each.name} ({each.reason})." for each in record.skipped]
     return "\n".join(lines)
 
 
-def rounds(record: Record) -> str:
+def rounds(record: BenchRecord) -> str:
     """What the workloads are."""
     lines = [
         "| workload | image | defense | patches n | values d | centres k | batch | iterations needed |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for name, each in record["workloads"].items():
-        image = " x ".join(str(each[key]) for key in ("channels", "side", "side"))
-        needed = "" if each["rounds"] is None else f"{each['rounds']:.1f}"
-        batches = sorted({row["batch"] for row in record["rows"] if row["workload"] == name})
+    for name, each in record.workloads.items():
+        needed = "" if each.rounds is None else f"{each.rounds:.1f}"
+        batches = sorted({row.batch for row in record.rows if row.workload == name})
         lines.append(
-            f"| {name} | {image} | {each['defense']} s={each['size']} "
-            f"| {each['count']:,} | {each['dimensions']} | {each['codes']} "
+            f"| {name} | {each.channels} x {each.side} x {each.side} | {each.defense} s={each.size} "
+            f"| {each.count:,} | {each.dimensions} | {each.codes} "
             f"| {', '.join(f'{batch:,}' for batch in batches)} | {needed} |"
         )
     return "\n".join(lines)
 
 
-def _table(make: Callable[[Record], str], device: str) -> str:
+def _shown(images: float) -> str:
+    return f"{images:,.0f}" if images >= 100 else f"{images:.1f}"
+
+
+def _cell(row: BenchRow) -> str:
+    return _shown(row.images_per_second) + (f" {MARK}" if row.note else "")
+
+
+def _sides(record: BenchRecord, workload: str, threads: int) -> tuple[dict[str, float], dict[str, float]]:
+    """Rates of k-means: ours, and the others'."""
+    ours: dict[str, float] = {}
+    others: dict[str, float] = {}
+    for row in record.rows:
+        if (row.workload, row.step, row.threads) == (workload, "kmeans", threads):
+            side = ours if record.implementations[row.implementation].ours else others
+            side[row.implementation] = row.images_per_second
+    return ours, others
+
+
+def _table(make: Callable[[BenchRecord], str], device: str) -> str:
     record = read(device)
     return UNMEASURED.format(device=device) if record is None else make(record)
 
 
-_MAKERS: dict[str, Callable[[Record], str]] = {
+_MAKERS: dict[str, Callable[[BenchRecord], str]] = {
     "rounds": rounds,
     "kmeans": partial(rates, step="kmeans", settings="ten"),
     "advantage": advantage,

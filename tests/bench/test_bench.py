@@ -3,6 +3,8 @@
 import json
 import os
 import sys
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,68 +13,70 @@ from torch import Tensor
 
 from vqshield.bench import (
     Bench,
+    BenchRecord,
     BenchSettings,
-    bench,
-    disturbance,
     growth,
+    implementations,
     list_implementations,
     list_workloads,
-    registry,
+    read_record,
+    run,
     timing,
+    workloads,
 )
-from vqshield.bench.classifier import forwards
-from vqshield.bench.implementation import Implementation
-from vqshield.bench.peak import peak
-from vqshield.bench.quality import KMeansCheck, inertia, rounds
-from vqshield.bench.workloads import SETTINGS, Problem, Workload, pictures, streams
-from vqshield.errors import InvalidInputError
+from vqshield.bench.implementations import Implementation, implementation
+from vqshield.bench.quality import inertia, kmeans_check, rounds
+from vqshield.bench.record import AgreementRecord, ContractsRecord, GrowthRow, Skipped
+from vqshield.bench.workloads import Problem, Workload, pictures, streams
+from vqshield.bench.yardsticks import measure_classifier, measure_peak
+from vqshield.errors import FileFormatError, InvalidInputError
+from vqshield.plain import from_plain, to_plain
 
+ROOT = Path(__file__).resolve().parents[2]
 CPU = torch.device("cpu")
 TINY = Workload(name="tiny", side=10, size=2, codes=3, cpu_batch=3)
-OTHERS = disturbance.Watch.others
-ROW_FIELDS = {
-    "workload", "implementation", "step", "settings", "images_per_second", "best_images_per_second",
-    "repeats", "threads", "batch", "device", "inertia_ratio", "distortion_ratio", "other_load",
-    "share_of_peak", "note",
-}  # fmt: skip
+OTHERS = timing.LoadWatch.others
 
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """A workload that takes milliseconds, on a machine that does nothing else."""
-    monkeypatch.setitem(bench.workload.__globals__["_WORKLOADS"], "tiny", TINY)
-    monkeypatch.setattr(disturbance.Watch, "others", lambda _: 0.0)
+    monkeypatch.setitem(workloads._WORKLOADS, "tiny", TINY)
+    monkeypatch.setattr(timing.LoadWatch, "others", lambda _: 0.0)
 
 
-def run(*names: str, **settings: object) -> dict:
+def measured(*names: str, **settings: object) -> BenchRecord:
     """A record of the tiny workload, as it would be read back from a file."""
     chosen = {"device": "cpu", "workloads": ("tiny",), "threads": (1,), "budget": 0.0, "extras": False}
-    measured = Bench(BenchSettings(implementations=names, **{**chosen, **settings}), lambda _: None)
-    measured.run()
-    return json.loads(json.dumps(measured.record(), allow_nan=False))
+    bench = Bench(BenchSettings(implementations=names, **{**chosen, **settings}), lambda _: None)
+    bench.run()
+    record = bench.record()
+    text = json.dumps(to_plain(record), allow_nan=False)
+    assert from_plain(BenchRecord, json.loads(text), "test") == record
+    return record
 
 
-class Planted(Implementation):
-    """An implementation to be put among the others."""
-
-    name = "planted"
-    settings = {"kmeans": ("ten",), "defense": ("ten",)}  # noqa: RUF012
-
-    def kmeans(self, problem: Problem, threads: int):
-        return lambda: problem.start  # never moves a centre
-
-    def defense(self, workload: Workload, images: Tensor, settings: str):
-        return lambda: images.clone()  # shields nothing
+def lazy_kmeans(problem: Problem, threads: int) -> implementations.Call:
+    """Never moves a centre."""
+    return lambda: problem.start
 
 
-def plant(monkeypatch: pytest.MonkeyPatch, planted: Implementation) -> None:
-    monkeypatch.setitem(registry._IMPLEMENTATIONS, "planted", planted)
+def lazy_defense(workload: Workload, images: Tensor, settings: str) -> implementations.Call:
+    """Shields nothing."""
+    return lambda: images.clone()
+
+
+PLANTED = Implementation(name="planted", kmeans=lazy_kmeans, defense=lazy_defense, defense_settings=("ten",))
+
+
+def plant(monkeypatch: pytest.MonkeyPatch, planted: Implementation = PLANTED) -> None:
+    monkeypatch.setitem(implementations._IMPLEMENTATIONS, "planted", planted)
 
 
 class TestProblem:
     def test_pictures_are_natural_images_of_the_workloads_shape(self) -> None:
         for name in list_workloads():
-            workload = bench.workload(name)
+            workload = workloads.workload(name)
             images = pictures(workload, 2, CPU)
             assert images.shape == (2, workload.channels, workload.side, workload.side)
             assert 0 <= images.min() < images.max() <= 1
@@ -85,8 +89,8 @@ class TestProblem:
 
     def test_patches_are_those_that_the_defense_clusters(self) -> None:
         # With as many centres as patches, every noisy patch is a centre: the codebook shows them.
-        shield = Workload(name="all", side=6, size=2, codes=25).shield(backend="torch", **SETTINGS["ten"])
         workload = Workload(name="all", side=6, size=2, codes=25)
+        shield = workload.shield("ten", backend="torch")
         images = pictures(workload, 2, CPU)
         problem = Problem.make(workload, images)
         codebook = shield.codebook(images, streams=streams(2, CPU))
@@ -110,43 +114,45 @@ class TestProblem:
 class TestImplementations:
     @pytest.mark.parametrize("name", [name for name in list_implementations() if name != "torch-compile"])
     def test_every_one_here_gives_the_reference_result(self, name: str) -> None:
-        if (problem := registry.implementation(name).missing(CPU)) is not None:
+        if (problem := implementation(name).missing(CPU)) is not None:
             pytest.skip(problem)
-        record = run(name)
-        assert record["skipped"] == []
-        assert record["rows"][0]["step"] == "kmeans"
-        for row in record["rows"]:
-            if row["step"] == "kmeans":
-                assert row["inertia_ratio"] == pytest.approx(1, abs=1e-3)
+        record = measured(name)
+        assert record.skipped == ()
+        assert record.rows[0].step == "kmeans"
+        for row in record.rows:
+            if row.step == "kmeans":
+                assert row.inertia_ratio == pytest.approx(1, abs=1e-3)
             else:
-                assert row["distortion_ratio"] == pytest.approx(1, abs=0.3)
+                assert row.distortion_ratio == pytest.approx(1, abs=0.3)
 
     def test_the_compiled_one_compiles_the_plain_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
         compiled = []
         monkeypatch.setattr(torch, "compile", lambda function, **_: compiled.append(function) or function)
-        rows = run("torch-compile")["rows"]
-        assert [row["step"] for row in rows] == ["kmeans", "defense"]
+        rows = measured("torch-compile").rows
+        assert [row.step for row in rows] == ["kmeans", "defense"]
         assert len(compiled) == 1 + 3  # an iteration; begin, iteration and end
 
     @pytest.mark.parametrize("defense", ["swrd", "prd"])
     def test_plain_defense_shields_like_ours(self, defense: str, monkeypatch: pytest.MonkeyPatch) -> None:
         workload = Workload(name="tiny", defense=defense, side=16, size=2, codes=8, cpu_batch=16)
-        monkeypatch.setitem(bench.workload.__globals__["_WORKLOADS"], "tiny", workload)
-        row = run("torch-eager")["rows"][-1]
-        assert (row["step"], row["note"]) == ("defense", "")
+        monkeypatch.setitem(workloads._WORKLOADS, "tiny", workload)
+        row = measured("torch-eager").rows[-1]
+        assert (row.step, row.note) == ("defense", "")
 
     def test_a_wrong_result_is_marked_and_not_hidden(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        plant(monkeypatch, Planted())
-        kmeans, defense = run("planted")["rows"]
-        assert kmeans["inertia_ratio"] > 1.001
-        assert "inertia differs" in kmeans["note"]
-        assert defense["distortion_ratio"] == 0
-        assert "distortion differs" in defense["note"]
+        plant(monkeypatch)
+        kmeans, defense = measured("planted").rows
+        assert kmeans.inertia_ratio > 1.001
+        assert "inertia differs" in kmeans.note
+        assert defense.distortion_ratio == 0
+        assert "distortion differs" in defense.note
 
     def test_not_a_number_is_marked(self) -> None:
-        check = KMeansCheck(Problem.make(TINY, pictures(TINY, 2, CPU)))
-        assert check.note(float("nan"), Planted()) != ""
-        assert check.note(1.0005, Planted()) == ""
+        problem = Problem.make(TINY, pictures(TINY, 2, CPU))
+        check = kmeans_check(problem)
+        assert check.ratio(problem.start * float("nan")) is None
+        assert check.note(None, ours=False) != ""
+        assert check.note(1.0005, ours=False) == ""
 
     def test_inertia_by_hand(self) -> None:
         patches = torch.tensor([[[0.0, 0.0], [1.0, 0.0], [0.0, 3.0]]])
@@ -154,23 +160,22 @@ class TestImplementations:
 
     def test_a_missing_library_is_reported_and_no_failure(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "sklearn", None)
-        record = run("scikit-learn", "torch-eager")
-        (entry,) = record["skipped"]
-        assert entry["name"] == "scikit-learn"
-        assert "not installed" in entry["reason"]
-        assert {row["implementation"] for row in record["rows"]} == {"torch-eager"}
+        record = measured("scikit-learn", "torch-eager")
+        (entry,) = record.skipped
+        assert entry.name == "scikit-learn"
+        assert "not installed" in entry.reason
+        assert {row.implementation for row in record.rows} == {"torch-eager"}
 
     def test_a_failing_library_costs_its_own_rows_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        class Failing(Planted):
-            def kmeans(self, problem: Problem, threads: int):
-                raise OSError("cannot open '/some/where/library.so'")
+        def failing(problem: Problem, threads: int) -> implementations.Call:
+            raise OSError("cannot open '/some/where/library.so'")
 
-        plant(monkeypatch, Failing())
-        record = run("planted", "vqshield-torch")
-        assert record["skipped"] == [
-            {"name": "tiny kmeans planted", "reason": "failed: OSError: cannot open 'library.so'"}
-        ]
-        assert len([row for row in record["rows"] if row["implementation"] == "vqshield-torch"]) == 3
+        plant(monkeypatch, replace(PLANTED, kmeans=failing))
+        record = measured("planted", "vqshield-torch")
+        assert record.skipped == (
+            Skipped(name="tiny kmeans planted", reason="failed: OSError: cannot open 'library.so'"),
+        )
+        assert len([row for row in record.rows if row.implementation == "vqshield-torch"]) == 3
 
 
 class TestRecord:
@@ -179,34 +184,33 @@ class TestRecord:
         settings = BenchSettings(
             device="cpu", workloads=("tiny",), implementations=("vqshield-torch",), budget=0.0, extras=False
         )
-        measured = Bench(settings, reported.append)
-        measured.run()
-        record = measured.record()
-        assert len(reported) == measured.work + 1
+        bench = Bench(settings, reported.append)
+        bench.run()
+        record = bench.record()
+        assert len(reported) == bench.count + 1
         assert reported[-1] == ""
-        assert record["complete"] is True
-        assert record["machine"]["torch"] == torch.__version__
-        assert record["workloads"]["tiny"]["count"] == 81
-        keys = [(row["threads"], row["step"], row["settings"]) for row in record["rows"]]
+        assert record.complete is True
+        assert record.machine.torch == torch.__version__
+        assert record.workloads["tiny"].count == 81
+        keys = [(row.threads, row.step, row.settings) for row in record.rows]
         expected = [("kmeans", "ten"), ("defense", "ten"), ("defense", "default")]
         counts = sorted({1, torch.get_num_threads()})
         assert sorted(keys) == sorted((count, *each) for count in counts for each in expected)
-        for row in record["rows"]:
-            assert set(row) == ROW_FIELDS
-            assert row["images_per_second"] > 0
-            assert (row["batch"], row["device"]) == (3, "cpu")
+        for row in record.rows:
+            assert row.images_per_second > 0
+            assert (row.batch, row.device) == (3, "cpu")
 
     def test_of_several_batches_or_passes_the_best_is_kept(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Workload, "batches", lambda *_: (1, 2, 3))
-        rows = run("vqshield-torch", "torch-eager", passes=2)["rows"]
+        rows = measured("vqshield-torch", "torch-eager", passes=2).rows
         assert len(rows) == 3 + 2
-        assert len({(row["implementation"], row["step"], row["settings"]) for row in rows}) == len(rows)
+        assert len({(row.implementation, row.step, row.settings) for row in rows}) == len(rows)
 
     def test_nothing_begins_after_the_deadline(self) -> None:
-        record = run("vqshield-torch", deadline=0.0)
-        assert record["rows"] == []
-        assert {entry["reason"] for entry in record["skipped"]} == {bench.OUT_OF_TIME}
-        assert record["complete"] is False
+        record = measured("vqshield-torch", deadline=0.0)
+        assert record.rows == ()
+        assert {entry.reason for entry in record.skipped} == {run.OUT_OF_TIME}
+        assert record.complete is False
 
     def test_quick_is_a_selection(self) -> None:
         quick, full = BenchSettings(quick=True, device="cpu"), BenchSettings(device="cpu")
@@ -217,25 +221,42 @@ class TestRecord:
 
     def test_the_extras(self, monkeypatch: pytest.MonkeyPatch) -> None:
         point = growth.Point("codes", 3, TINY, 2, 1)
-        monkeypatch.setattr(growth, "points", lambda *_: iter([point]))
-        monkeypatch.setattr(bench.classifier, "SHIELDED", TINY)
-        monkeypatch.setattr(bench, "peak", lambda device, budget: peak(device, budget=budget, small=True))
-        small = {"budget": 0.0, "compiled": False, "batch": 2}
-        monkeypatch.setattr(bench.classifier, "forwards", lambda device, **_: forwards(device, **small))
-        record = run("vqshield-torch", extras=True)
-        assert record["skipped"] == []
-        (machine,), (forward,), (grown,) = record["peak"], record["classifier"], record["growth"]
-        for value in (machine["gflops"]["float32"], machine["copy_gbytes"], machine["normals"]):
+        monkeypatch.setattr(run, "list_points", lambda *_: iter([point]))
+        monkeypatch.setattr(run, "SHIELDED", TINY)
+        monkeypatch.setattr(run, "measure_peak", partial(measure_peak, scale=8))
+        small = {"threads": 1, "budget": 0.0, "compiled": False, "batch": 2}
+        monkeypatch.setattr(
+            run, "measure_classifier", lambda device, **_: measure_classifier(device, **small)
+        )
+        record = measured("vqshield-torch", extras=True)
+        assert record.skipped == ()
+        (machine,), (forward,), (grown,) = record.peak, record.classifier, record.growth
+        for value in (machine.gflops["float32"], machine.copy_gbytes, machine.normals):
             assert value > 0
-        assert forward["images_per_second"] == max(forward["forms"].values())
-        assert grown["flops_an_image"] == TINY.flops("defense")
-        ratios = {ratio["settings"]: ratio["share_of_forward"] for ratio in record["classifier_ratios"]}
-        rates = {
-            row["settings"]: row["images_per_second"] for row in record["rows"] if row["step"] == "defense"
-        }
-        assert ratios == {name: forward["images_per_second"] / rate for name, rate in rates.items()}
-        for row in record["rows"]:
-            assert (row["share_of_peak"] is None) == (row["settings"] == "default")
+        assert forward.images_per_second == max(forward.forms.values())
+        assert grown.flops_an_image == TINY.flops("defense")
+        ratios = {ratio.settings: ratio.share_of_forward for ratio in record.classifier_ratios}
+        rates = {row.settings: row.images_per_second for row in record.rows if row.step == "defense"}
+        assert ratios == {name: forward.images_per_second / rate for name, rate in rates.items()}
+        for row in record.rows:
+            assert (row.share_of_peak is None) == (row.settings == "default")
+
+
+class TestFiles:
+    @pytest.mark.parametrize(
+        "path", sorted((ROOT / "benchmarks" / "results").glob("*.json")), ids=lambda p: p.stem
+    )
+    def test_kept_records_are_read_and_written_alike(self, path: Path) -> None:
+        shapes = {"speed": BenchRecord, "agreement": AgreementRecord, "contracts": ContractsRecord}
+        record = read_record(shapes[path.stem.split("-")[0]], path)
+        assert json.dumps(to_plain(record), indent=1) + "\n" == path.read_text()
+
+    def test_what_is_wrong_in_a_file_is_named(self, tmp_path: Path) -> None:
+        record = to_plain(measured("torch-eager"))
+        record["rows"][1]["threads"] = "two"
+        (tmp_path / "bench.json").write_text(json.dumps(record))
+        with pytest.raises(FileFormatError, match=r"bench\.json\.rows\[1\]\.threads is 'two'"):
+            read_record(BenchRecord, tmp_path / "bench.json")
 
 
 class TestSettings:
@@ -266,7 +287,7 @@ class TestGrowth:
     @pytest.mark.parametrize("device", ["cpu", "cuda"])
     def test_work_grows_along_every_axis_but_batch_and_threads(self, device: str) -> None:
         axes: dict[str, list[growth.Point]] = {}
-        for point in growth.points(torch.device(device), (1, 2)):
+        for point in growth.list_points(torch.device(device), (1, 2)):
             axes.setdefault(point.axis, []).append(point)
         assert set(axes) >= {"batch", "side", "size", "codes"}
         for axis, found in axes.items():
@@ -301,37 +322,35 @@ class TestTiming:
 
     def test_the_load_of_others(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         stat = tmp_path / "stat"
-        monkeypatch.setattr(disturbance, "_STAT", stat)
-        monkeypatch.setattr(disturbance.Watch, "others", OTHERS)
-        assert disturbance.Watch().others() is None
+        monkeypatch.setattr(timing, "_STAT", stat)
+        monkeypatch.setattr(timing.LoadWatch, "others", OTHERS)
+        assert timing.LoadWatch().others() is None
         stat.write_text("cpu 0 0 0 5 5 0 0 0 0 0\n")
-        watch = disturbance.Watch()
+        watch = timing.LoadWatch()
         assert watch.others() == 0
         stat.write_text("cpu 900000 0 0 5 5 0 0 0 0 0\n")
-        assert watch.others() > disturbance.BUSY
+        assert watch.others() > timing.BUSY
 
     def test_a_figure_of_a_busy_machine_is_marked(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(disturbance.Watch, "others", lambda _: 0.5)
-        assert "other programs used 50%" in run("torch-eager")["rows"][0]["note"]
+        monkeypatch.setattr(timing.LoadWatch, "others", lambda _: 0.5)
+        assert "other programs used 50%" in measured("torch-eager").rows[0].note
 
 
 class TestTables:
     """tools/speed_tables.py writes what the record says."""
 
     @pytest.fixture
-    def tables(self, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "tools"))
+    def tables(self):
         import speed_tables
 
         return speed_tables
 
     def test_every_table_of_a_record(self, tables, monkeypatch: pytest.MonkeyPatch) -> None:
-        plant(monkeypatch, Planted())
-        record = run("vqshield-torch", "torch-eager", "planted", "flash-kmeans")
-        for row in record["rows"]:
-            row["images_per_second"] = {"vqshield-torch": 5000.0, "torch-eager": 2000.0}.get(
-                row["implementation"], 1000.0
-            )
+        plant(monkeypatch)
+        record = measured("vqshield-torch", "torch-eager", "planted", "flash-kmeans")
+        rates = {"vqshield-torch": 5000.0, "torch-eager": 2000.0, "planted": 1000.0}
+        rows = [replace(row, images_per_second=rates[row.implementation]) for row in record.rows]
+        record = replace(record, rows=tuple(rows))
         monkeypatch.setattr(tables, "read", lambda _: record)
         text = {name.removeprefix("speed-cpu-"): make() for name, make in tables.SPEED_TABLES.items()}
         assert "| **vqshield-torch** | 5,000 |" in text["kmeans"]
@@ -347,7 +366,44 @@ class TestTables:
         assert all("Not measured yet" in make() for make in tables.SPEED_TABLES.values())
 
     def test_every_place_on_the_page_has_its_table(self, tables) -> None:
-        page = (Path(__file__).resolve().parents[2] / "docs" / "speed.md").read_text()
+        page = (ROOT / "docs" / "speed.md").read_text()
         names = {part.split(" ")[0] for part in page.split("<!-- begin ")[1:]}
         assert names - {"agreement"} <= set(tables.SPEED_TABLES)
         assert len(names) > 15
+
+
+class TestScript:
+    """benchmarks/speed.py"""
+
+    @pytest.fixture
+    def script(self, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+        import speed
+
+        return speed
+
+    def test_what_was_skipped_is_added_later(self, script) -> None:
+        late = [Skipped(name=name, reason=run.OUT_OF_TIME) for name in ("growth with side", "memory")]
+        kept = replace(measured("torch-eager"), skipped=tuple(late), complete=False)
+        row = GrowthRow(
+            axis="side",
+            value=16,
+            implementation="torch-eager",
+            images_per_second=1.0,
+            seconds_a_call=1.0,
+            flops_an_image=1,
+            batch=1,
+            threads=1,
+        )
+        more = replace(kept, rows=(), growth=(row,), skipped=tuple(late[1:]), complete=True)
+        partly = script.added(kept, more, "growth")
+        assert (partly.rows, partly.growth) == (kept.rows, (row,))
+        assert (partly.skipped, partly.complete) == (tuple(late[1:]), False)
+        assert script.added(partly, replace(more, skipped=()), "memory").complete
+        assert not script.added(partly, replace(more, skipped=(), complete=False), "memory").complete
+
+    def test_records_of_two_machines_are_not_mixed(self, script) -> None:
+        record = measured("torch-eager")
+        other = replace(record, machine=replace(record.machine, processor="another"))
+        with pytest.raises(SystemExit, match="another machine"):
+            script.added(record, other, "growth")

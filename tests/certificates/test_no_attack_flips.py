@@ -1,6 +1,6 @@
 """No attack inside the certified radius flips a certified vote: a single one would refute the certificate.
 
-A few images here; experiments/attack_certified_votes.py does it with hundreds, longer attacks, more draws.
+A few images here; research/attack_certified_votes.py does it with hundreds, longer attacks, more draws.
 """
 
 import importlib.util
@@ -14,7 +14,7 @@ import torch
 from vqshield.classifiers import small_cifar10
 from vqshield.data import sample
 
-SCRIPT = Path(__file__).resolve().parents[2] / "experiments" / "attack_certified_votes.py"
+SCRIPT = Path(__file__).resolve().parents[2] / "research" / "attack_certified_votes.py"
 IMAGES = 6
 
 
@@ -34,13 +34,13 @@ def test_no_certified_vote_flips() -> None:
         tool.attack_vote(classifier, image, number, plan)
         for number, image in enumerate(sample(IMAGES).floats().split(1))
     ]
-    certified = [row for row in rows if row["radius"] > 0]
+    certified = [row for row in rows if row.radius > 0]
     assert len(certified) >= IMAGES // 2, "nothing certified, nothing tried"
-    assert max(row["radius"] for row in certified) > 0.1
-    assert [row for row in rows if row["flipped"]] == []
+    assert max(row.radius for row in certified) > 0.1
+    assert [row for row in rows if row.flipped] == []
     for row in certified:  # the attacks went as far as they were allowed to
-        assert row["attacks"]["ste"]["distance"] == pytest.approx(0.999 * row["radius"], rel=0.05)
-        assert all(each["distance"] < row["radius"] for each in row["attacks"].values())
+        assert row.attacks["ste"].distance == pytest.approx(0.999 * row.radius, rel=0.05)
+        assert all(each.distance < row.radius for each in row.attacks.values())
 
 
 @pytest.mark.slow
@@ -50,11 +50,11 @@ def test_the_same_attacks_flip_votes_far_outside(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(tool, "INSIDE", 12.0)
     plan = tool.Plan(n0=20, n=100, steps=10, eot=4, tries=1, votes=50)
     rows = [tool.attack_vote(classifier, image, 0, plan) for image in sample(2).floats().split(1)]
-    assert any(row["flipped"] for row in rows)
+    assert any(row.flipped for row in rows)
 
 
 def test_an_abstained_vote_is_not_attacked() -> None:
     tool = script()
     plan = tool.Plan(n0=1, n=2, defense="randdisc:codes=2")  # two draws prove nothing
     row = tool.attack_vote(torch.nn.Flatten(), torch.rand(1, 1, 2, 2), 0, plan)
-    assert (row["answer"], row["attacks"], row["flipped"]) == (-1, {}, False)
+    assert (row.answer, row.attacks, row.flipped) == (-1, {}, False)

@@ -6,13 +6,25 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from vqshield.bench import Bench, bench
+from vqshield.bench import BenchRecord, comparison, read_record, run, workloads
+from vqshield.bench.record import BenchRow, ClassifierSpeed, Peak
 from vqshield.bench.workloads import Workload
 from vqshield.cli.application import app
 
 TINY = Workload(name="tiny", side=10, size=2, codes=3, cpu_batch=2)
 QUICK = ["bench", "--quick", "--device", "cpu", "--workload", "tiny", "--threads", "1"]
 EAGER = ["--implementation", "torch-eager,vqshield-torch"]
+PEAK = Peak(threads=1, gflops={"float32": 1.0}, copy_gbytes=1.0, normals=1.0, torch_normals=1.0)
+SPEED = ClassifierSpeed(
+    classifier="resnet18",
+    form="eager",
+    precision="float32",
+    threads=1,
+    batch=1,
+    images_per_second=1.0,
+    forms={"eager": 1.0},
+    failed={},
+)
 
 
 def invoke(*arguments: str):
@@ -21,11 +33,12 @@ def invoke(*arguments: str):
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A workload that takes milliseconds, and no yardsticks, which take seconds."""
-    monkeypatch.setitem(bench.workload.__globals__["_WORKLOADS"], "tiny", TINY)
-    monkeypatch.setattr("vqshield.bench.settings.BenchSettings.chosen_budget", 0.0)
-    monkeypatch.setattr(Bench, "_measure_peak", lambda *_: None)
-    monkeypatch.setattr(Bench, "_measure_classifier", lambda *_: None)
+    """A workload that takes milliseconds, and made-up yardsticks, which would take seconds."""
+    monkeypatch.setitem(workloads._WORKLOADS, "tiny", TINY)
+    monkeypatch.setattr(run.BenchSettings, "chosen_budget", 0.0)
+    monkeypatch.setattr(run, "SHIELDED", TINY)
+    monkeypatch.setattr(run, "measure_peak", lambda *_, **__: PEAK)
+    monkeypatch.setattr(run, "measure_classifier", lambda *_, **__: SPEED)
 
 
 def test_json_has_machine_and_rows(tmp_path: Path) -> None:
@@ -39,17 +52,18 @@ def test_json_has_machine_and_rows(tmp_path: Path) -> None:
     for row in record["rows"]:
         assert row["workload"] == "tiny"
         assert row["images_per_second"] > 0
-    assert json.loads((tmp_path / "bench.json").read_text())["rows"] == record["rows"]
+    assert (tmp_path / "bench.json").read_text() == result.stdout
 
 
 def test_the_table_shows_figures_notes_and_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vqshield.bench.quality.INERTIA_WITHIN", -1.0)  # nothing is good enough
+    monkeypatch.setattr("vqshield.bench.quality.WITHIN", -1.0)  # nothing is good enough
     result = invoke(*QUICK, *EAGER, "--implementation", "flash-kmeans")
     assert result.exit_code == 0, result.output
     for text in (
         "tiny kmeans, 10 iterations",
         "vqshield-torch *",
         "inertia differs",
+        "tiny: vqshield-torch with default settings takes",
         "flash-kmeans (runs on",
     ):
         assert text in result.stdout
@@ -73,16 +87,16 @@ def test_nonsense_is_refused_by_name(arguments: list[str], message: str) -> None
 
 
 def test_an_interrupted_run_keeps_what_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = Bench._measure_task
+    whole = comparison.Comparison.row
 
-    def interrupted(self: Bench, task: object) -> None:
-        if "defense" in str(task):
+    def interrupted(self: comparison.Comparison, case: comparison.Case) -> BenchRow:
+        if case.step == "defense":
             raise KeyboardInterrupt
-        whole(self, task)
+        return whole(self, case)
 
-    monkeypatch.setattr(Bench, "_measure_task", interrupted)
+    monkeypatch.setattr(comparison.Comparison, "row", interrupted)
     result = invoke(*QUICK, *EAGER, "--out", str(tmp_path))
     assert result.exit_code == 130
-    record = json.loads((tmp_path / "bench.json").read_text())
-    assert record["complete"] is False
-    assert {row["step"] for row in record["rows"]} == {"kmeans"}
+    record = read_record(BenchRecord, tmp_path / "bench.json")
+    assert record.complete is False
+    assert {row.step for row in record.rows} == {"kmeans"}

@@ -23,7 +23,7 @@ SETTINGS = DivergenceSettings(
     mixture=MixtureSettings(components=2, covariance="diag", iterations=10),
     batch=64,
 )
-SCRIPT = Path(__file__).resolve().parents[2] / "experiments" / "kl_diagnostic.py"
+SCRIPT = Path(__file__).resolve().parents[2] / "research" / "kl_diagnostic.py"
 
 
 @pytest.fixture(scope="module")

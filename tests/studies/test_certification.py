@@ -374,7 +374,7 @@ def test_a_cell_is_small_enough_to_be_attacked_and_to_be_lost() -> None:
 
 
 def script():
-    path = Path(__file__).resolve().parents[2] / "experiments" / "certified_radius.py"
+    path = Path(__file__).resolve().parents[2] / "research" / "certified_radius.py"
     spec = importlib.util.spec_from_file_location("certified_radius", path)
     module = importlib.util.module_from_spec(spec)
     sys.modules["certified_radius"] = module  # dataclasses look their module up

@@ -1,12 +1,20 @@
 """How fast the shield is: its backends beside other k-means, on the same patches, start and iterations.
 
-workloads (what) → ours, plain, peers (who) → timing, quality (how) → bench (one call that measures it all);
-beside it what a figure is held against: peak (the machine), classifier (what is shielded), growth, memory.
+workloads (what) and implementations (who) → comparison (timed, and checked by quality) → run → record.
+Beside it: yardsticks (the machine, the classifier) and growth (with batch, side, s, k, threads; memory).
 """
 
-from vqshield.bench.bench import Bench
-from vqshield.bench.registry import list_implementations
-from vqshield.bench.settings import BenchSettings
+from vqshield.bench.implementations import list_implementations
+from vqshield.bench.record import BenchRecord, BenchRow, read_record
+from vqshield.bench.run import Bench, BenchSettings
 from vqshield.bench.workloads import list_workloads
 
-__all__ = ["Bench", "BenchSettings", "list_implementations", "list_workloads"]
+__all__ = [
+    "Bench",
+    "BenchRecord",
+    "BenchRow",
+    "BenchSettings",
+    "list_implementations",
+    "list_workloads",
+    "read_record",
+]

@@ -1,17 +1,60 @@
-"""Whether an implementation did the work: its result beside that of this library's reference."""
+"""Whether an implementation did the work: its result beside that of this library's exact reference."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from vqshield import clustering
-from vqshield.bench.implementation import Implementation
-from vqshield.bench.plain import assign, update_by_rows
-from vqshield.bench.workloads import SETTINGS, Problem, Workload, streams
+from vqshield.bench.plain_torch import assign, update_by_rows
+from vqshield.bench.workloads import Problem, Workload, streams
 
-CHECKED = 64  # so many images of a batch are compared
-INERTIA_WITHIN = 0.001
-# A whole defense with noise and start of its own comes only so close to ours, on average over few images.
-DISTORTION_WITHIN = 0.15
+CHECKED = 64  # how many images of a batch are compared
+WITHIN = 0.001
+# A whole defense with its own noise and start comes only this close to ours, on average over few images.
+WITHIN_OTHER_NOISE = 0.15
+
+
+@dataclass(frozen=True)
+class Check:
+    """Compares a result with the reference's by one number, `of` the first images."""
+
+    quantity: str
+    of: Callable[[Tensor], float]
+    expected: float
+
+    def ratio(self, result: Tensor) -> float | None:
+        """The result's number as a multiple of the reference's; None where it is not finite."""
+        found = self.of(result[:CHECKED]) / self.expected
+        return found if math.isfinite(found) else None
+
+    def note(self, ratio: float | None, *, ours: bool) -> str:
+        """What is noted about a result that is not the reference's; empty if it is."""
+        within = WITHIN if ours or self.quantity == "inertia" else WITHIN_OTHER_NOISE
+        if ratio is not None and abs(ratio - 1) <= within:
+            return ""
+        return f"{self.quantity} differs from the reference's by more than {within:.1%}: not the same result"
+
+
+def kmeans_check(problem: Problem) -> Check:
+    """Compares centres by their inertia."""
+    some = problem.first(CHECKED)
+    reference = clustering.get("torch", some.patches.device)
+    centres = reference.lloyd(some.patches, some.start, iterations=some.iterations, tolerance=0.0)
+    return Check("inertia", lambda found: inertia(some.patches, found), inertia(some.patches, centres))
+
+
+def defense_check(workload: Workload, images: Tensor, settings: str) -> Check:
+    """Compares shielded images by how far they are from the images: the sum of squared differences."""
+    some = images[:CHECKED]
+
+    def distortion(shielded: Tensor) -> float:
+        return float((shielded.double() - some.double()).square().sum())
+
+    shield = workload.shield(settings, backend="torch")
+    return Check("distortion", distortion, distortion(shield(some, streams=streams(len(some), some.device))))
 
 
 def inertia(patches: Tensor, centres: Tensor) -> float:
@@ -23,7 +66,7 @@ def inertia(patches: Tensor, centres: Tensor) -> float:
 
 
 def rounds(problem: Problem) -> float:
-    """How many iterations change anything, on average over the images: what follows may be left out."""
+    """How many iterations change anything, on average over the images: the rest may be left out."""
     centres, labels = problem.start, assign(problem.patches, problem.start)
     needed = torch.ones(len(centres), device=centres.device)
     for _ in range(problem.iterations - 1):
@@ -32,51 +75,3 @@ def rounds(problem: Problem) -> float:
         needed += (fresh != labels).any(1)  # once no label changes, none ever will
         labels = fresh
     return float(needed.mean())
-
-
-class KMeansCheck:
-    """Compares centres by their inertia."""
-
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem.first(CHECKED)
-        reference = clustering.get("torch", problem.patches.device)
-        centres = reference.lloyd(
-            self.problem.patches, self.problem.start, iterations=problem.iterations, tolerance=0.0
-        )
-        self.expected = inertia(self.problem.patches, centres)
-        self.rounds = rounds(self.problem)
-
-    def ratio(self, centres: Tensor) -> float:
-        """The inertia as a multiple of the reference's."""
-        return inertia(self.problem.patches, centres[:CHECKED]) / self.expected
-
-    def note(self, ratio: float, implementation: Implementation) -> str:
-        """What stands in the row where the implementation did something else."""
-        return _note("inertia", ratio, INERTIA_WITHIN)
-
-
-class DefenseCheck:
-    """Compares shielded images by how far they are from the images: the sum of squared differences."""
-
-    def __init__(self, workload: Workload, images: Tensor, settings: str) -> None:
-        self.images = images[:CHECKED]
-        shield = workload.shield(backend="torch", **SETTINGS[settings])
-        numbers = streams(len(self.images), images.device)
-        self.expected = self._distortion(shield(self.images, streams=numbers))
-
-    def ratio(self, shielded: Tensor) -> float:
-        """The distortion as a multiple of the reference's."""
-        return self._distortion(shielded[:CHECKED]) / self.expected
-
-    def note(self, ratio: float, implementation: Implementation) -> str:
-        """What stands in the row where the implementation did something else."""
-        return _note("distortion", ratio, INERTIA_WITHIN if implementation.ours else DISTORTION_WITHIN)
-
-    def _distortion(self, shielded: Tensor) -> float:
-        return float((shielded.double() - self.images.double()).square().sum())
-
-
-def _note(what: str, ratio: float, within: float) -> str:
-    if abs(ratio - 1) <= within:  # false for nan too
-        return ""
-    return f"{what} differs from the reference's by more than {within:.1%}: not the same result"

@@ -1,7 +1,7 @@
 """What is measured: natural images of a size, the quantizer that shields them, and their noisy patches."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,8 +16,11 @@ from vqshield.noise import LARGEST_NORMAL, Draw, Stage
 ITERATIONS = 10
 SEED = 0
 # The settings of a whole defense: those of the k-means comparison, and those that a user gets.
-SETTINGS: dict[str, dict[str, Any]] = {"ten": {"iterations": ITERATIONS, "init": "random"}, "default": {}}
-_VALUES_AT_ONCE = 2**24  # noise is drawn for so many values at a time: a GPU's batch would not fit whole
+SETTINGS: Mapping[str, Mapping[str, int | str]] = {
+    "ten": {"iterations": ITERATIONS, "init": "random"},
+    "default": {},
+}
+_VALUES_AT_ONCE = 2**24  # how many noise values are drawn at a time: a GPU's batch would not fit whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,9 +36,11 @@ class Workload:
     cpu_batch: int = 64
     cuda_batches: tuple[int, ...] = (4096, 16384, 65536)
 
-    def shield(self, **settings: Any) -> Defense:
-        """The defense with these settings, the others being its defaults."""
-        return create(self.defense, size=self.size, codes=self.codes, seed=SEED, **settings)
+    def shield(self, settings: str = "default", *, backend: str = "auto") -> Defense:
+        """The defense, with settings named in SETTINGS."""
+        return create(
+            self.defense, size=self.size, codes=self.codes, seed=SEED, backend=backend, **SETTINGS[settings]
+        )
 
     @property
     def count(self) -> int:
@@ -55,7 +60,7 @@ class Workload:
         return iterations * (meetings + sums) + (meetings if step == "defense" else 0)
 
     def batches(self, device: torch.device) -> tuple[int, ...]:
-        """How many images a call is given; where there are several, the best counts."""
+        """How many images a call is given; of several batch sizes the fastest counts."""
         return self.cuda_batches if device.type == "cuda" else (self.cpu_batch,)
 
 
@@ -77,13 +82,14 @@ def list_workloads() -> list[str]:
 
 
 def workload(name: str) -> Workload:
-    """The workload of that name; an unknown one is answered with the known ones."""
+    """The workload of that name; an error names the known ones."""
     return _WORKLOADS[checks.one_of("workload", name, _WORKLOADS)]
 
 
 def pictures(workload: Workload, batch: int, device: torch.device) -> Tensor:
-    """Natural images (B, q, h, w): the bundled sample, again from its start where the batch is larger,
-    cropped or enlarged to the workload's side, its colours averaged where the workload has one channel.
+    """Natural images (B, q, h, w): the bundled sample, repeated where the batch is larger.
+
+    They are cropped or enlarged to the workload's side; for one channel their colours are averaged.
     """
     images = sample().floats()[:batch].to(device)
     if workload.channels == 1:
@@ -99,7 +105,7 @@ def pictures(workload: Workload, batch: int, device: torch.device) -> Tensor:
 
 
 def streams(batch: int, device: torch.device) -> Tensor:
-    """The stream number of every image: its noise is its own, also where a picture comes again."""
+    """The stream number of every image: each has noise of its own, repeated pictures too."""
     return torch.arange(batch, device=device)
 
 
@@ -113,7 +119,7 @@ class Problem:
 
     @staticmethod
     def make(workload: Workload, images: Tensor) -> "Problem":
-        """The problem of these images."""
+        """The noisy patches of these images, and a start among them."""
         count, dimensions = workload.count, workload.dimensions
         patches = torch.empty(len(images), count, dimensions, device=images.device)
         step = max(1, _VALUES_AT_ONCE // (count * dimensions))
@@ -126,7 +132,7 @@ class Problem:
         return Problem(patches, patches[:, places].clone())
 
     def first(self, images: int) -> "Problem":
-        """The same for the first images alone."""
+        """The same for the first images only."""
         return Problem(self.patches[:images], self.start[:images], self.iterations)
 
 

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -10,10 +10,11 @@ from rich.progress import MofNCompleteColumn
 from rich.table import Table
 from rich.text import Text
 
-from vqshield.bench import Bench, BenchSettings, list_implementations, list_workloads
+from vqshield.bench import Bench, BenchRecord, BenchRow, BenchSettings, list_implementations, list_workloads
 from vqshield.cli.bars import progress_bar
 from vqshield.errors import InvalidInputError
-from vqshield.files import write_atomically
+from vqshield.files import write_json
+from vqshield.plain import to_plain
 
 SHOWN = {"ten": "10 iterations, random start", "default": "default settings"}
 
@@ -48,16 +49,15 @@ def bench(
     ) as bar:
         task = bar.add_task("starting", total=None)
         measured = Bench(settings, lambda doing: bar.update(task, description=doing, advance=1))
-        bar.update(task, total=measured.work, completed=-1)  # a job is reported when it begins
+        bar.update(task, total=measured.count, completed=-1)  # a measurement is reported when it begins
         try:
             measured.run()
         finally:  # what is finished is kept, on Ctrl-C too
             if out is not None:
-                text = json.dumps(measured.record(), indent=1) + "\n"
-                write_atomically(out / "bench.json", text.encode())
+                write_json(out / "bench.json", to_plain(measured.record()))
     record = measured.record()
     if as_json:
-        typer.echo(json.dumps(record, indent=1))
+        typer.echo(json.dumps(to_plain(record), indent=1))
     else:
         _show(record, Console())
 
@@ -76,42 +76,41 @@ def _numbers(text: str) -> tuple[int, ...]:
         ) from error
 
 
-def _show(record: dict[str, Any], console: Console) -> None:
-    machine = record["machine"]
-    table = Table(title=f"Images a second on {machine['processor']}, {machine['device']}")
+def _show(record: BenchRecord, console: Console) -> None:
+    machine = record.machine
+    table = Table(title=f"Images a second on {machine.processor}, {machine.device}")
     table.add_column("implementation", overflow="fold")
     for heading in ("threads", "images/s", "result ÷ ours", "of peak"):
-        # A figure that is cut short is a wrong figure.
+        # A number that is cut short is a wrong number.
         table.add_column(heading, justify="right", no_wrap=True)
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for row in record["rows"]:
-        title = f"{row['workload']} {row['step']}, {SHOWN[row['settings']]}"
+    groups: dict[str, list[BenchRow]] = {}
+    for row in record.rows:
+        title = f"{row.workload} {row.step}, {SHOWN[row.settings]}"
         groups.setdefault(title, []).append(row)
     for title, rows in groups.items():
         table.add_section()
         table.add_row(Text(title, style="bold"))
         for row in rows:
-            ratio = row["inertia_ratio"] if row["step"] == "kmeans" else row["distortion_ratio"]
-            share = row["share_of_peak"]
+            ratio = row.inertia_ratio if row.step == "kmeans" else row.distortion_ratio
             table.add_row(
-                f"  {row['implementation']}{' *' if row['note'] else ''}",
-                str(row["threads"]),
-                _rate(row["images_per_second"]),
-                f"{ratio:.4f}",
-                "" if share is None else f"{share:.1%}",
+                f"  {row.implementation}{' *' if row.note else ''}",
+                str(row.threads),
+                _rate(row.images_per_second),
+                "not finite" if ratio is None else f"{ratio:.4f}",
+                "" if row.share_of_peak is None else f"{row.share_of_peak:.1%}",
             )
     console.print(table)
-    for row in record["rows"]:
-        if row["note"]:
-            console.print(f"* {row['workload']} {row['implementation']} {row['step']}: {row['note']}")
-    for ratio in record["classifier_ratios"]:
-        if ratio["settings"] == "default":
+    for row in record.rows:
+        if row.note:
+            console.print(f"* {row.workload} {row.implementation} {row.step}: {row.note}")
+    for each in record.classifier_ratios:
+        if each.settings == "default":
             console.print(
-                f"{ratio['workload']}: {ratio['implementation']} with default settings takes "
-                f"{ratio['share_of_forward']:.1%} of ResNet18's time ({ratio['threads']} threads)"
+                f"{each.workload}: {each.implementation} with default settings takes "
+                f"{each.share_of_forward:.1%} of ResNet18's time ({each.threads} threads)"
             )
-    for entry in record["skipped"]:
-        console.print(f"not measured: {entry['name']} ({entry['reason']})")
+    for skipped in record.skipped:
+        console.print(f"not measured: {skipped.name} ({skipped.reason})")
 
 
 def _rate(images: float) -> str:

@@ -1,0 +1,44 @@
+"""What the scripts of this folder share: arguments, the target (a classifier and images), a record's end."""
+
+import argparse
+import time
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from vqshield.defenses import Defense, create
+from vqshield.environment import environment
+from vqshield.plain import Json
+from vqshield.runs.target import BUNDLED
+from vqshield.runs.target import Subject as Target
+from vqshield.runs.target import load_subject as load_target
+from vqshield.settings import parse_spec
+
+__all__ = ["BUNDLED", "Target", "answers", "defense_of", "ending", "load_target", "make_parser"]
+
+
+def make_parser(doc: str | None, out: str, *, data_required: bool = False) -> argparse.ArgumentParser:
+    """The arguments of every script: where the data set is, the device, and the file to write."""
+    parser = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
+    parser.add_argument("--data-dir", type=Path, required=data_required)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--out", type=Path, default=Path(out))
+    return parser
+
+
+def defense_of(text: str, *, seed: int) -> Defense:
+    """A defense from its text, as in prd:size=2,codes=25."""
+    name, settings = parse_spec(text)
+    return create(name, **settings, seed=seed)
+
+
+@torch.no_grad()
+def answers(target: Target, images: Tensor, *, batch: int) -> Tensor:
+    """The class that the bare classifier gives each image, on the CPU."""
+    return torch.cat([target.classifier(part).argmax(1) for part in images.split(batch)]).cpu()
+
+
+def ending(began: float, device: torch.device | str = "cpu") -> dict[str, Json]:
+    """How a record ends: the seconds since `began` (time.perf_counter), and the machine."""
+    return {"seconds": round(time.perf_counter() - began, 1), "environment": environment(device)}
