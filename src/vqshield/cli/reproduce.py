@@ -27,7 +27,7 @@ from vqshield.data import list_datasets
 from vqshield.devices import pick_device
 from vqshield.errors import InvalidInputError, VqshieldError
 from vqshield.files import write_json
-from vqshield.reports.reproduction import caveats, terminal_table, write_report
+from vqshield.reports.reproduction import caveats, terminal_tables, write_report
 from vqshield.reproduction.estimates import estimate
 from vqshield.reproduction.files import Experiment, experiment, list_experiments
 from vqshield.reproduction.part import Options
@@ -35,6 +35,7 @@ from vqshield.reproduction.published import DATA
 from vqshield.reproduction.runner import NothingToRunError, Reproduction
 from vqshield.reproduction.sources import sources
 from vqshield.reproduction.summary import summarise_folder
+from vqshield.reproduction.untyped import typed  # until reproduction is typed
 from vqshield.suites import list_suites
 
 ALL = "all"
@@ -184,12 +185,12 @@ def _run(plan: Reproduction, *, hidden: bool) -> dict[str, Any]:
 def _report(folder: Path, *, hidden: bool) -> dict[str, Any]:
     summary = summarise_folder(folder)
     write_json(folder / "summary.json", summary)
-    written = write_report(summary, folder)
+    written = write_report(typed(summary), folder)
     if not hidden:
         console = Console()
-        for table in terminal_table(summary):
+        for table in terminal_tables(typed(summary)):
             console.print(table)
-        for line in caveats(summary):
+        for line in caveats(typed(summary)):
             console.print(Text(line))
         typer.echo(f"\nReport in {written[0]}")
     return summary
