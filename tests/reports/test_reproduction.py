@@ -186,7 +186,7 @@ def test_what_a_reader_must_know_stands_in_every_format(tmp_path):
 
 def test_where_no_audit_was_run_it_says_so(tmp_path):
     for source in texts(tmp_path, summary()).values():
-        assert "No audit was run: take robust figures for upper bounds." in source
+        assert "No audit was run: take robust accuracies as upper bounds." in source
 
 
 def test_counts_stand_in_the_heading_where_columns_differ_and_in_the_cell_where_lines_do(tmp_path):
@@ -210,7 +210,7 @@ def test_a_part_that_was_not_run_shows_why_and_the_paper_alone(tmp_path):
     for text in source.values():
         assert "not finished" in text
         assert text.index("not finished") < text.index("ResNet18:")
-        assert "Not run: no data here. The figures are the paper" in text
+        assert "Not run: no data here. The values are the paper" in text
     assert html_rows(source["html"])[-1] == [
         "swRD", "natural 71.13", f"PGD-20 {NOTHING}", "AutoAttack 42.11 ± 0.20", f"adaptive-v1 {NOTHING}",
     ]  # fmt: skip
@@ -256,7 +256,7 @@ def test_a_gap_may_be_negative_and_is_counted_in_points(tmp_path):
         "+48.0",
     ]
     assert latex_rows(source["tex"])[2] == ["swRD (k=1)", "2.0", "-12.5", "-14.5"]
-    assert "Figures in points; Δ: ours less the paper's, in points." in source["md"]
+    assert "Values in points; Δ: ours minus the paper's, in points." in source["md"]
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_a_gap_may_be_negative_and_is_counted_in_points(tmp_path):
 def test_the_legend_says_what_stands_behind_a_sign_that_occurs(tmp_path, first, second, wanted):
     found = summary(part(rows=[row("a", {"natural": first, "pgd": second})]))
     source = texts(tmp_path, found)
-    (legend,) = (block for block in source["md"].split("\n\n") if block.startswith("Figures in %"))
+    (legend,) = (block for block in source["md"].split("\n\n") if block.startswith("Values in %"))
     assert [word for word in legend.rstrip(".").split("; ") if "±" in word] == ([wanted] if wanted else [])
     for text in (source["md"], source["html"]):
         assert ("±" in text) == bool(wanted)

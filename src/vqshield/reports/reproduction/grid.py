@@ -89,10 +89,10 @@ class Grid:
 
     def legend(self, far_below: str) -> str:
         """How to read the table; far_below says how the format at hand shows such a value."""
-        words = [f"Figures in {self.unit}"] if self.unit else []
+        words = [f"Values in {self.unit}"] if self.unit else []
         words += [f"± {self.spread}"] if self.spread else []
         if any("difference" in heading.shown for heading in self.headings):
-            words.append(f"Δ: ours less the paper's{', in points' if self.unit in ('%', 'points') else ''}")
+            words.append(f"Δ: ours minus the paper's{', in points' if self.unit in ('%', 'points') else ''}")
         if any(cell.far_below for line in self.lines for cell in line.cells):
             words.append(
                 f"{far_below}: far below what is left on the same images by attacks that ignore the shield"

@@ -26,7 +26,7 @@ def render_markdown(summary: Summary, plots: Mapping[str, Sequence[tuple[str, st
             grid = grid_of(part)
             blocks += filter(None, [_table(grid), escape_markdown(grid.legend("bold"))])
         elif not part.gallery:
-            blocks.append("No figures.")
+            blocks.append("No values.")
         if part.gallery:
             blocks += [_list(map(_gallery_row, part.gallery)), "The pictures are in report.html."]
         if facts := part_facts(part):
@@ -34,7 +34,7 @@ def render_markdown(summary: Summary, plots: Mapping[str, Sequence[tuple[str, st
         for heading, lines in part_audits(part):
             blocks += [_strong(heading), *([_list(map(escape_markdown, lines))] if lines else [])]
     if summary.notes:
-        blocks += ["## Known of the paper", _list(map(escape_markdown, summary.notes))]
+        blocks += ["## Notes on the paper", _list(map(escape_markdown, summary.notes))]
     blocks += ["## How this was made", _list(map(_pair, summary_facts(summary)))]
     return "\n\n".join(blocks) + "\n"
 

@@ -2,7 +2,7 @@
 
 from vqshield.reproduction.model import PartSummary, Summary
 
-NO_AUDIT = "No audit was run: take robust figures for upper bounds."
+NO_AUDIT = "No audit was run: take robust accuracies as upper bounds."
 
 
 def unfinished(summary: Summary) -> list[str]:
@@ -11,7 +11,7 @@ def unfinished(summary: Summary) -> list[str]:
         return []
     undone = [f"{part.title} ({part.status})" for part in summary.parts if part.status != "complete"]
     return [
-        "This experiment is not finished: the figures are those measured so far."
+        "This experiment is not finished: these are the values measured so far."
         + (f" Unfinished: {'; '.join(undone)}." if undone else "")
     ]
 
@@ -21,7 +21,7 @@ def part_warnings(part: PartSummary) -> list[str]:
     lines = []
     why = (part.why or "no reason was recorded").rstrip(".")
     if part.status == "not run":
-        lines.append(f"Not run: {why}. The figures are the paper's alone.")
+        lines.append(f"Not run: {why}. The values are the paper's alone.")
     elif part.status != "complete":
         lines.append(f"Not finished: {why}.")
     if part.stand_in:

@@ -95,16 +95,16 @@ def _plot(name: str, text: str, draw: "Drawing", part: PartSummary) -> Plot:
 
 def _dots_text(part: PartSummary) -> str:
     return (
-        f"{part.title}: a dot per figure for {_titles(part)}; the paper's hollow, ours filled, attacks "
+        f"{part.title}: a dot per value for {_titles(part)}; the paper's hollow, ours filled, attacks "
         f"that know of the shield in red{_spread_text('bars', _values(part))}. "
-        "The figures stand in the table."
+        "The values are in the table."
     )
 
 
 def _curves_text(part: PartSummary) -> str:
     return (
         f"{part.title}: {_titles(part)} over {part.x_title or 'x'}; the paper's curves dashed, "
-        f"ours solid{_spread_text('bands', _values_on_curves(part))}. The figures stand in the table."
+        f"ours solid{_spread_text('bands', _values_on_curves(part))}. The values are in the table."
     )
 
 

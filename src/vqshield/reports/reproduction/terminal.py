@@ -58,7 +58,7 @@ def caveats(summary: Summary) -> list[str]:
         facts = "; ".join(f"{name}: {text}" for name, text in part_facts(part))
         said = [*part_warnings(part), facts, *(heading for heading, _ in part_audits(part))]
         lines += [f"{part.title}: {line}" for line in said if line]
-    return lines + [f"Known of the paper: {note}" for note in summary.notes]
+    return lines + [f"Note on the paper: {note}" for note in summary.notes]
 
 
 def _shown(grid: Grid, heading: Heading, cell: Cell) -> "Text":
