@@ -305,7 +305,8 @@ def test_the_precision_of_the_classifier_is_said_where_it_is_known(tmp_path, pre
 
 
 def run(seed=0, commit="a" * 40, version="0.4.0", **machine):
-    return RunMade(seed=seed, commit=commit, version=version, machine=machine)
+    command = f"vqshield reproduce T2 --seed {seed}"
+    return RunMade(seed=seed, commit=commit, version=version, machine=machine, command=command)
 
 
 def test_every_part_says_what_its_runs_were_made_with_and_then_nothing_is_said_of_all(tmp_path):
@@ -319,6 +320,7 @@ def test_every_part_says_what_its_runs_were_made_with_and_then_nothing_is_said_o
     for wanted in ("Seed: 5 / 6", f"Commit: {'a' * 12} / unknown", "Version: 0.4.0 / 0.5.0", "Seed: 7"):
         assert lines.count(wanted) == 1
     assert "Machine: torch 2.11.0 / torch 2.12.0" in lines
+    assert "Command: vqshield reproduce T2 --seed 5 / vqshield reproduce T2 --seed 6" in lines
     assert any(f"Commit: {'a' * 12} / unknown" in line for line in caveats(found))
 
 

@@ -36,9 +36,9 @@ def curves(**other):
     return part(**{"name": "k", "x_title": "k", "rows": curve_rows(), **other})
 
 
-def drawn(draw, found, palette=LIGHT):
+def drawn(draw, found, stacked=False):
     picture = Figure()
-    draw(picture, found, palette)
+    draw(picture, found, stacked)
     return picture
 
 
@@ -198,6 +198,39 @@ def test_dots_are_hollow_for_the_paper_filled_for_ours_red_for_the_adaptive():
     assert labels == ["no defense", "swRD (s=3, k=25)", "Madry *"]
 
 
+@pytest.mark.parametrize("draw", [draw_dots, draw_curves, draw_tradeoff])
+def test_on_a_phone_panels_stand_below_each_other(draw):
+    side_by_side, stacked = (drawn(draw, curves(tradeoff=True), each) for each in (False, True))
+    assert [axes.get_title() for axes in stacked.axes] == [axes.get_title() for axes in side_by_side.axes]
+    assert len({axes.get_position().x0 for axes in stacked.axes}) == 1
+    assert len({axes.get_position().y0 for axes in side_by_side.axes}) == 1
+    assert stacked.get_figwidth() < side_by_side.get_figwidth()
+
+
+def test_on_a_phone_published_results_are_the_last_dots():
+    found = part(rows=(row("Madry", {"natural": value(0.87)}, literature=True), *part().rows[:2]))
+    names = [[label.get_text() for label in dots(found).axes[0].get_yticklabels()]]
+    names.append([label.get_text() for label in drawn(draw_dots, found, True).axes[0].get_yticklabels()])
+    assert names == [
+        ["Madry *", "no defense", "swRD (s=3, k=25)"],
+        ["no defense", "swRD (s=3, k=25)", "Madry *"],
+    ]
+
+
+def test_in_the_dark_every_colour_is_another_and_nothing_else():
+    for plot in (*part_plots(part(), "table"), *part_plots(curves(tradeoff=True), "curves")):
+        for svg, dark in ((plot.svg, plot.dark_svg), (plot.stacked_svg, plot.dark_stacked_svg)):
+            light_ones = set(re.findall(rb"#[0-9a-f]{6}\b", svg))
+            assert light_ones <= {colour.lower().encode() for colour in colours_of(LIGHT)}
+            assert not light_ones & set(re.findall(rb"#[0-9a-f]{6}\b", dark))
+            assert re.sub(rb"#[0-9a-f]{6}\b", b"", svg) == re.sub(rb"#[0-9a-f]{6}\b", b"", dark)
+
+
+def colours_of(palette):
+    found = vars(palette).copy()
+    return [*found.pop("series"), *found.values()]
+
+
 @pytest.mark.parametrize("view", ["gallery", "example"])
 def test_other_views_have_no_plot(view):
     assert not part_plots(part(), view)
@@ -222,9 +255,14 @@ def test_files_are_pictures_and_stand_in_the_page_for_light_and_dark(tmp_path):
     inlined = [base64.b64decode(image["src"].removeprefix(prefix)) for image in page.all("img")]
     assert inlined == [files["plot-k.svg"], files["tradeoff-k.svg"]]
     assert all("CIFAR-10, ResNet18" in image["alt"] for image in page.all("img"))
-    for source in page.all("source"):
-        assert source["media"] == "(prefers-color-scheme: dark)"
-        assert DARK.background in base64.b64decode(source["srcset"].removeprefix(prefix)).decode()
+    for place in range(0, len(page.all("source")), 3):
+        dark_stacked, stacked, dark = page.all("source")[place : place + 3]
+        assert "max-width" in dark_stacked["media"]
+        assert "max-width" in stacked["media"]
+        assert "max-width" not in dark["media"]
+        for source in (dark_stacked, dark):
+            assert "(prefers-color-scheme: dark)" in source["media"]
+            assert DARK.background in base64.b64decode(source["srcset"].removeprefix(prefix)).decode()
     assert [f"({name})" in files["report.md"].decode() for name in names] == [True, False, True, False]
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from vqshield.errors import InvalidInputError
 from vqshield.files import write_atomically
+from vqshield.reports.reproduction.index import write_index
 from vqshield.reports.reproduction.latex import render_latex
 from vqshield.reports.reproduction.markdown import render_markdown
 from vqshield.reports.reproduction.page import render_html
@@ -15,7 +16,7 @@ from vqshield.reports.reproduction.plots import part_plots
 from vqshield.reports.reproduction.terminal import caveats, terminal_tables
 from vqshield.reproduction.model import Summary
 
-__all__ = ["caveats", "terminal_tables", "write_report"]
+__all__ = ["caveats", "terminal_tables", "write_index", "write_report"]
 
 _NAME = re.compile(r"[\w.-]+", re.ASCII)
 

@@ -13,21 +13,19 @@ from vqshield.reports.reproduction.plots import Plot
 from vqshield.reports.reproduction.provenance import Facts, part_facts, summary_facts
 from vqshield.reproduction.model import GalleryRow, PartSummary, Summary
 
-_LONG = 12  # a longer table stands folded under its curves
 _PICTURES = ("data:image/png;base64,", "data:image/jpeg;base64,", "data:image/svg+xml;base64,")
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Section:
-    """What the template shows of a part; plots: of each its light and dark picture and its text."""
+    """What the template shows of a part."""
 
     title: str
     warnings: list[str]
     grid: Grid | None
     legend: str
     difference_unit: str
-    folded: bool
-    plots: list[tuple[str, str, str]]
+    plots: Sequence[Plot]
     gallery: tuple[GalleryRow, ...]
     facts: Facts
     audits: list[tuple[str, tuple[str, ...]]]
@@ -42,6 +40,7 @@ def render_html(summary: Summary, plots: Mapping[str, Sequence[Plot]]) -> str:
         sentence=headline(summary),
         parts=[_section(part, plots.get(part.name, ())) for part in summary.parts],
         notes=summary.notes,
+        inline=_inline,
         facts=summary_facts(summary),
     )
 
@@ -55,8 +54,7 @@ def _section(part: PartSummary, plots: Sequence[Plot]) -> _Section:
         grid=table,
         legend=table.legend("red") if table else "",
         difference_unit={"%": " points", "nats": " nats"}.get(part.unit, ""),
-        folded=bool(plots) and len(part.rows) > _LONG,
-        plots=[(_inline(plot.svg), _inline(plot.dark_svg), plot.text) for plot in plots],
+        plots=plots,
         gallery=part.gallery,
         facts=part_facts(part),
         audits=part_audits(part),

@@ -8,13 +8,14 @@ which. The same summary gives the same bytes.
 
 import io
 import math
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from vqshield.errors import MissingExtraError
 from vqshield.reports.reproduction.comparison import on_same_images
-from vqshield.reports.reproduction.palette import DARK, LIGHT, Palette, style
+from vqshield.reports.reproduction.palette import LIGHT, darkened, style
 from vqshield.reproduction.model import SPREADS, Column, PartSummary, Row, Value, View
 from vqshield.settings import format_value
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    Drawing = Callable[[Figure, PartSummary, Palette], None]
+    Drawing = Callable[[Figure, PartSummary, bool], None]
 
 Source = Literal["ours", "paper"]
 _Series = list[tuple[float, Row]]
@@ -30,6 +31,7 @@ _Series = list[tuple[float, Row]]
 _STYLES: dict[Source, Literal["-", "--"]] = {"ours": "-", "paper": "--"}
 _TICK = 25  # percent
 _WORD, _LINE = 2.4, 0.2  # inches that a long word of a legend of dots takes, and a line of it
+_NARROW = 24  # letters of a name in a line, on a phone
 _MARKERS = "osD^vPX"
 _PANELS_IN_A_ROW = 4
 _MOST_WORDS = 6  # of a legend of curves in a line
@@ -39,13 +41,27 @@ _LOGARITHMIC = 30  # a setting that grows by this factor is read by its factors
 
 @dataclass(frozen=True, kw_only=True)
 class Plot:
-    """A picture in the formats a report needs, and what stands for it where it cannot be seen."""
+    """A picture in the formats a report needs, and what stands for it where it cannot be seen.
+
+    Attributes:
+        stacked_svg: with its panels below each other, for a phone.
+    """
 
     name: str
     png: bytes
     svg: bytes
-    dark_svg: bytes
+    stacked_svg: bytes
     text: str
+
+    @property
+    def dark_svg(self) -> bytes:
+        """For a page in the dark."""
+        return darkened(self.svg)
+
+    @property
+    def dark_stacked_svg(self) -> bytes:
+        """For a phone in the dark."""
+        return darkened(self.stacked_svg)
 
 
 def part_plots(part: PartSummary, view: View) -> list[Plot]:
@@ -71,13 +87,13 @@ def _plot(name: str, text: str, draw: "Drawing", part: PartSummary) -> Plot:
     except ImportError as error:
         raise MissingExtraError("matplotlib", "cli") from error
 
-    def rendered(palette: Palette, form: str) -> bytes:
+    def rendered(form: str, *, stacked: bool = False) -> bytes:
         with matplotlib.rc_context():
             # A reader's own settings of matplotlib would change the bytes.
             matplotlib.rcdefaults()
-            matplotlib.rcParams.update(style(palette))
+            matplotlib.rcParams.update(style())
             picture = Figure(layout="constrained")
-            draw(picture, part, palette)
+            draw(picture, part, stacked)
             stream = io.BytesIO()
             # Versions and dates in a file would make it another file tomorrow.
             metadata = {"Software": None} if form == "png" else {"Date": None, "Creator": None}
@@ -87,9 +103,9 @@ def _plot(name: str, text: str, draw: "Drawing", part: PartSummary) -> Plot:
     return Plot(
         name=name,
         text=text,
-        png=rendered(LIGHT, "png"),
-        svg=rendered(LIGHT, "svg"),
-        dark_svg=rendered(DARK, "svg"),
+        png=rendered("png"),
+        svg=rendered("svg"),
+        stacked_svg=rendered("svg", stacked=True),
     )
 
 
@@ -151,35 +167,44 @@ def _spread_words(values: Iterable[Value]) -> str | None:
     return "± " + ",\nelse ".join(words) if words else None
 
 
-def _title(axes: "Axes", column: Column, palette: Palette) -> None:
-    axes.set_title(column.title, color=palette.bad if column.knowing else palette.ink)
+def _title(axes: "Axes", column: Column) -> None:
+    axes.set_title(column.title, color=LIGHT.bad if column.knowing else LIGHT.ink)
 
 
 # Dots: a row per defense, a panel per column
 
 
-def draw_dots(picture: "Figure", part: PartSummary, palette: Palette) -> None:
-    """A panel for every column that has values, in each a dot for the paper's and one for ours."""
+def draw_dots(picture: "Figure", part: PartSummary, stacked: bool = False) -> None:
+    """A panel for every column that has values, in each a dot for the paper's and one for ours.
+
+    Stacked, for a phone, others' published results come last, as they do in the table there.
+    """
     columns = _drawn_columns(part)
-    picture.set_size_inches(2.2 + 1.9 * len(columns), 1.15 + 0.27 * len(part.rows))
-    panels: Sequence[Axes] = picture.subplots(1, len(columns), sharey=True, sharex=True, squeeze=False)[0]
+    rows = sorted(part.rows, key=lambda row: row.literature) if stacked else part.rows
+    down, across = (len(columns), 1) if stacked else (1, len(columns))
+    picture.set_size_inches(2.2 + 1.9 * across, 0.5 + (0.65 + 0.27 * len(rows)) * down)
+    panels: list[Axes] = (
+        picture.subplots(down, across, sharey=True, sharex=True, squeeze=False).ravel().tolist()
+    )
     for axes, column in zip(panels, columns, strict=True):
-        _title(axes, column, palette)
-        for height, row in enumerate(part.rows):
-            colour = palette.bad if column.knowing else palette.ours
-            _draw_dot(axes, height, row.value(column.key), part.scale, colour, palette)
+        _title(axes, column)
+        for height, row in enumerate(rows):
+            colour = LIGHT.bad if column.knowing else LIGHT.ours
+            _draw_dot(axes, height, row.value(column.key), part.scale, colour)
         axes.grid(visible=False, axis="y")
+        axes.tick_params(axis="y", labelcolor=LIGHT.ink)
         axes.set_xlabel(part.unit)
     first = panels[0]
-    names = [row.title + (" *" if row.literature else "") for row in part.rows]
+    names = [row.title + (" *" if row.literature else "") for row in rows]
+    if stacked:
+        names = [textwrap.fill(name, _NARROW) for name in names]
     first.set_yticks(range(len(names)), names)
-    first.tick_params(axis="y", labelcolor=palette.ink)
     first.set_ylim(len(names) - 0.4, -0.6)
     if part.unit == "%":
         ticks = range(_TICK * min(0, math.floor(_lowest_difference(part) / _TICK)), 101, _TICK)
         first.set_xlim(ticks[0] - 4, 104)
         first.set_xticks(ticks)
-    _dots_legend(picture, part, palette)
+    _dots_legend(picture, part)
 
 
 def _lowest_difference(part: PartSummary) -> float:
@@ -189,12 +214,12 @@ def _lowest_difference(part: PartSummary) -> float:
     return part.scale * min(known, default=0.0)
 
 
-def _draw_dot(axes: "Axes", height: int, value: Value, scale: float, colour: str, palette: Palette) -> None:
+def _draw_dot(axes: "Axes", height: int, value: Value, scale: float, colour: str) -> None:
     paper, ours = value.paper, value.ours
     if paper is not None and ours is not None:
-        axes.plot([scale * paper, scale * ours], [height, height], color=palette.line, linewidth=2, zorder=1)
+        axes.plot([scale * paper, scale * ours], [height, height], color=LIGHT.line, linewidth=2, zorder=1)
     if paper is not None:
-        axes.plot([scale * paper], [height], "o", markersize=8, markerfacecolor=palette.background,
+        axes.plot([scale * paper], [height], "o", markersize=8, markerfacecolor=LIGHT.background,
                   markeredgecolor=colour, markeredgewidth=1.3, zorder=2)  # fmt: skip
     if ours is not None:
         spread = _drawn_spread(value)
@@ -203,7 +228,7 @@ def _draw_dot(axes: "Axes", height: int, value: Value, scale: float, colour: str
                       color=colour, elinewidth=1.2, capsize=2, zorder=3)  # fmt: skip
 
 
-def _dots_legend(picture: "Figure", part: PartSummary, palette: Palette) -> None:
+def _dots_legend(picture: "Figure", part: PartSummary) -> None:
     """What those dots mean that occur."""
     from matplotlib.lines import Line2D
 
@@ -211,18 +236,18 @@ def _dots_legend(picture: "Figure", part: PartSummary, palette: Palette) -> None
     paper = "paper (*: as published)" if any(row.literature for row in part.rows) else "paper"
     looks: dict[str, tuple[str, str]] = {}
     if any(value.paper is not None for _, value in found):
-        looks[paper] = (palette.ours, "none")
+        looks[paper] = (LIGHT.ours, "none")
     if any(value.ours is not None for _, value in found):
-        looks["ours"] = (palette.ours, palette.ours)
+        looks["ours"] = (LIGHT.ours, LIGHT.ours)
     if any(knowing and value.ours is not None for knowing, value in found):
-        looks["attack that knows of the shield"] = (palette.bad, palette.bad)
+        looks["attack that knows of the shield"] = (LIGHT.bad, LIGHT.bad)
     dots = [
         Line2D([], [], marker="o", linestyle="", markeredgecolor=edge, markerfacecolor=fill)
         for edge, fill in looks.values()
     ]
     words = list(looks)
     if bars := _spread_words(_values(part)):
-        dots.append(Line2D([], [], marker="|", color=palette.ours, linewidth=1.2))
+        dots.append(Line2D([], [], marker="|", color=LIGHT.ours, linewidth=1.2))
         words.append(bars)
     # A legend wider than its picture is cut off; a higher one would take its room from the dots.
     across = min(len(words), int(picture.get_figwidth() / _WORD))
@@ -250,45 +275,47 @@ class _Look:
         )  # fmt: skip
 
 
-def draw_curves(picture: "Figure", part: PartSummary, palette: Palette) -> None:
+def draw_curves(picture: "Figure", part: PartSummary, stacked: bool = False) -> None:
     """A panel for every column that has values; a defense without a setting is a line across all of them."""
     columns = _drawn_columns(part)
-    panels = _panels(picture, len(columns), height=2.7)
+    across = 1 if stacked else min(len(columns), _PANELS_IN_A_ROW)
+    panels = _panels(picture, len(columns), across, height=2.7)
     series, flat = _series(part), [row for row in part.rows if row.x is None]
     for axes, column in zip(panels, columns, strict=True):
-        _title(axes, column, palette)
+        _title(axes, column)
         for place, rows in enumerate(series.values()):
-            for look in _looks(place, palette):
+            for look in _looks(place):
                 _draw_curve(axes, part, rows, column.key, look)
         for row in flat:
             for source, line in _STYLES.items():
                 value = _of(source, row.value(column.key))
                 if value is not None:
-                    axes.axhline(part.scale * value, color=palette.quiet, linestyle=line, linewidth=1)
+                    axes.axhline(part.scale * value, color=LIGHT.quiet, linestyle=line, linewidth=1)
         _scale_x(axes, part)
     _scale_accuracy(panels[0], part)
     share = "difference, points" if part.only_differences else "accuracy, %"
-    for axes in panels[::_PANELS_IN_A_ROW]:
+    for axes in panels[::across]:
         axes.set_ylabel(share if part.unit == "%" else part.unit)
     bands = _spread_words(_values_on_curves(part))
-    _curves_legend(picture, list(series), [row.title for row in flat], palette, bands=bands)
+    _curves_legend(picture, list(series), [row.title for row in flat], bands=bands)
 
 
-def draw_tradeoff(picture: "Figure", part: PartSummary, palette: Palette) -> None:
+def draw_tradeoff(picture: "Figure", part: PartSummary, stacked: bool = False) -> None:
     """Natural accuracy to the right, robust accuracy upwards; every point bears its setting."""
     columns, series = _tradeoff_columns(part), _series(part)
-    panels = _panels(picture, len(columns), width=3.6, height=3.4)
+    across = 1 if stacked else min(len(columns), _PANELS_IN_A_ROW)
+    panels = _panels(picture, len(columns), across, width=3.6, height=3.4)
     unit = ", %" if part.unit == "%" else ""
     for axes, column in zip(panels, columns, strict=True):
-        _title(axes, column, palette)
+        _title(axes, column)
         axes.set_xlabel(f"natural accuracy{unit}")
         for place, rows in enumerate(series.values()):
-            for look in _looks(place, palette):
+            for look in _looks(place):
                 _draw_path(axes, part, rows, column.key, look)
     _scale_accuracy(panels[0], part)
-    for axes in panels[::_PANELS_IN_A_ROW]:
+    for axes in panels[::across]:
         axes.set_ylabel(f"robust accuracy{unit}")
-    _curves_legend(picture, list(series), [], palette)
+    _curves_legend(picture, list(series), [])
 
 
 def _tradeoff_columns(part: PartSummary) -> list[Column]:
@@ -335,8 +362,7 @@ def _natural_and_robust(row: Row, key: str, source: Source) -> tuple[float, floa
     return None if natural.paper is None or robust.paper is None else (natural.paper, robust.paper)
 
 
-def _panels(picture: "Figure", count: int, *, height: float, width: float = 2.6) -> "list[Axes]":
-    across = min(count, _PANELS_IN_A_ROW)
+def _panels(picture: "Figure", count: int, across: int, *, height: float, width: float = 2.6) -> "list[Axes]":
     down = -(-count // across)
     picture.set_size_inches(max(0.7 + width * across, 4.5), 0.6 + height * down)
     grid = picture.subplots(down, across, sharex=True, sharey=True, squeeze=False)
@@ -355,8 +381,8 @@ def _series(part: PartSummary) -> dict[str, _Series]:
     return {name: sorted(rows, key=lambda each: each[0]) for name, rows in found.items()}
 
 
-def _looks(place: int, palette: Palette) -> list[_Look]:
-    colour, marker = palette.series[place % len(palette.series)], _MARKERS[place % len(_MARKERS)]
+def _looks(place: int) -> list[_Look]:
+    colour, marker = LIGHT.series[place % len(LIGHT.series)], _MARKERS[place % len(_MARKERS)]
     return [_Look(colour=colour, marker=marker, source=source) for source in reversed(_STYLES)]
 
 
@@ -384,7 +410,6 @@ def _curves_legend(
     picture: "Figure",
     series: Sequence[str],
     flat: Sequence[str],
-    palette: Palette,
     *,
     bands: str | None = None,
 ) -> None:
@@ -394,17 +419,17 @@ def _curves_legend(
     handles: list[Line2D | Patch] = []
     words: list[str] = []
     for place, name in enumerate(series):
-        look = _looks(place, palette)[0]
+        look = _looks(place)[0]
         handles.append(Line2D([], [], color=look.colour, marker=look.marker, markersize=4.5))
         words.append(name)
     for name in dict.fromkeys(flat):
-        handles.append(Line2D([], [], color=palette.quiet, linewidth=1))
+        handles.append(Line2D([], [], color=LIGHT.quiet, linewidth=1))
         words.append(name)
     for source, line in _STYLES.items():
-        handles.append(Line2D([], [], color=palette.ink, linestyle=line, linewidth=1.2))
+        handles.append(Line2D([], [], color=LIGHT.ink, linestyle=line, linewidth=1.2))
         words.append(source)
     if bands:
-        handles.append(Patch(color=palette.ink, alpha=0.2, linewidth=0))
+        handles.append(Patch(color=LIGHT.ink, alpha=0.2, linewidth=0))
         words.append(bands)
     numbers = [str(place) for place in range(len(words))]
     # What is said of the bands is long, and cut off where a narrow picture has it beside all the rest.

@@ -84,6 +84,7 @@ def _made(part: PartSummary) -> dict[str, str]:
         "Commit": [_or_unknown(run.commit)[:_DIGITS] for run in part.made],
         "Version": [_or_unknown(run.version) for run in part.made],
         "Machine": [_machine(run.machine) for run in part.made],
+        "Command": [run.command or "" for run in part.made],
     }
     return {name: " / ".join(filter(None, dict.fromkeys(texts))) for name, texts in said.items()}
 
