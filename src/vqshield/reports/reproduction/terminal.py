@@ -19,28 +19,26 @@ def terminal_tables(summary: Summary) -> "list[Table]":
     """A table for every part that has values: ours in bold, below them the paper's and the difference."""
     try:
         from rich import box
-        from rich.table import Table
         from rich.text import Text
+
+        from vqshield.reports.folding import FoldingTable
     except ImportError as error:
         raise MissingExtraError("rich", "cli") from error
-    tables = []
+    tables: list[Table] = []
     for part in (part for part in summary.parts if part.rows):
         grid = grid_of(part)
-        table = Table(
+        table = FoldingTable(
             title=Text(f"{summary.id}: {part.title}"),
             caption=Text(grid.legend("red")),
             box=box.SIMPLE_HEAD,
             padding=(0, 1, 0, 0),
             pad_edge=False,
         )
-        table.add_column("defense", overflow="fold", min_width=12)
+        table.add_column("defense", overflow="fold")
         for heading in grid.headings:
             counted = [f"N = {heading.count}"] if heading.count else []
             name = "\n".join([*textwrap.wrap(heading.title, 12), *counted])
-            # A value that is cut short is a wrong value.
-            table.add_column(
-                Text(name, style="red" if heading.knowing else ""), justify="right", no_wrap=True
-            )
+            table.add_column(Text(name, style="red" if heading.knowing else ""), justify="right")
         for line in grid.lines:
             title = Text(line.title)
             if line.published:
