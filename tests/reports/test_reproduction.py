@@ -16,10 +16,11 @@ from summaries import COLUMNS, HOSTILE, PIXEL, gaps, hostile, part, row, rows, s
 from vqshield.errors import FileFormatError, InvalidInputError, MissingExtraError
 from vqshield.plain import from_plain, to_plain
 from vqshield.reports.reproduction import caveats, terminal_tables, write_report
-from vqshield.reports.reproduction.grid import MINUS, NOTHING
+from vqshield.reports.reproduction.grid import NOTHING
 from vqshield.reports.reproduction.latex import escape_latex
 from vqshield.reports.reproduction.markdown import escape_markdown
-from vqshield.reproduction.model import Audited, GalleryRow, Picture, RunMade, Summary
+from vqshield.reports.reproduction.rounding import MINUS, error_decimals, share_decimals
+from vqshield.reproduction.model import Audited, ClassifierId, DataId, GalleryRow, Picture, RunMade, Summary
 
 
 def markdown_tables(source):
@@ -127,6 +128,68 @@ def test_decimals_are_those_the_paper_prints(tmp_path):
     assert latex_rows(texts(tmp_path, summary(nats))["tex"])[2][:4] == ["swRD", "0.123", "2.500", "+2.377"]
 
 
+@pytest.mark.parametrize(
+    ("n", "ours", "apart"),
+    [
+        (8, "75 ± 6", "-8"),
+        (25, "75 ± 6", "-8"),
+        (26, "75.0 ± 6.2", "-8.4"),
+        (2500, "75.0 ± 6.2", "-8.4"),
+        (2501, "75.00 ± 6.25", "-8.42"),
+    ],
+)
+def test_few_images_have_few_decimals_and_the_paper_keeps_its_own(tmp_path, n, ours, apart):
+    values = {"natural": value(0.8342, 0.75, n=n, std=0.0625)}
+    (natural,) = latex_rows(texts(tmp_path, summary(part(rows=[row("swRD", values)])))["tex"])[2:]
+    assert natural[1:4] == ["83.42", ours, apart]
+
+
+def test_decimals_follow_the_fewest_images_of_a_column(tmp_path):
+    lines = [row("few", {"natural": value(0.8342, 0.75, n=8)}), row("many", {"natural": value(0.8, 0.7)})]
+    few, many = latex_rows(texts(tmp_path, summary(part(rows=lines)))["tex"])[2:]
+    assert (few[2], many[2]) == ("75 (N = 8)", "70 (N = 10000)")
+
+
+def test_decimals_of_what_is_no_share_follow_its_standard_error(tmp_path):
+    lines = [row("a", {"natural": value(1.234, 2.345, n=10, standard_error=0.31)})]
+    (found,) = latex_rows(texts(tmp_path, summary(part(unit="nats", rows=lines)))["tex"])[2:]
+    assert found[1:4] == ["1.234", "2.35 ± 0.31", "+1.11"]
+
+
+@pytest.mark.parametrize(("error", "places"), [(17.7, 0), (10, 0), (9.9, 1), (1.58, 1), (0.5, 2), (0.05, 3)])
+def test_two_digits_of_an_error_are_worth_printing(error, places):
+    assert error_decimals(error) == places
+
+
+@pytest.mark.parametrize(("images", "places"), [(1, 0), (8, 0), (100, 1), (10_000, 2), (1_000_000, 3)])
+def test_more_images_have_more_decimals(images, places):
+    assert share_decimals(images) == places
+
+
+@pytest.mark.parametrize(
+    ("data", "classifier", "stand_in", "wanted"),
+    [
+        ("cifar10", "small-cifar10", "a small classifier", "CIFAR-10, small-cifar10"),
+        ("cifar10-sample", "small-cifar10", "a sample", "CIFAR-10 sample, small-cifar10"),
+        ("nips17", "efficientnet-lite0", "other images", "nips17, efficientnet-lite0"),
+        ("cifar10", "resnet18.safetensors", None, "CIFAR-10, ResNet18"),
+    ],
+)
+def test_a_section_is_called_what_was_measured(tmp_path, data, classifier, stand_in, wanted):
+    measured = part(
+        data=DataId(name=data, images=8, sha256="0" * 64),
+        classifier=ClassifierId(name=classifier, sha256="1" * 64),
+        stand_in=stand_in,
+    )
+    found = summary(measured, part(name="other", title="other"))
+    source = texts(tmp_path, found)
+    assert f"<h2>{wanted}</h2>" in source["html"]
+    assert f"\n## {wanted}\n" in source["md"]
+    assert rf"\textbf{{{wanted}}}" in source["tex"]
+    assert str(terminal_tables(found)[0].title) == f"T2: {wanted}"
+    assert any(line.startswith(f"{wanted}: on the same 10000 images") for line in caveats(found))
+
+
 def test_a_difference_of_nothing_has_no_sign(tmp_path):
     found = summary(part(rows=[row("swRD", {"natural": value(0.8342, 0.83419)})]))
     assert latex_rows(texts(tmp_path, found)["tex"])[2][3] == "0.00"
@@ -175,7 +238,7 @@ def test_what_a_reader_must_know_stands_in_every_format(tmp_path):
     words = [
         "Stand-in: a small classifier.", "N = 500 / 10000", "8/255 in L-inf", "sha256 0123456789ab",
         "k is 25 or 30", "sha256 fedcba987654", "swrd: audit failed", "2.13.0", "0.3.0", "4bba4c8", "17",
-        "1.5 min", "All defenses", "at most 1.43 points", "as published",
+        "1.5 min", "All defenses", "at most 1.4 points", "as published",
     ]  # fmt: skip
     for source in texts(tmp_path, found).values():
         for word in words:
@@ -291,9 +354,9 @@ def test_a_standard_error_is_shown_where_there_is_no_standard_deviation(tmp_path
     (alone,) = markdown_tables(
         texts(tmp_path, summary(part(unit="nats", rows=[row("a", {"natural": values["natural"]})])))["md"]
     )
-    assert alone["a"]["natural: ours"] == "2.500 ± 0.125"
+    assert alone["a"]["natural: ours"] == "2.50 ± 0.12"
     (mixed,) = markdown_tables(texts(tmp_path, summary(part(unit="nats", rows=[row("a", values)])))["md"])
-    assert mixed["a"]["natural: ours"] == "2.500 ± 0.125 (SE)"
+    assert mixed["a"]["natural: ours"] == "2.50 ± 0.12 (SE)"
     assert mixed["a"]["PGD-20: ours"] == "1.000 ± 0.250"
 
 

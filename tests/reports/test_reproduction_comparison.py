@@ -37,13 +37,19 @@ def test_the_headline_is_about_the_images_that_the_suite_saw():
     assert headline(found) in caveats(found)
 
 
+def test_few_images_have_no_decimals():
+    found = shield({"pgd": protocol(0.8, 0.75, paired_n=8), "adaptive": suite(0.125, n=8)})
+    assert "the same 8 images the paper's protocol leaves swRD (s=3, k=70) 75 %, and" in headline(found)
+    assert headline(found).endswith("knows of the shield 12 %.")
+
+
 def test_the_part_is_named_where_there_are_several_and_what_stood_in():
     named = part(
         rows=[row("swRD", {"pgd": protocol(0.7, 0.6), "adaptive": suite(0.1)})], stand_in="small data"
     )
     found = summary(named, part(name="other", rows=[]))
     assert headline(found) == (
-        "CIFAR-10, ResNet18: on the same 200 images the paper's protocol leaves swRD 60.0 %, and an attack "
+        "CIFAR-10, resnet18: on the same 200 images the paper's protocol leaves swRD 60.0 %, and an attack "
         "that knows of the shield 10.0 %. Stand-ins were measured, not what the paper measured."
     )
 

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from vqshield.names import NONE
-from vqshield.reports.pivot import percent
+from vqshield.reports.reproduction.provenance import section_title
+from vqshield.reports.reproduction.rounding import share_decimals
 from vqshield.reproduction.model import Column, PartSummary, Row, Summary, Value
 
 FAR_BELOW = 0.05
@@ -46,13 +47,15 @@ def headline(summary: Summary) -> str | None:
     if not gaps:
         return None
     largest, part, row = max(gaps, key=lambda each: each[0].size)
-    where = f"{part.title}: on" if len(summary.parts) > 1 else "On"
+    where = f"{section_title(part)}: on" if len(summary.parts) > 1 else "On"
+    places = min(1, share_decimals(largest.images))
+    ignorant, knowing = (f"{100 * each:.{places}f} %" for each in (largest.ignorant, largest.knowing))
     less = "" if largest.size > 0 else "no less: "
     stand_in = " Stand-ins were measured, not what the paper measured." if part.stand_in else ""
     return (
         f"{where} the same {largest.images} images the paper's protocol leaves {row.title} "
-        f"{percent(largest.ignorant)} %, and an attack that knows of the shield "
-        f"{less}{percent(largest.knowing)} %.{stand_in}"
+        f"{ignorant}, and an attack that knows of the shield "
+        f"{less}{knowing}.{stand_in}"
     )
 
 

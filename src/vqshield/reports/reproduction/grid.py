@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from vqshield.reports.reproduction.comparison import gap
+from vqshield.reports.reproduction.rounding import error_decimals, share_decimals, signed
 from vqshield.reproduction.model import SPREADS, PartSummary, Spread, Value
 
 NOTHING = "\N{EN DASH}"
-MINUS = "\N{MINUS SIGN}"
 _MARK = "(SE)"
 """Beside a ± over images, in a table that has some over runs too."""
 
@@ -101,8 +101,12 @@ class Grid:
 
 
 def grid_of(part: PartSummary) -> Grid:
-    """The values of a part as text, with as many decimals as the paper prints."""
-    places, spread = _decimals(part), _spread_words(part)
+    """The values of a part as text.
+
+    The paper's have the decimals that it prints. Ours, and the difference, have no more than these, and no
+    more than their standard error allows (see rounding): of 8 images there is no 0.25 of a percent.
+    """
+    spread = _spread_words(part)
     counts = {column.key: _counts(part, column.key) for column in part.columns}
     uniform = len(set().union(*counts.values())) <= 1
     measured = any(value.ours is not None for *_, value in part.filled())
@@ -124,7 +128,8 @@ def grid_of(part: PartSummary) -> Grid:
                     _cell(
                         row.value(column.key),
                         scale=part.scale,
-                        places=places,
+                        paper_places=_paper_decimals(part),
+                        places=_our_decimals(part, column.key),
                         counted=len(counts[column.key]) > 1,
                         marked=_MARK in spread,
                         far_below=bool((found := gap(part, row, column)) and found.far_below),
@@ -140,14 +145,17 @@ def grid_of(part: PartSummary) -> Grid:
     )
 
 
-def signed(value: float, places: int) -> str:
-    """A difference with its sign, and a zero without one."""
-    text = f"{abs(value):.{places}f}"
-    return text if not float(text) else f"{MINUS if value < 0 else '+'}{text}"
-
-
-def _cell(value: Value, *, scale: float, places: int, counted: bool, marked: bool, far_below: bool) -> Cell:
-    def text(mean: float | None, spread: float | None, mark: str = "") -> str:
+def _cell(
+    value: Value,
+    *,
+    scale: float,
+    paper_places: int,
+    places: int,
+    counted: bool,
+    marked: bool,
+    far_below: bool,
+) -> Cell:
+    def text(mean: float | None, spread: float | None, places: int, mark: str = "") -> str:
         if mean is None:
             return NOTHING
         shown = signed(scale * mean, places).lstrip("+")
@@ -156,10 +164,11 @@ def _cell(value: Value, *, scale: float, places: int, counted: bool, marked: boo
     kind = _spread(value)
     apart = None if value.paper is None or value.ours is None else scale * (value.ours - value.paper)
     return Cell(
-        paper=text(value.paper, value.paper_std),
+        paper=text(value.paper, value.paper_std, paper_places),
         ours=text(
             value.ours,
             value.spread(kind) if kind else None,
+            places,
             f" {_MARK}" if marked and kind == "standard_error" else "",
         ),
         difference=NOTHING if apart is None else signed(apart, places),
@@ -195,7 +204,7 @@ def _counts(part: PartSummary, key: str) -> set[int]:
     return {value.n for value in values if value.ours is not None and value.n is not None}
 
 
-def _decimals(part: PartSummary) -> int:
+def _paper_decimals(part: PartSummary) -> int:
     """As many as the paper prints, within reason; a fixed number where it prints nothing."""
     least, most = (1, 2) if part.unit == "%" else (2, 4)
     printed = [part.scale * value.paper for *_, value in part.filled() if value.paper is not None]
@@ -203,3 +212,13 @@ def _decimals(part: PartSummary) -> int:
         if printed and all(math.isclose(value, round(value, places), abs_tol=1e-9) for value in printed):
             return places
     return most if printed else most - 1
+
+
+def _our_decimals(part: PartSummary, key: str) -> int:
+    """As many as the paper's, or as few as the fewest images of the column, or its largest error, allow."""
+    most = _paper_decimals(part)
+    if part.unit == "%":
+        counts = _counts(part, key)
+        return min(most, share_decimals(min(counts))) if counts else most
+    errors = [row.value(key).standard_error or 0.0 for row in part.rows]
+    return min(most, error_decimals(max(errors))) if any(errors) else most

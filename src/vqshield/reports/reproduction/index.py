@@ -10,7 +10,7 @@ from vqshield.files import write_atomically
 from vqshield.plain import from_plain
 from vqshield.reports.html import page
 from vqshield.reports.reproduction.comparison import headline
-from vqshield.reports.reproduction.provenance import duration
+from vqshield.reports.reproduction.provenance import duration, section_title
 from vqshield.reproduction import published
 from vqshield.reproduction.model import Summary
 
@@ -69,7 +69,9 @@ def _entry(folder: Path, summary: Summary) -> _Entry:
         title=summary.title,
         link=f"{quote(folder.name)}/report.html" if (folder / "report.html").is_file() else None,
         status="complete" if summary.complete else "not run" if states <= {"not run"} else "partial",
-        undone=[f"{part.title}: {part.status}" for part in summary.parts if part.status != "complete"],
+        undone=[
+            f"{section_title(part)}: {part.status}" for part in summary.parts if part.status != "complete"
+        ],
         headline=headline(summary),
         time=duration(summary.seconds),
     )

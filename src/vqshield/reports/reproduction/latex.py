@@ -5,7 +5,7 @@ import unicodedata
 from vqshield.reports.reproduction.comparison import headline
 from vqshield.reports.reproduction.grid import ENTRIES, Grid, grid_of
 from vqshield.reports.reproduction.notices import part_audits, part_warnings, unfinished
-from vqshield.reports.reproduction.provenance import part_facts, summary_facts
+from vqshield.reports.reproduction.provenance import part_facts, section_title, summary_facts
 from vqshield.reproduction.model import Summary
 
 _LATEX = {
@@ -40,7 +40,7 @@ def render_latex(summary: Summary) -> str:
     before = [*unfinished(summary), headline(summary)]
     lines += [rf"\par\noindent {escape_latex(line)}\par" for line in before if line]
     for part in summary.parts:
-        lines += ["", rf"\par\medskip\noindent\textbf{{{escape_latex(part.title)}}}\par"]
+        lines += ["", rf"\par\medskip\noindent\textbf{{{escape_latex(section_title(part))}}}\par"]
         lines += [rf"\noindent\emph{{{escape_latex(line)}}}\par" for line in part_warnings(part)]
         if part.rows:
             grid = grid_of(part)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from vqshield.reports.reproduction.comparison import headline
 from vqshield.reports.reproduction.grid import ENTRIES, Grid, grid_of
 from vqshield.reports.reproduction.notices import part_audits, part_warnings, unfinished
-from vqshield.reports.reproduction.provenance import part_facts, summary_facts
+from vqshield.reports.reproduction.provenance import part_facts, section_title, summary_facts
 from vqshield.reproduction.model import GalleryRow, Picture, Summary
 
 _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
@@ -19,7 +19,7 @@ def render_markdown(summary: Summary, plots: Mapping[str, Sequence[tuple[str, st
     if sentence := headline(summary):
         blocks.append(f"> {escape_markdown(sentence)}")
     for part in summary.parts:
-        blocks.append(f"## {escape_markdown(part.title)}")
+        blocks.append(f"## {escape_markdown(section_title(part))}")
         blocks += [_strong(line) for line in part_warnings(part)]
         blocks += [f"![{escape_markdown(text)}]({file})" for file, text in plots.get(part.name, ())]
         if part.rows:

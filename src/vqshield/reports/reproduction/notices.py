@@ -1,5 +1,6 @@
 """What a reader must be told beside the values: what is missing, what stands in, what nobody audited."""
 
+from vqshield.reports.reproduction.provenance import section_title
 from vqshield.reproduction.model import PartSummary, Summary
 
 NO_AUDIT = "No audit was run: take robust accuracies as upper bounds."
@@ -9,7 +10,7 @@ def unfinished(summary: Summary) -> list[str]:
     """What a reader must know before any value: that some are missing, and of which parts."""
     if summary.complete:
         return []
-    undone = [f"{part.title} ({part.status})" for part in summary.parts if part.status != "complete"]
+    undone = [f"{section_title(part)} ({part.status})" for part in summary.parts if part.status != "complete"]
     return [
         "This experiment is not finished: these are the values measured so far."
         + (f" Unfinished: {'; '.join(undone)}." if undone else "")

@@ -10,7 +10,7 @@ from vqshield.reports.reproduction.comparison import headline
 from vqshield.reports.reproduction.grid import Grid, grid_of
 from vqshield.reports.reproduction.notices import part_audits, part_warnings, unfinished
 from vqshield.reports.reproduction.plots import Plot
-from vqshield.reports.reproduction.provenance import Facts, part_facts, summary_facts
+from vqshield.reports.reproduction.provenance import Facts, part_facts, section_title, summary_facts
 from vqshield.reproduction.model import GalleryRow, PartSummary, Summary
 
 _PICTURES = ("data:image/png;base64,", "data:image/jpeg;base64,", "data:image/svg+xml;base64,")
@@ -49,7 +49,7 @@ def _section(part: PartSummary, plots: Sequence[Plot]) -> _Section:
     _refuse_pictures_from_elsewhere(part)
     table = grid_of(part) if part.rows else None
     return _Section(
-        title=part.title,
+        title=section_title(part),
         warnings=part_warnings(part),
         grid=table,
         legend=table.legend("red") if table else "",

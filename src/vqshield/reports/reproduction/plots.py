@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from vqshield.errors import MissingExtraError
 from vqshield.reports.reproduction.comparison import on_same_images
 from vqshield.reports.reproduction.palette import LIGHT, darkened, style
+from vqshield.reports.reproduction.provenance import section_title
 from vqshield.reproduction.model import SPREADS, Column, PartSummary, Row, Value, View
 from vqshield.settings import format_value
 
@@ -75,7 +76,7 @@ def part_plots(part: PartSummary, view: View) -> list[Plot]:
         plots.append(_plot(f"plot-{part.name}", _curves_text(part), draw_curves, part))
     if _tradeoff_columns(part):
         setting = part.x_title or "defense"
-        text = f"{part.title}: natural against robust accuracy, a point per {setting}."
+        text = f"{section_title(part)}: natural against robust accuracy, a point per {setting}."
         plots.append(_plot(f"tradeoff-{part.name}", text, draw_tradeoff, part))
     return plots
 
@@ -111,15 +112,15 @@ def _plot(name: str, text: str, draw: "Drawing", part: PartSummary) -> Plot:
 
 def _dots_text(part: PartSummary) -> str:
     return (
-        f"{part.title}: a dot per value for {_titles(part)}; the paper's hollow, ours filled, attacks "
-        f"that know of the shield in red{_spread_text('bars', _values(part))}. "
+        f"{section_title(part)}: a dot per value for {_titles(part)}; the paper's hollow, ours filled, "
+        f"attacks that know of the shield in red{_spread_text('bars', _values(part))}. "
         "The values are in the table."
     )
 
 
 def _curves_text(part: PartSummary) -> str:
     return (
-        f"{part.title}: {_titles(part)} over {part.x_title or 'x'}; the paper's curves dashed, "
+        f"{section_title(part)}: {_titles(part)} over {part.x_title or 'x'}; the paper's curves dashed, "
         f"ours solid{_spread_text('bands', _values_on_curves(part))}. The values are in the table."
     )
 

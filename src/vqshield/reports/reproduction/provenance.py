@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from vqshield.plain import Json
+from vqshield.reports.reproduction.rounding import error_decimals
 from vqshield.reproduction.model import PartSummary, Summary
 from vqshield.settings import format_value
 
@@ -10,6 +11,21 @@ Facts = list[tuple[str, str]]
 _NORMS = {"linf": "L-inf", "l2": "L2", "l1": "L1", "l0": "L0"}
 _PRECISIONS = {"bf16": "bfloat16", "fp32": "float32"}
 _DIGITS = 12  # of a commit or a checksum, to tell it from any other
+
+
+def section_title(part: PartSummary) -> str:
+    """What was measured: the part's title, or where something stands in, the images and the classifier.
+
+    "CIFAR-10, ResNet18" is "CIFAR-10, small-cifar10" where the small classifier stands in.
+    """
+    if not part.stand_in or part.data is None or part.classifier is None:
+        return part.title
+    images = part.title.split(",")[0]
+    name = images.replace("-", "").lower()
+    if part.data.name != name:
+        own = part.data.name.removeprefix(f"{name}-")
+        images = part.data.name if own == part.data.name else f"{images} {own}"
+    return f"{images}, {part.classifier.name}"
 
 
 def part_facts(part: PartSummary) -> Facts:
@@ -62,8 +78,11 @@ def _largest_error(part: PartSummary) -> str | None:
         for *_, value in part.filled()
         if value.ours is not None and value.standard_error is not None
     ]
+    if not any(errors):
+        return None
     unit = {"%": " points", "nats": " nats"}.get(part.unit, "")
-    return f"at most {part.scale * max(errors):.2f}{unit}" if errors else None
+    largest = part.scale * max(errors)
+    return f"at most {largest:.{min(2, error_decimals(largest))}f}{unit}"
 
 
 def _budget(part: PartSummary) -> str | None:

@@ -7,7 +7,7 @@ from vqshield.errors import MissingExtraError
 from vqshield.reports.reproduction.comparison import headline
 from vqshield.reports.reproduction.grid import NOTHING, Cell, Grid, Heading, grid_of
 from vqshield.reports.reproduction.notices import part_audits, part_warnings, unfinished
-from vqshield.reports.reproduction.provenance import part_facts
+from vqshield.reports.reproduction.provenance import part_facts, section_title
 from vqshield.reproduction.model import Summary
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def terminal_tables(summary: Summary) -> "list[Table]":
     for part in (part for part in summary.parts if part.rows):
         grid = grid_of(part)
         table = FoldingTable(
-            title=Text(f"{summary.id}: {part.title}"),
+            title=Text(f"{summary.id}: {section_title(part)}"),
             caption=Text(grid.legend("red")),
             box=box.SIMPLE_HEAD,
             padding=(0, 1, 0, 0),
@@ -55,7 +55,7 @@ def caveats(summary: Summary) -> list[str]:
     for part in summary.parts:
         facts = "; ".join(f"{name}: {text}" for name, text in part_facts(part))
         said = [*part_warnings(part), facts, *(heading for heading, _ in part_audits(part))]
-        lines += [f"{part.title}: {line}" for line in said if line]
+        lines += [f"{section_title(part)}: {line}" for line in said if line]
     return lines + [f"Note on the paper: {note}" for note in summary.notes]
 
 
