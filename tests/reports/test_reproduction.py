@@ -151,9 +151,13 @@ def test_decimals_follow_the_fewest_images_of_a_column(tmp_path):
 
 
 def test_decimals_of_what_is_no_share_follow_its_standard_error(tmp_path):
-    lines = [row("a", {"natural": value(1.234, 2.345, n=10, standard_error=0.31)})]
-    (found,) = latex_rows(texts(tmp_path, summary(part(unit="nats", rows=lines)))["tex"])[2:]
-    assert found[1:4] == ["1.234", "2.35 ± 0.31", "+1.11"]
+    lines = [
+        row("a", {"natural": value(1.234, 2.345, n=10, standard_error=0.31)}),
+        row("b", {"natural": value(240, 997.27, n=10, standard_error=13.54)}),
+    ]
+    first, second = latex_rows(texts(tmp_path, summary(part(unit="nats", rows=lines)))["tex"])[2:]
+    assert first[1:4] == ["1.234", "2.35 ± 0.31", "+1.11"]
+    assert second[1:4] == ["240.000", "997 ± 14", "+757"]
 
 
 @pytest.mark.parametrize(("error", "places"), [(17.7, 0), (10, 0), (9.9, 1), (1.58, 1), (0.5, 2), (0.05, 3)])

@@ -129,7 +129,7 @@ def grid_of(part: PartSummary) -> Grid:
                         row.value(column.key),
                         scale=part.scale,
                         paper_places=_paper_decimals(part),
-                        places=_our_decimals(part, column.key),
+                        places=_our_decimals(part, column.key, row.value(column.key)),
                         counted=len(counts[column.key]) > 1,
                         marked=_MARK in spread,
                         far_below=bool((found := gap(part, row, column)) and found.far_below),
@@ -214,11 +214,10 @@ def _paper_decimals(part: PartSummary) -> int:
     return most if printed else most - 1
 
 
-def _our_decimals(part: PartSummary, key: str) -> int:
-    """As many as the paper's, or as few as the fewest images of the column, or its largest error, allow."""
+def _our_decimals(part: PartSummary, key: str, value: Value) -> int:
+    """No more than the paper's. A share: what the fewest images of its column allow; else, its own error."""
     most = _paper_decimals(part)
     if part.unit == "%":
         counts = _counts(part, key)
         return min(most, share_decimals(min(counts))) if counts else most
-    errors = [row.value(key).standard_error or 0.0 for row in part.rows]
-    return min(most, error_decimals(max(errors))) if any(errors) else most
+    return min(most, error_decimals(value.standard_error)) if value.standard_error else most
