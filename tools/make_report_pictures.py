@@ -4,9 +4,13 @@ python tools/make_report_pictures.py
 """
 
 import base64
+import tempfile
 from pathlib import Path
 
 from browser import Browser, browser, find_browser
+
+from vqshield.reports.reproduction import write_report
+from vqshield.reports.reproduction.index import read_summary
 
 ROOT = Path(__file__).resolve().parents[1]
 WIDTH = 1100
@@ -14,11 +18,13 @@ WIDTH = 1100
 
 def picture(window: Browser, id: str) -> bytes:
     """The top of a report, down to the end of its first plot, in light colours."""
-    page = window.open(ROOT / "results" / "reproduction" / id / "report.html", width=WIDTH)
-    bottom = page.evaluate("document.images[0].getBoundingClientRect().bottom + 24")
-    clip = {"x": 0, "y": 0, "width": WIDTH, "height": bottom, "scale": 1}
-    found = page.call("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)
-    return base64.b64decode(found["data"])
+    with tempfile.TemporaryDirectory() as folder:
+        written = write_report(read_summary(ROOT / "results" / "reproduction" / id / "summary.json"), folder)
+        page = window.open(written[0], width=WIDTH)
+        bottom = page.evaluate("document.images[0].getBoundingClientRect().bottom + 24")
+        clip = {"x": 0, "y": 0, "width": WIDTH, "height": bottom, "scale": 1}
+        found = page.call("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)
+        return base64.b64decode(found["data"])
 
 
 def main() -> None:

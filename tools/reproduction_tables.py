@@ -33,8 +33,8 @@ from vqshield.reproduction.accuracy import AccuracyPart
 from vqshield.reproduction.files import experiment, list_experiments
 from vqshield.reproduction.part import Part as PlannedPart
 
-from vqshield.reports.reproduction_facts import duration
-from vqshield.reports.reproduction_text import markdown, render_markdown
+from vqshield.reports.reproduction.markdown import escape_markdown, render_markdown
+from vqshield.reports.reproduction.provenance import duration
 from vqshield.reproduction import published
 
 NOT_RUN = "not run"
@@ -125,9 +125,9 @@ def measured(id: str) -> str:
 
 
 def _measured(found: dict[str, Any]) -> str:
-    text = render_markdown(found, {})
+    text = render_markdown(typed(found), {})
     for key, name in BOUNDS.items():
-        text = text.replace(markdown(key), name)
+        text = text.replace(escape_markdown(key), name)
     lines = [line for line in text.splitlines() if line.startswith("|")]
     (only,) = found["parts"]
     if only["classifier"]:
@@ -153,7 +153,7 @@ def inconsistent() -> str:
     for id in published.ids():
         for text in published.inconsistencies(id):
             concerned.setdefault(text, []).append(id)
-    return "\n".join(f"- **{', '.join(ids)}**: {markdown(text)}" for text, ids in concerned.items())
+    return "\n".join(f"- **{', '.join(ids)}**: {escape_markdown(text)}" for text, ids in concerned.items())
 
 
 def unreached() -> str:

@@ -16,6 +16,10 @@ from vqshield.data import sample
 from vqshield.reports.reproduction import caveats, write_report
 from vqshield.reproduction import published
 from vqshield.reproduction.runner import Reproduction
+from vqshield.reproduction.sources import Sources
+from vqshield.reproduction.summary import summarise
+from vqshield.reproduction.untyped import typed  # until reproduction is typed
+from vqshield.runs.jobs import Job
 from vqshield.runs.target import BUNDLED
 from vqshield.settings import parse_spec
 
@@ -157,6 +161,6 @@ def test_every_published_figure_stands_in_its_place_and_nothing_else_does(
 def test_a_report_can_be_made_of_nothing(id: str, four: Sources, tmp_path: Path) -> None:
     """Of what was not begun: the paper's figures alone, and that they are."""
     summary = summary_of(id, four, tmp_path / "out")
-    written = {path.name for path in write_report(summary, tmp_path)}
+    written = {path.name for path in write_report(typed(summary), tmp_path)}
     assert {"report.html", "report.md", "report.tex"} <= written
-    assert "not finished" in " ".join(caveats(summary))
+    assert "not finished" in " ".join(caveats(typed(summary)))

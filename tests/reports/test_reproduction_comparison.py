@@ -1,46 +1,55 @@
-"""Figures are compared where they are over the same images, and nowhere else."""
+"""Values are compared where they are over the same images, and nowhere else."""
+
+from dataclasses import replace
 
 import pytest
-from test_reproduction import COLUMNS, fig, markdown_tables, part, row, summary, texts
+from summaries import COLUMNS, part, row, summary, texts, value
+from test_reproduction import markdown_tables
 
-from vqshield.reports.reproduction import caveats, terminal_table
-from vqshield.reports.reproduction_comparison import Gap, on_same_images
-from vqshield.reports.reproduction_facts import headline
+from vqshield.reports.reproduction import caveats, terminal_tables
+from vqshield.reports.reproduction.comparison import Gap, headline, on_same_images
+from vqshield.reproduction.model import NO_VALUE, Column
 
 
-def shield(figures, **other):
-    return summary(part(rows=[row("swRD (s=3, k=70)", figures, **other)]))
+def shield(values, **other):
+    return summary(part(rows=[row("swRD (s=3, k=70)", values, **other)]))
 
 
 def protocol(ours, paired, *, n=10_000, paired_n=200):
-    return fig(None, ours, n=n, paired=paired, paired_n=paired_n)
+    return value(None, ours, n=n, paired=paired, paired_n=paired_n)
 
 
 def suite(ours, n=200):
-    return fig(None, ours, n=n)
+    return value(None, ours, n=n)
 
 
-def is_red(value):
-    """Whether the figure of the suite stands out in the only row."""
-    return "red" in str(next(iter(list(terminal_table(value)[0].columns)[4].cells)).style)
+def is_red(found):
+    """Whether the value of the suite stands out in the only row."""
+    return "red" in str(next(iter(list(terminal_tables(found)[0].columns)[4].cells)).style)
 
 
 def test_the_headline_is_about_the_images_that_the_suite_saw():
-    value = shield({"natural": protocol(0.9, 0.8), "pgd": protocol(0.737, 0.745), "adaptive": suite(0.002)})
-    assert headline(value) == (
+    found = shield({"natural": protocol(0.9, 0.8), "pgd": protocol(0.737, 0.745), "adaptive": suite(0.002)})
+    assert headline(found) == (
         "On the same 200 images the paper's protocol leaves swRD (s=3, k=70) 74.5 %, and an attack that "
         "knows of the shield 0.2 %."
     )
-    assert headline(value) in caveats(value)
+    assert headline(found) in caveats(found)
+
+
+def test_few_images_have_no_decimals():
+    found = shield({"pgd": protocol(0.8, 0.75, paired_n=8), "adaptive": suite(0.125, n=8)})
+    assert "the same 8 images the paper's protocol leaves swRD (s=3, k=70) 75 %, and" in headline(found)
+    assert headline(found).endswith("knows of the shield 12 %.")
 
 
 def test_the_part_is_named_where_there_are_several_and_what_stood_in():
     named = part(
         rows=[row("swRD", {"pgd": protocol(0.7, 0.6), "adaptive": suite(0.1)})], stand_in="small data"
     )
-    value = summary(named, part(name="other", rows=[]))
-    assert headline(value) == (
-        "CIFAR-10, ResNet18: on the same 200 images the paper's protocol leaves swRD 60.0 %, and an attack "
+    found = summary(named, part(name="other", rows=[]))
+    assert headline(found) == (
+        "CIFAR-10, resnet18: on the same 200 images the paper's protocol leaves swRD 60.0 %, and an attack "
         "that knows of the shield 10.0 %. Stand-ins were measured, not what the paper measured."
     )
 
@@ -58,44 +67,44 @@ def test_what_is_far_below_is_decided_on_the_images_that_the_suite_saw(tmp_path)
     )
     (table,) = markdown_tables(source["md"])
     (line,) = table.values()
-    assert line["PGD-20: ours (N = 10000)"] == "30.0", "the table shows the figure over all images"
+    assert line["PGD-20: ours (N = 10000)"] == "30.0", "the table shows the value over all images"
 
 
 @pytest.mark.parametrize(
     "pgd",
     [
-        fig(None, 0.7, n=10_000),
+        value(None, 0.7, n=10_000),
         protocol(0.7, None, paired_n=None),
         protocol(0.7, 0.7, paired_n=199),
         protocol(0.7, 0.7, paired_n=None),
         protocol(0.7, 0.7, n=200, paired_n=100),
-        fig(None, 0.7, n=None),
-        fig(0.7),
+        value(None, 0.7, n=None),
+        value(0.7),
     ],
 )
 def test_figures_over_other_images_are_not_compared(pgd):
-    value = shield({"pgd": pgd, "adaptive": suite(0.01)})
-    assert headline(value) is None
-    assert not is_red(value)
+    found = shield({"pgd": pgd, "adaptive": suite(0.01)})
+    assert headline(found) is None
+    assert not is_red(found)
 
 
 def test_without_pairs_figures_over_as_many_images_are_compared():
-    value = shield({"pgd": fig(None, 0.7, n=200), "adaptive": suite(0.01)})
-    assert "same 200 images the paper's protocol leaves swRD (s=3, k=70) 70.0 %" in headline(value)
-    assert is_red(value)
+    found = shield({"pgd": value(None, 0.7, n=200), "adaptive": suite(0.01)})
+    assert "same 200 images the paper's protocol leaves swRD (s=3, k=70) 70.0 %" in headline(found)
+    assert is_red(found)
 
 
 def test_the_strongest_of_the_papers_attacks_counts():
-    figures = {"pgd": protocol(0.1, 0.6), "autoattack": protocol(0.2, 0.5), "adaptive": suite(0.02)}
-    assert "leaves swRD (s=3, k=70) 50.0 %, " in headline(shield(figures))
+    values = {"pgd": protocol(0.1, 0.6), "autoattack": protocol(0.2, 0.5), "adaptive": suite(0.02)}
+    assert "leaves swRD (s=3, k=70) 50.0 %, " in headline(shield(values))
 
 
-def test_an_attack_without_a_figure_on_these_images_might_be_the_strongest():
-    figures = {"pgd": protocol(0.7, 0.7), "autoattack": fig(None, 0.05, n=10_000), "adaptive": suite(0.02)}
-    assert headline(shield(figures)) is None
-    assert not is_red(shield(figures))
-    figures["autoattack"] = fig(0.05)
-    assert "70.0 %" in headline(shield(figures)), "what was not measured is no reason to be silent"
+def test_an_attack_without_a_value_on_these_images_might_be_the_strongest():
+    values = {"pgd": protocol(0.7, 0.7), "autoattack": value(None, 0.05, n=10_000), "adaptive": suite(0.02)}
+    assert headline(shield(values)) is None
+    assert not is_red(shield(values))
+    values["autoattack"] = value(0.05)
+    assert "70.0 %" in headline(shield(values)), "what was not measured is no reason to be silent"
 
 
 def test_a_shield_that_holds_is_not_accused():
@@ -104,29 +113,29 @@ def test_a_shield_that_holds_is_not_accused():
 
 
 def test_an_attack_of_the_protocol_that_knows_of_the_shield_is_compared_on_all_its_images():
-    columns = [*COLUMNS[:2], {"key": "eot", "title": "EOT", "level": "eot"}, COLUMNS[3]]
-    figures = {"pgd": protocol(0.7, 0.6), "eot": protocol(0.1, 0.3), "adaptive": suite(0.2)}
-    sentence = headline(summary(part(columns=columns, rows=[row("swRD", figures)])))
+    columns = [*COLUMNS[:2], Column(key="eot", title="EOT", level="eot"), COLUMNS[3]]
+    values = {"pgd": protocol(0.7, 0.6), "eot": protocol(0.1, 0.3), "adaptive": suite(0.2)}
+    sentence = headline(summary(part(columns=columns, rows=[row("swRD", values)])))
     assert sentence.startswith("On the same 10000 images the paper's protocol leaves swRD 70.0 %")
     assert sentence.endswith("10.0 %.")
 
 
 @pytest.mark.parametrize("missing", ["adaptive", "pgd"])
-def test_without_a_figure_to_compare_there_is_no_sentence(missing):
-    figures = {"pgd": protocol(0.7, 0.7), "adaptive": suite(0.01), missing: fig(0.7)}
-    assert headline(shield(figures)) is None
+def test_without_a_value_to_compare_there_is_no_sentence(missing):
+    values = {"pgd": protocol(0.7, 0.7), "adaptive": suite(0.01), missing: value(0.7)}
+    assert headline(shield(values)) is None
 
 
 def test_neither_no_defense_nor_the_literature_is_a_shield():
-    figures = {"pgd": protocol(0.4, 0.4), "adaptive": suite(0.0)}
-    assert headline(shield(figures, defense="none")) is None
-    assert headline(shield(figures, literature=True)) is None
+    values = {"pgd": protocol(0.4, 0.4), "adaptive": suite(0.0)}
+    assert headline(shield(values, defense="none")) is None
+    assert headline(shield(values, literature=True)) is None
 
 
 def test_a_difference_is_not_what_an_attack_leaves():
-    columns = [{**column, "difference": True} for column in COLUMNS]
-    figures = {"pgd": fig(None, 0.7, n=200), "adaptive": suite(-0.1)}
-    assert headline(summary(part(columns=columns, rows=[row("swRD", figures)]))) is None
+    columns = [replace(column, difference=True) for column in COLUMNS]
+    values = {"pgd": value(None, 0.7, n=200), "adaptive": suite(-0.1)}
+    assert headline(summary(part(columns=columns, rows=[row("swRD", values)]))) is None
 
 
 @pytest.mark.parametrize(
@@ -140,5 +149,5 @@ def test_far_below_is_less_than_half_and_by_more_than_chance(ignorant, knowing, 
 def test_two_figures_of_the_protocol_are_compared_on_all_images():
     assert on_same_images(protocol(0.9, 0.8), protocol(0.7, 0.6)) == (0.9, 0.7, 10_000)
     assert on_same_images(protocol(0.9, 0.8), suite(0.1)) == (0.8, 0.1, 200)
-    assert on_same_images({}, suite(0.1)) is None
-    assert on_same_images(protocol(0.9, 0.8), {}) is None
+    assert on_same_images(NO_VALUE, suite(0.1)) is None
+    assert on_same_images(protocol(0.9, 0.8), NO_VALUE) is None

@@ -1,6 +1,8 @@
 """`vqshield reproduce`: tables and figures of the paper, measured anew, the adaptive truth beside them."""
 
 import json
+import shlex
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -25,10 +27,10 @@ from vqshield.cli.executors import (
 from vqshield.cli.options import AsJson, Device
 from vqshield.data import list_datasets
 from vqshield.devices import pick_device
-from vqshield.errors import InvalidInputError, VqshieldError
+from vqshield.errors import FileFormatError, InvalidInputError, VqshieldError
 from vqshield.files import write_json
 from vqshield.plain import to_plain
-from vqshield.reports.reproduction import caveats, terminal_table, write_report
+from vqshield.reports.reproduction import caveats, terminal_tables, write_report
 from vqshield.reproduction.experiments import Experiment, experiment, list_experiments
 from vqshield.reproduction.model import Summary
 from vqshield.reproduction.parts import Options
@@ -114,7 +116,9 @@ def reproduce(
     answers, failures = [], []
     for each in chosen:
         try:
-            plan = Reproduction(each, options=options, targets=found, out=out, executor=where)
+            plan = Reproduction(
+                each, options=options, targets=found, out=out, executor=where, command=_command()
+            )
             answers.append(_carried_out(plan, dry_run=dry_run, hidden=as_json))
         except NothingToRunError as error:
             if id != ALL:
@@ -146,6 +150,10 @@ def report(
     summaries = [_report(summarise_folder(each), each, hidden=as_json) for each in folders]
     if as_json:
         typer.echo(json.dumps(to_plain(summaries), indent=1))
+
+
+def _command() -> str:
+    return shlex.join(["vqshield", *sys.argv[1:]])
 
 
 def _part_of(whole: Experiment, only: list[str] | None) -> Experiment:
@@ -189,11 +197,15 @@ def _report(summary: Summary, folder: Path, *, hidden: bool) -> Summary:
     written = write_report(summary, folder)
     if not hidden:
         console = Console()
-        for table in terminal_table(summary):
+        for table in terminal_tables(summary):
             console.print(table)
         for line in caveats(summary):
             console.print(Text(line))
         typer.echo(f"\nReport in {written[0]}")
+    try:
+        write_index(folder.parent)
+    except FileFormatError as error:  # of another experiment, by an earlier version
+        typer.echo(f"no index of all experiments is written: {error}", err=True)
     return summary
 
 

@@ -49,8 +49,9 @@ def _vote_table(title: str, vote: VoteSummary) -> "Table":
         f"{vote.draws} drawn, alpha = {vote.alpha:g}; draw: of a single one; statement: of all images "
         f"at once, with probability ≥ {vote.confidence:g} (all but {vote.allowed_failures} hold)",
     )
-    for heading in ("radius L2", "as L-inf", "vote", "statement", "draw", "statement"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("radius L2", justify="right", overflow="fold")
+    for heading in ("as L-inf", "vote", "vote statement", "draw", "draw statement"):
+        table.add_column(heading, justify="right")
     for point in vote.curve:
         table.add_row(
             f"{point.radius:g}",
@@ -82,7 +83,7 @@ def _draws_table(title: str, rows: Sequence[DrawsSummary]) -> "Table":
     )
     table.add_column("bound", overflow="fold")
     for heading in ("mean", "union", "binomial", "N"):
-        table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column(heading, justify="right")
     for row in rows:
         natural = row.eps == 0
         source = "natural" if natural else f"{row.attack.name} at eps {format_value(row.eps)}"
@@ -102,8 +103,9 @@ def _draws_table(title: str, rows: Sequence[DrawsSummary]) -> "Table":
 def _table(title: str, caption: str) -> "tuple[Table, Any]":
     try:
         from rich import box
-        from rich.table import Table
         from rich.text import Text
+
+        from vqshield.reports.folding import FoldingTable
     except ImportError as error:
         raise MissingExtraError("rich", "cli") from error
-    return Table(title=Text(title), caption=Text(caption), box=box.SIMPLE_HEAD, pad_edge=False), Text
+    return FoldingTable(title=Text(title), caption=Text(caption), box=box.SIMPLE_HEAD, pad_edge=False), Text

@@ -86,18 +86,19 @@ def demo_table(summary: DemoSummary) -> "Table":
     """One line per defense, one column per threat; mean accuracy in percent ± standard deviation."""
     try:
         from rich import box
-        from rich.table import Table
         from rich.text import Text
+
+        from vqshield.reports.folding import FoldingTable
     except ImportError as error:
         raise MissingExtraError("rich", "cli") from error
     figures = pivot(summary.rows)
     counts = sorted({cell.n for line in figures.lines for cell in line.cells.values()})
-    table = Table(
+    table = FoldingTable(
         title=Text(summary.title),
         caption=f"accuracy in %, ± standard deviation over runs, N = {' / '.join(map(str, counts))} images",
         box=box.SIMPLE_HEAD,
     )
-    table.add_column("Defense")
+    table.add_column("Defense", overflow="fold")
     for threat in figures.threats:
         table.add_column(THREATS[threat], justify="right", max_width=20)
     names = [line.defense for line in figures.lines]

@@ -17,12 +17,13 @@ def evaluation_table(summary: EvaluationSummary) -> "Table":
     """A section per defense, a line per attack; accuracies in percent."""
     try:
         from rich import box
-        from rich.table import Table
         from rich.text import Text
+
+        from vqshield.reports.folding import FoldingTable
     except ImportError as error:
         raise MissingExtraError("rich", "cli") from error
     runs = sorted({row.runs for row in summary.rows})
-    table = Table(
+    table = FoldingTable(
         title=Text(summary.title),
         caption=f"accuracy in %, mean ± standard deviation of {' / '.join(map(str, runs))} runs; "
         "s.e.: standard error of the mean over images; vote: the runs' most frequent answer; "
@@ -34,8 +35,7 @@ def evaluation_table(summary: EvaluationSummary) -> "Table":
     table.add_column("attack", overflow="fold")
     table.add_column("level", overflow="fold")
     for heading in _HEADINGS:
-        # A figure that is cut short is a wrong figure.
-        table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column(heading, justify="right")
     shown = None
     for row in summary.rows:
         if row.defense != shown:

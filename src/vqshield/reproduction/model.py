@@ -122,7 +122,11 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class RunMade:
-    """One run of `vqshield reproduce` that had a share in a part: what it was asked for, where, with what."""
+    """One run of `vqshield reproduce` that had a share in a part: what it was asked for, where, with what.
+
+    Attributes:
+        command: the command line, where it is known.
+    """
 
     limit: int | None = None
     runs: int | None = None
@@ -131,6 +135,7 @@ class RunMade:
     version: str | None = None
     commit: str | None = None
     machine: Mapping[str, Json] = field(default_factory=dict)
+    command: str | None = field(default=None, metadata={"omit": True})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -103,7 +103,7 @@ class Estimate:
 
 
 class Reproduction:
-    """An experiment that can be run, stopped, and continued."""
+    """An experiment that can be run, stopped, and continued; command: what was typed to run it."""
 
     def __init__(
         self,
@@ -113,8 +113,10 @@ class Reproduction:
         targets: TargetChoices,
         out: Path,
         executor: Executor | None = None,
+        command: str | None = None,
     ) -> None:
         self.experiment, self.out, self._executor = experiment, out, executor or LocalExecutor()
+        self._command = command
         self.options = replace(options, shared=(out / SHARED).absolute())
         chosen = {part.data: targets.choose(part.data) for part in experiment.parts}
         self.parts = [self._planned(part, chosen[part.data]) for part in experiment.parts]
@@ -202,6 +204,7 @@ class Reproduction:
             version=vqshield.__version__,
             commit=commit(),
             machine=environment("cuda" if self.options.on_gpu else "cpu"),
+            command=self._command,
         )
         for each in self.parts:
             before = parts.get(each.part.name)
@@ -209,7 +212,8 @@ class Reproduction:
             if measured and each.chosen.missing is not None:
                 continue
             made = before.made if before is not None and measured else ()
-            if not made or (made[-1] != now and self._unfinished(each)):
+            same = made and replace(made[-1], command=now.command) == now
+            if not same and (not made or self._unfinished(each)):
                 made = (*made, now)
             parts[each.part.name] = PartManifest(
                 name=each.part.name,
