@@ -1,12 +1,14 @@
 """The typer application: which commands there are, and how an error or Ctrl-C ends any of them.
 
-A command's file is imported when the command is called: most of them load torch, and `vqshield --help` should not
-wait for that.
+A command's file is imported when the command is called: most of them load torch, and `vqshield --help` should
+not wait for that.
 """
 
+import ast
 import errno
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -19,20 +21,20 @@ FAILED = 1  # nothing was wrong with the command: a full disk, no permission
 BAD_INPUT = 2  # the code that typer itself uses for a wrong option
 INTERRUPTED = 130  # what shells expect after Ctrl-C
 
-COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("demo:demo", "Attack the bundled classifier with and without each shield: a table, and a page with pictures."),
-    "evaluate": ("evaluate:evaluate", "Attack a defended classifier: a table, summary.json, and records.jsonl with a line for every image."),
-    "audit": ("audit:audit", "Try to catch a robust accuracy out: ten checks, R1 to R10, each with its figures and what they mean."),
-    "certify": ("certify:certify", "Certify a defended classifier: tables, summary.json, and records.jsonl with a line for every image."),
-    "reproduce": ("reproduce:reproduce", "Measure a table or figure of the paper: records, and a report in HTML, Markdown, LaTeX, PNG and SVG."),
-    "report": ("reproduce:report", "Render the reports of records again: one HTML page, Markdown, LaTeX, plots; of unfinished ones, too."),
-    "purify": ("purify:purify", "Quantize pictures so that a classifier sees them through the shield; exit with 1 if any file failed."),
-    "train": ("train:train", "Train a classifier; writes ARCH-DATA.safetensors and its card, ARCH-DATA.json."),
-    "download": ("download:download", "Fetch a data set, checked by SHA-256; a download that was stopped continues where it was."),
-    "bench": ("bench:bench", "Measure images a second of every backend and of the k-means libraries that are installed."),
-    "list": ("list:list_registered", "Show what there is: defenses with their settings, attacks, suites, classifiers, data, backends."),
-}  # fmt: skip
-"""Each command: where its function is, and the first line of its docstring (a test compares)."""
+COMMANDS = {
+    "demo": "demo:demo",
+    "evaluate": "evaluate:evaluate",
+    "audit": "audit:audit",
+    "certify": "certify:certify",
+    "reproduce": "reproduce:reproduce",
+    "report": "reproduce:report",
+    "purify": "purify:purify",
+    "train": "train:train",
+    "download": "download:download",
+    "bench": "bench:bench",
+    "list": "list:list_registered",
+}
+"""Each command, with the file and the function that it is."""
 
 
 class LazyCommands(TyperGroup):
@@ -47,7 +49,7 @@ class LazyCommands(TyperGroup):
         if cmd_name not in COMMANDS:
             return None
         if self._listing:
-            return TyperCommand(cmd_name, help=COMMANDS[cmd_name][1])
+            return TyperCommand(cmd_name, help=command_help(cmd_name))
         return load_command(cmd_name)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -78,9 +80,19 @@ class LazyCommands(TyperGroup):
 
 def command_function(name: str) -> Callable[..., None]:
     """The function behind a command."""
-    module, _, function = COMMANDS[name][0].partition(":")
+    module, _, function = COMMANDS[name].partition(":")
     found: Callable[..., None] = getattr(import_module(f"vqshield.cli.{module}"), function)
     return found
+
+
+def command_help(name: str) -> str:
+    """The docstring of a command, read from its file without importing it."""
+    module, _, function = COMMANDS[name].partition(":")
+    source = Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8")
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef) and node.name == function:
+            return ast.get_docstring(node) or ""
+    return ""
 
 
 def load_command(name: str) -> Any:

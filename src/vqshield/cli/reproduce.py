@@ -30,7 +30,7 @@ from vqshield.devices import pick_device
 from vqshield.errors import FileFormatError, InvalidInputError, VqshieldError
 from vqshield.files import write_json
 from vqshield.plain import to_plain
-from vqshield.reports.reproduction import caveats, terminal_tables, write_report
+from vqshield.reports.reproduction import caveats, terminal_tables, write_index, write_report
 from vqshield.reproduction.experiments import Experiment, experiment, list_experiments
 from vqshield.reproduction.model import Summary
 from vqshield.reproduction.parts import Options

@@ -9,8 +9,9 @@ from vqshield.errors import FileFormatError, InvalidInputError
 from vqshield.files import write_atomically
 from vqshield.plain import from_plain
 from vqshield.reports.html import page
+from vqshield.reports.numbers import duration
 from vqshield.reports.reproduction.comparison import headline
-from vqshield.reports.reproduction.provenance import duration, section_title
+from vqshield.reports.reproduction.provenance import section_title
 from vqshield.reproduction import published
 from vqshield.reproduction.model import Summary
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from vqshield.plain import Json
+from vqshield.reports.numbers import duration
 from vqshield.reports.reproduction.rounding import error_decimals
 from vqshield.reproduction.model import PartSummary, Summary
 from vqshield.settings import format_value
@@ -58,13 +59,6 @@ def summary_facts(summary: Summary) -> Facts:
             )
         ]  # fmt: skip
     return [*facts, ("Time", duration(summary.seconds))]
-
-
-def duration(seconds: float) -> str:
-    """Seconds the way a person would say them."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
 
 
 def _distinct(values: Iterable[int | None]) -> str:
