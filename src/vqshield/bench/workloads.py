@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vqshield import checks
 from vqshield.data import sample
-from vqshield.defenses import Defense, create
+from vqshield.defenses import Quantizer, create
 from vqshield.fixedpoint import FixedPoint
 from vqshield.noise import LARGEST_NORMAL, Draw, Stage
 
@@ -33,7 +33,7 @@ class Workload:
     cpu_batch: int = 64
     cuda_batches: tuple[int, ...] = (4096, 16384, 65536)
 
-    def shield(self, **settings: Any) -> Defense:
+    def shield(self, **settings: Any) -> Quantizer:
         """The defense with these settings, the others being its defaults."""
         return create(self.defense, size=self.size, codes=self.codes, seed=SEED, **settings)
 
@@ -130,7 +130,7 @@ class Problem:
         return Problem(self.patches[:images], self.start[:images], self.iterations)
 
 
-def _noisy(shield: Defense, images: Tensor, numbers: Tensor) -> Tensor:
+def _noisy(shield: Quantizer, images: Tensor, numbers: Tensor) -> Tensor:
     """The patches as the defense's own k-means sees them: with its noise, rounded to its grid."""
     padded = shield.grid.pad(images)
     clean = shield.grid.cut(padded, 0, shield.grid.count(*padded.shape[2:])).double()

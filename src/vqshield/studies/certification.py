@@ -162,8 +162,7 @@ class Certification(ResumableWork[Cell, CertificateRecord]):
         options = self.settings
         chosen = threat(options.attack, options.ball(eps), seed=self._seed(cell, "attack"))
         shield = options.create(seed=self._seed(cell, "attacked draws")).to(images.device)
-        # Gaussian noise is no Defense; an attack that ignores what stands before the classifier needs none.
-        return chosen(self.subject.classifier, shield, images, labels.to(images.device))  # type: ignore[arg-type]
+        return chosen(self.subject.classifier, shield, images, labels.to(images.device))
 
     def _counts(self, cell: Cell, purpose: str, images: Tensor, draws: int) -> Tensor:
         """How often each class came out, (N, classes)."""

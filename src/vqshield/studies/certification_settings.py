@@ -8,6 +8,7 @@ from vqshield import checks
 from vqshield.attacks import Ball, ball
 from vqshield.certificates import Coverage
 from vqshield.certificates.numbers import chance
+from vqshield.defenses import CertificateTerms, Quantizer
 from vqshield.defenses.gaussian import GaussianNoise, Shield, shield, shields
 from vqshield.errors import InvalidInputError
 from vqshield.runs.records import Key
@@ -103,7 +104,7 @@ class CertificationSettings:
         """The settings with everything that names and defaults stand for, as JSON can hold it."""
         names = ("certificate", "draws", "delta", "n0", "n", "alpha", "seed", "batch", "precision")
         created = self.create(seed=0)
-        backend = {} if isinstance(created, GaussianNoise) else {"backend": created.backend}
+        backend = {"backend": created.backend} if isinstance(created, Quantizer) else {}
         covered = coverage_of(created) if self.votes else None
         return {
             **{name: getattr(self, name) for name in names},
@@ -131,7 +132,8 @@ def coverage_of(defense: Shield) -> Coverage:
         return Coverage.of(**terms)
     except InvalidInputError as reason:
         try:
-            Coverage.of(**{**terms, "weights_from": "noisy", "noise": "image"})
+            changed: CertificateTerms = {**terms, "weights_from": "noisy", "noise": "image"}
+            Coverage.of(**changed)
         except InvalidInputError:
             raise reason from None
         raise InvalidInputError(

@@ -151,7 +151,7 @@ class Evaluation(ResumableWork[Cell, Record]):
             chosen = replace(chosen, surrogate=NONE)
         else:
             shield.to(images.device)
-        return chosen(self.subject.classifier, shield, images, labels)  # type: ignore[arg-type]
+        return chosen(self.subject.classifier, shield, images, labels)
 
     def _draws(self, cell: Cell, purpose: str, images: Tensor, labels: Tensor) -> Draws:
         classifier, batch = self.subject.classifier, 4 * self.settings.batch  # no gradients to keep

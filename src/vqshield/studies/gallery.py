@@ -17,7 +17,7 @@ from torch import Tensor
 from vqshield import checks
 from vqshield.attacks import Ball, ball
 from vqshield.certificates.numbers import positive
-from vqshield.defenses import Defense
+from vqshield.defenses import Quantizer
 from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
 from vqshield.images import encode_png
@@ -74,7 +74,7 @@ class GallerySettings:
         """The attack."""
         return threat(self.attack, self.ball, seed=seed)
 
-    def create(self, text: str, *, seed: int) -> Defense:
+    def create(self, text: str, *, seed: int) -> Quantizer:
         """A defense as typed, with that seed."""
         chosen = defense(text, seed=seed)
         if chosen is None:
@@ -194,7 +194,7 @@ class Gallery(ResumableWork[GalleryCell, PictureRecord]):
             seed=derived_seed(options.seed, options.attack, f"eps={options.eps}", cell.image)
         )
         # An attack that ignores defenses needs none.
-        found = chosen(self.subject.classifier, None, images, labels.to(images.device))  # type: ignore[arg-type]
+        found = chosen(self.subject.classifier, None, images, labels.to(images.device))
         return moved_bytes(clean, found, options.ball)
 
     @torch.no_grad()

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from vqshield import checks
 from vqshield.attacks import Ball, ball
-from vqshield.defenses import Defense
+from vqshield.defenses import Quantizer
 from vqshield.diagnostics.measurement import DivergenceSettings, measure
 from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
@@ -71,7 +71,7 @@ class DivergenceStudySettings:
         """The attack with that budget."""
         return threat(self.attack, self.ball(eps), seed=seed)
 
-    def create(self, text: str, *, seed: int = 0) -> Defense:
+    def create(self, text: str, *, seed: int = 0) -> Quantizer:
         """A defense as typed; one without codebooks is refused."""
         chosen = defense(text, seed=seed)
         if chosen is None:

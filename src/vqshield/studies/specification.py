@@ -6,7 +6,7 @@ from typing import Any
 
 from vqshield import attacks, checks, surrogates
 from vqshield.attacks import Ball
-from vqshield.defenses import Defense, create, list_defenses
+from vqshield.defenses import Quantizer, list_defenses, quantizer_from_text
 from vqshield.errors import InvalidInputError
 from vqshield.runs.records import Key
 from vqshield.settings import parse_spec
@@ -116,7 +116,7 @@ def cells(specification: Mapping[str, Any]) -> list[Cell]:
     ]
 
 
-def defense(text: str, *, seed: int) -> Defense | None:
+def defense(text: str, *, seed: int) -> Quantizer | None:
     """A defense as typed, with that seed; None for "none"."""
     name, settings = parse_spec(text)
     checks.one_of("defense", name, _known_defenses())
@@ -124,11 +124,7 @@ def defense(text: str, *, seed: int) -> Defense | None:
         if settings:
             raise InvalidInputError(f"{text!r} has settings; {NONE} takes none")
         return None
-    if "seed" in settings:
-        raise InvalidInputError(
-            f"seed={settings['seed']} in {text!r} would fix every draw; give the evaluation a seed instead"
-        )
-    return create(name, **settings, seed=seed)
+    return quantizer_from_text(text, seed=seed)
 
 
 def _known_defenses() -> list[str]:
