@@ -34,7 +34,7 @@ from vqshield.studies.certification_settings import CertificationSettings, cover
 from vqshield.studies.certification_summary import summarise_certification
 
 from vqshield.data import SAMPLE_NAME, ImageSet
-from vqshield.defenses.gaussian import shield
+from vqshield.defenses import from_text
 from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
 from vqshield.files import write_json
@@ -64,7 +64,7 @@ class Job:
     @property
     def level(self) -> float:
         """sigma_eff / copies, rounded: what configurations are compared at."""
-        covered = coverage_of(shield(self.defense, seed=0))
+        covered = coverage_of(from_text(self.defense, seed=0))
         return float(f"{covered.sigma_eff / covered.copies:.4g}")
 
 
@@ -127,7 +127,7 @@ class Row:
 def configuration(quantizer: str, noise: str, level: float) -> str:
     """The quantizer, with the noise that makes sigma_eff / copies equal to the level."""
     weights = ",weights_from=noisy" if noise == "patch" and quantizer.startswith("swrd") else ""
-    unit = coverage_of(shield(f"{quantizer},noise={noise},sigma=1,tau=1{weights}", seed=0))
+    unit = coverage_of(from_text(f"{quantizer},noise={noise},sigma=1,tau=1{weights}", seed=0))
     scale = level * unit.copies / unit.sigma_eff
     return f"{quantizer},noise={noise},sigma={scale:.6g},tau={scale:.6g}{weights}"
 

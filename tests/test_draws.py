@@ -181,7 +181,7 @@ def test_a_single_attack_is_the_strongest() -> None:
 def test_selections_and_reports_belong_together() -> None:
     one = hand([[0]], [0])
     for selection, report in (([], []), ([one], []), ([one], [one, one])):
-        found = f"{len(selection)} selections and {len(report)} reports should be as many, and at least one"
+        found = f"{len(selection)} selections and {len(report)} reports should be equally many, at least one"
         with pytest.raises(ValueError, match=found):
             strongest(selection, report)
 

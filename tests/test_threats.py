@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import vqshield as vq
 from vqshield import attacks
-from vqshield.attacks import APGD, EOT, L2, PGD, Attack, InBasis, Linf, RandomNoise, Square, ball, losses
+from vqshield.attacks import APGD, EOT, L2, PGD, Attack, InBasis, Linf, RandomNoise, Square, ball, list_losses
 from vqshield.errors import InvalidInputError
 from vqshield.surrogates import Score, Soft, get, list_surrogates
 from vqshield.surrogates import known_settings as surrogate_settings
@@ -271,7 +271,7 @@ def test_statistics_are_put_back_after_an_error_too() -> None:
     assert all(parameter.requires_grad for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("loss", losses())
+@pytest.mark.parametrize("loss", list_losses())
 @pytest.mark.parametrize("text", ["pgd:steps=1", "apgd:steps=1"])
 def test_logits_without_a_row_per_image_are_named_whatever_the_loss(text: str, loss: str) -> None:
     def one_row(pixels: Tensor) -> Tensor:

@@ -1,22 +1,38 @@
 """A defense in front of a classifier: a model like any other."""
 
-from typing import Any
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
 
 from vqshield import surrogates
-from vqshield.defenses import Defense, create
+from vqshield.defenses import Defense, DefenseSettings, create
 from vqshield.errors import InvalidInputError
+from vqshield.settings import parse_spec
 from vqshield.surrogates import Attach, Shielding, Surrogate
 
 
 class Defended(nn.Module):
     """classifier(defense(images)): images in [0, 1] → logits, differentiable through a surrogate.
 
-    classifier is any module or function from images in [0, 1] to logits; its normalisation belongs inside it.
-    surrogate is a name of vqshield.surrogates, with settings if you like ("soft:temperature=0.1"), a
-    Surrogate, or a function (images, quantized) → a tensor equal to quantized, with a gradient to images.
+    Args:
+        classifier: a module or function from images in [0, 1] to logits; its normalisation belongs inside it.
+        defense: a quantizer such as SWRD(), or any other Defense.
+        surrogate: what stands in for the defense's gradient: a name of `vqshield.surrogates`, with settings
+            where needed ("soft:temperature=0.1"), a Surrogate, or a function (images, quantized) → a tensor
+            equal to quantized, with a gradient to images.
+
+    Raises:
+        InvalidInputError: the classifier cannot be called, the defense is none, or the surrogate is unknown
+            or has no gradient for that defense.
+
+    Example:
+        >>> model = vq.Defended(classifier, vq.SWRD(codes=25, seed=0))
+        >>> logits = model(images)
+        >>> logits.shape
+        torch.Size([8, 10])
+        >>> torch.equal(logits, model(images))  # every call draws its own noise
+        False
     """
 
     def __init__(
@@ -32,12 +48,17 @@ class Defended(nn.Module):
         self.classifier = classifier
         self.defense = defense
         self._surrogate = surrogates.get(surrogate)
-        self.training = getattr(
-            classifier, "training", False
-        )  # its mode; the modes of its layers are its own
+        self._surrogate.check(defense)
+        # The classifier's mode; the modes of its layers are left alone.
+        self.training = getattr(classifier, "training", False)
 
     def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
-        """Logits (B, classes) of one draw of the defense, by given streams or fresh ones."""
+        """Logits (B, classes) of one draw of the defense.
+
+        Args:
+            images: (B, q, h, w) in [0, 1].
+            streams: stream numbers (B,) that repeat a draw; None takes fresh ones.
+        """
         streams = self.defense.streams(images, streams)
         quantized = self.defense(images, streams=streams)
         if images.requires_grad and torch.is_grad_enabled():
@@ -50,10 +71,42 @@ class Defended(nn.Module):
 
 def defend(
     classifier: nn.Module,
-    defense: str = "swrd",
+    defense: str | Defense = "swrd",
     *,
     surrogate: str | Surrogate | Attach = "ste",
-    **settings: Any,
+    **settings: Unpack[DefenseSettings],
 ) -> Defended:
-    """Shield a classifier in one line: defend(classifier, "swrd", size=3, codes=25)."""
-    return Defended(classifier, create(defense, **settings), surrogate=surrogate)
+    """Shield a classifier in one line.
+
+    Args:
+        classifier: as of `Defended`.
+        defense: a name of `vqshield.list_defenses()`, settings behind it if you like ("swrd:size=3"), or a
+            Defense.
+        surrogate: as of `Defended`.
+        **settings: those of the named defense, such as size, codes, sigma, tau, seed.
+
+    Returns:
+        The classifier behind the defense.
+
+    Raises:
+        InvalidInputError: an unknown name or setting, answered with the known ones.
+
+    Example:
+        >>> model = vq.defend(classifier, "swrd", size=3, codes=25, seed=0)
+        >>> model(images).shape
+        torch.Size([8, 10])
+    """
+    if isinstance(defense, Defense):
+        if settings:
+            given = ", ".join(settings)
+            raise InvalidInputError(f"{given} should be set in {type(defense).__name__}(…) itself")
+        return Defended(classifier, defense, surrogate=surrogate)
+    if not isinstance(defense, str):
+        raise InvalidInputError(
+            f"defense should be a name or a Defense such as SWRD(), not {type(defense).__name__}"
+        )
+    name, in_text = parse_spec(defense)
+    twice = [key for key in in_text if key in settings]
+    if twice:
+        raise InvalidInputError(f"{twice[0]!r} is set twice, in {defense!r} and beside it; set it once")
+    return Defended(classifier, create(name, **in_text, **settings), surrogate=surrogate)

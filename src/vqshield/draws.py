@@ -13,7 +13,18 @@ from vqshield.errors import InvalidInputError
 
 @dataclass(frozen=True)
 class Draws:
-    """Predicted classes (runs, N) beside the true ones (N,)."""
+    """What a model answered for each image in each of several runs.
+
+    Args:
+        predictions: predicted classes, (runs, N).
+        labels: the true ones, (N,).
+
+    Example:
+        >>> from vqshield.draws import Draws
+        >>> draws = Draws(torch.tensor([[0, 1], [0, 1], [1, 1]]), torch.tensor([0, 0]))
+        >>> round(draws.mean, 4), draws.vote(), draws.worst()
+        (0.3333, 0.5, 0.0)
+    """
 
     predictions: Tensor
     labels: Tensor
@@ -73,7 +84,21 @@ class Draws:
 def draw_predictions(
     model: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor, *, runs: int = 10, batch: int = 500
 ) -> Draws:
-    """The answers of `runs` fresh draws of the model for every image."""
+    """The answers of fresh draws of the model for every image.
+
+    Args:
+        model: images → logits (B, classes).
+        images: (N, q, h, w) in [0, 1].
+        labels: the true classes, (N,), int64.
+        runs: draws of each image.
+        batch: draws made at once.
+
+    Example:
+        >>> from vqshield.draws import draw_predictions
+        >>> draws = draw_predictions(vq.defend(classifier, seed=0), images, labels, runs=3)
+        >>> draws.predictions.shape, 0 <= draws.mean <= 1
+        (torch.Size([3, 8]), True)
+    """
     checks.image_batch(images)
     checks.pixel_values(images)
     labels = checks.per_image("labels", labels, images)
@@ -82,10 +107,10 @@ def draw_predictions(
 
 @torch.no_grad()
 def outputs(model: Callable[[Tensor], Tensor], images: Tensor, *, runs: int = 10, batch: int = 500) -> Tensor:
-    """What the model gives in `runs` fresh draws for every image, (runs, N, …).
+    """What the model gives in fresh draws for every image, (runs, N, …).
 
-    `batch` draws at once, of one image or of many, so that a thousand draws of a single image fill the device
-    as well.
+    Draws are made `batch` at once, of one image or of many, so that a thousand draws of a single image fill
+    the device as well.
     """
     checks.whole("runs", runs, least=1)
     checks.whole("batch", batch, least=1)
@@ -103,7 +128,7 @@ def strongest(selection: Sequence[Draws], report: Sequence[Draws]) -> tuple[Draw
     """
     if len(selection) != len(report) or not report:
         raise InvalidInputError(
-            f"{len(selection)} selections and {len(report)} reports should be as many, and at least one"
+            f"{len(selection)} selections and {len(report)} reports should be equally many, at least one"
         )
     remaining = torch.stack([each.right for each in selection])  # (attacks, N)
     ranks = remaining.sum(1).argsort(stable=True).argsort()

@@ -11,7 +11,7 @@ _SYMBOLS = {"size": "s", "codes": "k", "beta": "β", "sigma": "σ", "tau": "τ"}
 
 
 def display_name(defense: str) -> str:
-    """The name alone: "swRD" for swrd or swrd:size=3; a name nobody knows stays as it is."""
+    """The name alone: "swRD" for swrd or swrd:size=3; an unknown name stays as it is."""
     name = parse_spec(defense)[0]
     return _NAMES.get(name, name)
 

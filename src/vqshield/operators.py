@@ -27,7 +27,7 @@ _FEWEST, _CACHE_FRIENDLY = 2**12, 2**17  # values at once, at least; and at most
 
 @dataclass(frozen=True)
 class Job:
-    """A recipe with the seed that keys its noise and the backend that is to carry it out."""
+    """A recipe, the seed that keys its noise, and the name of the backend that carries it out."""
 
     recipe: Recipe
     seed: int
@@ -83,7 +83,7 @@ def noisy_images(images: Tensor, streams: Tensor, job: str, stage: int, scale: f
     """Images plus scale·N(0, I), one value of the stage's noise for each of theirs, clamped to [0, 1].
 
     Clamping, and rounding to a grid that both dtypes hold, come after the noise: they are post-processing,
-    which no certificate suffers from.
+    which weakens no certificate.
     """
     plan = Job.decode(job)
     checks.pixel_values(images)

@@ -7,6 +7,7 @@ Whether a name or a setting exists is for the registry that is asked to create i
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from vqshield.errors import InvalidInputError
@@ -77,6 +78,12 @@ def refuse_unknown(name: str, settings: Iterable[str], known: Sequence[str]) -> 
             raise InvalidInputError(
                 f"{name} has no setting {setting!r}; it has {', '.join(known) or 'none at all'}"
             )
+
+
+def setting_names(kind: object) -> list[str]:
+    """The names of the fields of a dataclass in a registry: what may be set there."""
+    assert is_dataclass(kind), f"{kind} should be a dataclass"
+    return [field.name for field in fields(kind)]
 
 
 def format_settings(settings: Mapping[str, Any]) -> str:

@@ -54,7 +54,13 @@ _SUITES: dict[str, Suite] = {"adaptive-v1": _adaptive_v1, "adaptive-v1-quick": _
 
 
 def list_suites() -> list[str]:
-    """The names of the suites."""
+    """The names of the suites.
+
+    Example:
+        >>> from vqshield.suites import list_suites
+        >>> list_suites()
+        ['adaptive-v1', 'adaptive-v1-quick']
+    """
     return list(_SUITES)
 
 
@@ -64,7 +70,13 @@ def suite(name: str, ball: Ball, *, seed: int = 0) -> list[Threat]:
 
 
 def expand(text: str, ball: Ball, *, seed: int = 0) -> list[Threat]:
-    """The members of a suite, or the one threat that is typed out."""
+    """The members of a suite, or the one threat that the text describes.
+
+    Example:
+        >>> from vqshield.suites import expand
+        >>> [each.level for each in expand("adaptive-v1-quick", vq.attacks.Linf(8 / 255))]
+        ['adaptive', 'eot']
+    """
     name, settings = parse_spec(text)
     checks.one_of("attack", name, [*list_attacks(), *list_suites()])
     if name not in _SUITES:

@@ -17,6 +17,7 @@ from vqshield.attacks.bases import InBasis, basis
 from vqshield.attacks.eot import AVERAGES
 from vqshield.defended import Defended
 from vqshield.defenses import Defense
+from vqshield.errors import InvalidInputError
 from vqshield.settings import Setting, parse_spec, refuse_unknown
 from vqshield.surrogates import Surrogate
 
@@ -29,10 +30,26 @@ _OWN = ("surrogate", "eot", "average", "basis")
 class Threat:
     """An attack on a defended classifier.
 
-    surrogate: what the attacker takes for the quantizer's gradient, as Defended has it; "none": the attacker
-        ignores the defense and attacks the bare classifier.
-    eot: draws averaged in every step; average: their "gradients" or "logits".
-    basis: the directions that the attack searches in, a name of vqshield.attacks.bases.
+    Args:
+        name: what it is called in records.
+        level: how much it knows, one of LEVELS.
+        attack: which is run.
+        surrogate: what the attacker takes for the defense's gradient, as Defended has it; "none": the
+            attacker ignores the defense and attacks the bare classifier.
+        eot: draws averaged in every step.
+        average: what of them, "gradients" or "logits".
+        basis: the directions that the attack searches in, a name of vqshield.attacks.bases.
+
+    Raises:
+        InvalidInputError: a setting that cannot work.
+
+    Example:
+        >>> from vqshield.threats import threat
+        >>> chosen = threat("pgd:steps=2,eot=2", vq.attacks.Linf(8 / 255))
+        >>> chosen.level
+        'eot'
+        >>> chosen(classifier, vq.SWRD(seed=0), images, labels).shape
+        torch.Size([8, 3, 32, 32])
     """
 
     name: str
@@ -51,10 +68,24 @@ class Threat:
             surrogates.get(self.surrogate)
         basis(self.basis)
 
-    def __call__(self, classifier: nn.Module, defense: Defense, images: Tensor, labels: Tensor) -> Tensor:
-        """The adversarial images, found with draws of this defense."""
+    def __call__(
+        self, classifier: nn.Module, defense: Defense | None, images: Tensor, labels: Tensor
+    ) -> Tensor:
+        """The adversarial images, found with draws of this defense.
+
+        Args:
+            classifier: images in [0, 1] → logits.
+            defense: what stands before it; None is enough for a threat that ignores it (surrogate "none").
+            images: float images in [0, 1].
+            labels: their true classes, (B,), int64.
+        """
         model = classifier
         if self.surrogate != "none":
+            if defense is None:
+                raise InvalidInputError(
+                    f"{self.name!r} attacks through a defense, and None was given; "
+                    "give one, or a threat with surrogate=none"
+                )
             model = Defended(classifier, defense, surrogate=self.surrogate)
             if self.eot > 1:
                 model = EOT(model, draws=self.eot, average=self.average)
@@ -64,7 +95,16 @@ class Threat:
 
 
 def threat(text: str, ball: Ball, *, seed: int = 0) -> Threat:
-    """A threat as people type it, name:key=value,…; an unknown key is answered with the known ones."""
+    """A threat from text such as "pgd:steps=100,eot=10".
+
+    Args:
+        text: an attack's name; then its settings, those of the surrogate, surrogate, eot, average, basis.
+        ball: where it may move an image to.
+        seed: the attack's.
+
+    Raises:
+        InvalidInputError: an unknown name or key, answered with the known ones.
+    """
     name, settings = parse_spec(text)
     checks.one_of("attack", name, attacks.list_attacks())
     surrogate = str(settings.pop("surrogate", "ste"))
@@ -79,21 +119,28 @@ def threat(text: str, ball: Ball, *, seed: int = 0) -> Threat:
         chosen[place][key] = value
     if chosen["surrogate"]:
         surrogate += ":" + ",".join(f"{key}={value}" for key, value in chosen["surrogate"].items())
-    own: dict[str, Setting] = chosen["own"]
+    own = chosen["own"]
+    eot = checks.whole("eot", own.get("eot", 1), least=1)
+    average = checks.one_of("average", own.get("average", "gradients"), AVERAGES)
+    searched = own.get("basis", "pixels")
+    if not isinstance(searched, str):
+        raise InvalidInputError(f"basis should be a name, not {type(searched).__name__}")
     return Threat(
         name=text,
-        level=_level(name, surrogate, own),
+        level=_level(name, surrogate, eot, searched),
         attack=attacks.create(name, ball, seed=seed, **chosen["attack"]),
         surrogate=surrogate,
-        **own,  # type: ignore[arg-type]
+        eot=eot,
+        average=average,
+        basis=searched,
     )
 
 
-def _level(attack: str, surrogate: str, own: dict[str, Setting]) -> str:
+def _level(attack: str, surrogate: str, eot: int, basis: str) -> str:
     if surrogate == "none":
         return "ignorant"
     if attack in _BLACK_BOX:
         return "black-box"
-    if surrogate != "ste" or own.get("basis", "pixels") != "pixels":
+    if surrogate != "ste" or basis != "pixels":
         return "adaptive"
-    return "eot" if own.get("eot", 1) != 1 else "ste"
+    return "eot" if eot != 1 else "ste"

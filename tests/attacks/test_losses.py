@@ -4,7 +4,7 @@ import re
 import pytest
 import torch
 
-from vqshield.attacks import cross_entropy, dlr, losses, margin
+from vqshield.attacks import cross_entropy, dlr, list_losses, margin
 from vqshield.attacks.losses import ENOUGH, errors, loss
 
 LOGITS = torch.tensor([[2.0, 1.0, -1.0, 0.5], [0.0, 3.0, 2.5, -2.0], [1.0, 1.0, 0.0, -1.0]])
@@ -41,14 +41,14 @@ def test_dlr_knows_neither_the_scale_nor_the_origin_of_logits() -> None:
 
 def test_equal_logits_give_no_nan() -> None:
     flat = torch.zeros(2, 5, requires_grad=True)
-    for name in losses():
+    for name in list_losses():
         value = loss(name)(flat, torch.tensor([0, 3]))
         (gradient,) = torch.autograd.grad(value.sum(), flat)
         assert value.isfinite().all(), name
         assert gradient.isfinite().all(), name
 
 
-@pytest.mark.parametrize("name", losses())
+@pytest.mark.parametrize("name", list_losses())
 def test_draws_are_averaged_after_the_loss(name: str) -> None:
     draws = torch.randn(6, 3, 4, generator=torch.Generator().manual_seed(1))
     single = torch.stack([loss(name)(draw, LABELS) for draw in draws]).mean(0)

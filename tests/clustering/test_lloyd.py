@@ -6,7 +6,7 @@ from conftest import noise_images
 from torch import Tensor
 
 import vqshield as vq
-from vqshield.clustering.lloyd import lloyd, nearest
+from vqshield.clustering.lloyd import nearest, run_lloyd
 from vqshield.clustering.noisy import NoisyPatches
 from vqshield.clustering.starts import START, kmeans_plus_plus, random_patches
 from vqshield.fixedpoint import FixedPoint
@@ -25,7 +25,7 @@ def points(patches: NoisyPatches) -> Tensor:
 
 
 def fit(patches: NoisyPatches, codes: int, iterations: int, init: str, tolerance: float) -> Tensor:
-    return lloyd(patches, START[init](patches, codes), iterations=iterations, tolerance=tolerance)
+    return run_lloyd(patches, START[init](patches, codes), iterations=iterations, tolerance=tolerance)
 
 
 def inertia(patches: NoisyPatches, centres: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import torch
 
 import vqshield as vq
 from vqshield import clustering
-from vqshield.clustering import triton, triton_launch
+from vqshield.clustering.triton import workspace
 
 warnings.simplefilter("ignore")
 SEED, STREAMS = 2**63 + 5, torch.tensor([5, -7])
@@ -43,8 +43,7 @@ def main(part: str) -> None:
         assert float((found[0] - found[1]).abs().max()) < 1e-6
     else:
         if part == "strips":  # as if these images were large: several strips each
-            triton.SMALL = triton_launch.SMALL = 0
-            triton.STRIP = triton_launch.STRIP = triton_launch.WIDE_ROWS = 64
+            workspace.SMALL, workspace.STRIP, workspace.WIDE_ROWS = 0, 64, 64
         defenses()
     print("agree")
 

@@ -8,7 +8,7 @@ from torch import Tensor
 import vqshield as vq
 from vqshield.clustering import get, list_backends
 from vqshield.defenses import create
-from vqshield.defenses.base import NOISES
+from vqshield.defenses.quantizer import NOISES
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 SHAPES = [(3, 32, 32), (1, 28, 28), (3, 31, 33), (1, 7, 9), (2, 12, 5)]

@@ -8,7 +8,7 @@ import vqshield
 ROOT = Path(vqshield.__file__).parent
 ORDER = [
     ["errors"],
-    ["archived", "checks", "devices", "files", "fixedpoint", "settings", "environment", "seeds"],
+    ["archived", "checks", "devices", "files", "fixedpoint", "settings", "environment", "seeds", "plain"],
     ["names"],
     ["noise"],
     ["patches"],

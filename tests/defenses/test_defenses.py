@@ -1,3 +1,4 @@
+import inspect
 import subprocess
 import sys
 
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import vqshield as vq
-from vqshield.defenses import create, known_settings
+from vqshield.defenses import DefenseSettings, create, defense_class, known_settings, list_all_defenses
 
 SHARED = {"codes": 9, "sigma": 0.02, "tau": 0.03, "iterations": 7, "seed": 21}
 
@@ -121,11 +122,23 @@ def test_memory_stays_within_the_budget(defense: str, shape: tuple[int, ...], me
 
 
 def test_known_settings_are_the_constructor_arguments() -> None:
-    assert list(known_settings("swrd"))[:3] == ["size", "beta", "weights_from"]
+    assert list(known_settings("swrd"))[:3] == ["size", "codes", "beta"]
     assert known_settings("swrd")["codes"] == 25
     assert "size" not in known_settings("randdisc")
     for name in vq.list_defenses():
         create(name, **known_settings(name))
+
+
+def test_the_typed_settings_are_those_of_all_defenses() -> None:
+    """What an editor completes in vq.defend(...) exists, and nothing that exists is missing."""
+    known = {key for name in list_all_defenses() for key in known_settings(name)}
+    assert set(DefenseSettings.__annotations__) == known
+
+
+@pytest.mark.parametrize("name", [*vq.list_defenses(), "gaussian"])
+def test_no_constructor_hides_its_settings(name: str) -> None:
+    for parameter in inspect.signature(defense_class(name)).parameters.values():
+        assert parameter.kind is parameter.KEYWORD_ONLY
 
 
 def test_repr_shows_settings_and_only_a_given_seed() -> None:

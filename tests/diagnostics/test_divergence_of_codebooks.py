@@ -324,7 +324,7 @@ def test_the_docstring_warns() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"moved": []}, "0 moved and 1 second should be as many"),
+        ({"moved": []}, "0 moved and 1 second should be equally many"),
         ({"second": [None, None]}, "1 moved and 2 second"),
         ({"moved": [torch.zeros(9, 2, 2)]}, r"\(300, 2, 2\), \(300, 2, 2\), \(9, 2, 2\)"),
         ({"starts": "mine"}, "starts='mine'"),

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from test_trainer import TEST, TRAINING, Watcher, run, settings
 
 from vqshield.classifiers import load_classifier
-from vqshield.defenses.gaussian import shield
+from vqshield.defenses import from_text
 from vqshield.errors import FileFormatError, InvalidInputError
 from vqshield.training import TrainSettings
 from vqshield.training.measures import accuracy
@@ -161,4 +161,4 @@ def test_the_settings_of_an_old_checkpoint_still_fit():
 
 def test_the_shield_is_the_one_of_the_text():
     behind = TrainingShield(QUANTIZED, seed=0, device=CPU)
-    assert behind._training.settings() == shield(QUANTIZED, seed=0).settings()
+    assert behind._training.settings() == from_text(QUANTIZED, seed=0).settings()

@@ -4,8 +4,7 @@ A new attack is a new file with an Attack subclass and one line in _ATTACKS. EOT
 never a loop inside an attack.
 """
 
-from dataclasses import fields
-from typing import Any
+from collections.abc import Callable
 
 from vqshield import checks
 from vqshield.attacks.apgd import APGD
@@ -14,14 +13,14 @@ from vqshield.attacks.balls import L2, Ball, Linf, ball, list_norms
 from vqshield.attacks.base import Attack, Model
 from vqshield.attacks.bases import InBasis, basis, list_bases
 from vqshield.attacks.eot import EOT
-from vqshield.attacks.losses import cross_entropy, dlr, losses, margin
+from vqshield.attacks.losses import cross_entropy, dlr, list_losses, margin
 from vqshield.attacks.pgd import PGD
 from vqshield.attacks.random_noise import RandomNoise
 from vqshield.attacks.square import Square
 from vqshield.attacks.transfer import Transfer
-from vqshield.settings import refuse_unknown
+from vqshield.settings import Setting, refuse_unknown, setting_names
 
-_ATTACKS: dict[str, type[Attack]] = {
+_ATTACKS: dict[str, Callable[..., Attack]] = {
     "pgd": PGD,
     "apgd": APGD,
     "autoattack": AutoAttack,
@@ -31,20 +30,47 @@ _ATTACKS: dict[str, type[Attack]] = {
 
 
 def list_attacks() -> list[str]:
-    """The names of the registered attacks."""
+    """The names of the registered attacks.
+
+    Example:
+        >>> vq.attacks.list_attacks()
+        ['pgd', 'apgd', 'autoattack', 'square', 'noise']
+    """
     return list(_ATTACKS)
 
 
 def known_settings(name: str) -> list[str]:
-    """The settings that an attack takes, besides its ball."""
+    """The settings that an attack takes, besides its ball.
+
+    Raises:
+        InvalidInputError: an unknown name.
+
+    Example:
+        >>> vq.attacks.known_settings("square")
+        ['queries', 'p_init', 'judgements', 'seed']
+    """
     chosen = _ATTACKS[checks.one_of("attack", name, _ATTACKS)]
-    return [field.name for field in fields(chosen) if field.name != "ball"]  # type: ignore[arg-type]
+    return [name for name in setting_names(chosen) if name != "ball"]
 
 
-def create(name: str, ball: Ball, **settings: Any) -> Attack:
-    """An attack by its name; an unknown name or setting is answered with the known ones."""
+def create(name: str, ball: Ball, **settings: Setting | None) -> Attack:
+    """An attack by its name.
+
+    Args:
+        name: one of `list_attacks()`.
+        ball: where it may move an image to.
+        **settings: some of `known_settings(name)`.
+
+    Raises:
+        InvalidInputError: an unknown name or setting, answered with the known ones.
+
+    Example:
+        >>> attack = vq.attacks.create("pgd", vq.attacks.Linf(8 / 255), steps=2)
+        >>> attack(classifier, images, labels).shape
+        torch.Size([8, 3, 32, 32])
+    """
     refuse_unknown(name, settings, known_settings(name))
-    return _ATTACKS[name](ball=ball, **settings)  # type: ignore[call-arg]
+    return _ATTACKS[name](ball=ball, **settings)
 
 
 __all__ = [
@@ -69,7 +95,7 @@ __all__ = [
     "known_settings",
     "list_attacks",
     "list_bases",
+    "list_losses",
     "list_norms",
-    "losses",
     "margin",
-]  # fmt: skip
+]

@@ -11,7 +11,7 @@ from vqshield import checks
 from vqshield.attacks.balls import Ball
 from vqshield.attacks.base import Attack, Model, random_start
 from vqshield.attacks.best import Best
-from vqshield.attacks.losses import errors, loss, losses
+from vqshield.attacks.losses import errors, list_losses, loss
 
 _FRESH = 0.75  # alpha: the share of a step that follows the gradient; the rest goes on as before
 _ENOUGH_RISES = 0.75  # rho: fewer rises of the loss than this share of the steps, and the steps are too long
@@ -47,7 +47,25 @@ class APGD(Attack):
     For a random model the loss of a point is the average over the draws of the one evaluation that also gave
     its gradient; wrap it in EOT to have many. The best point is thus partly a lucky one. So that luck does
     not choose the result, each climb offers its point of highest loss, the one most often wrong and the last
-    one, and judgements fresh evaluations of the model decide between them and between restarts.
+    one, and fresh evaluations of the model decide between them and between restarts.
+
+    Args:
+        ball: where it may move an image to.
+        steps: gradient steps of a climb.
+        loss: what is climbed, a name of `list_losses()`.
+        random_start: whether a climb starts at a random point of the ball or at the image.
+        restarts: climbs from different starts.
+        judgements: fresh evaluations of the model for each candidate.
+        seed: of the random starts.
+
+    Raises:
+        InvalidInputError: a setting that cannot work.
+
+    Example:
+        >>> attack = vq.attacks.APGD(ball=vq.attacks.Linf(8 / 255), steps=10)
+        >>> found = attack(classifier, images, labels)
+        >>> int((classifier(found).argmax(1) == labels).sum())
+        0
     """
 
     ball: Ball
@@ -63,10 +81,9 @@ class APGD(Attack):
             checks.whole(name, getattr(self, name), least=1)
         checks.whole("seed", self.seed, least=0, below=2**64)
         checks.flag("random_start", self.random_start)
-        checks.one_of("loss", self.loss, losses())
+        checks.one_of("loss", self.loss, list_losses())
 
     def run(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
-        """The best candidate of each image."""
         best = Best(images, labels, judgements=self.judgements)
         for restart in range(self.restarts):
             for candidates in self._climb(model, images, labels, restart):

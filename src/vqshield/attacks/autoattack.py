@@ -21,25 +21,40 @@ from vqshield.errors import InvalidInputError, MissingExtraError
 
 _CLASSES = {"standard": 4, "rand": 3}  # fewer, and its losses (targeted DLR, DLR) are not defined
 _NORMS = {"linf": "Linf", "l2": "L2"}
-_TARGETS = 9  # it attacks towards so many other classes, and fails if there are fewer
+_TARGETS = 9  # other classes that it attacks towards; it fails if there are fewer
 
 
 @dataclass(frozen=True, kw_only=True)
 class AutoAttack(Attack):
     """The standard ensemble, or the one for random models; gives images only, never an accuracy.
 
-    version: "standard" (APGD, targeted APGD and FAB, Square) or "rand" (APGD with two losses, each gradient
-        the average of draws evaluations).
-    batch: how many images it is handed at a time by itself; its random numbers depend on that.
-
     A single draw tells AutoAttack which images are wrong already; those, and the ones that it could not
     break, it returns as they came. On a random model, or where the images are used against another model,
     that would leave them unattacked. So all that came back unchanged are then attacked by our APGD, whose
-    candidates judgements evaluations choose between. On a deterministic model no image that was wrong
-    becomes right by that.
+    candidates fresh evaluations choose between. On a deterministic model no image that was wrong becomes
+    right by that.
 
     It knows one row of logits an image: those of an EOT model that gives draws are averaged for it. Its log
     is silenced, and its reseeding of the global random number generators is undone.
+
+    Args:
+        ball: an Linf or L2 ball.
+        version: "standard" (APGD, targeted APGD and FAB, Square) or "rand" (APGD with two losses, each
+            gradient the average of several draws).
+        draws: those draws.
+        batch: images that it works on at a time; its random numbers depend on that.
+        judgements: fresh evaluations of the model for each candidate of our APGD.
+        seed: of all its random numbers.
+
+    Raises:
+        InvalidInputError: a setting that cannot work.
+        MissingExtraError: at the first call, where pyautoattack is not installed.
+
+    Example:
+        >>> attack = vq.attacks.AutoAttack(ball=vq.attacks.Linf(8 / 255), version="rand", draws=1)
+        >>> found = attack(classifier, images[:1], labels[:1])
+        >>> int((classifier(found).argmax(1) == labels[:1]).sum())
+        0
     """
 
     ball: Ball

@@ -12,7 +12,20 @@ from vqshield import checks
 
 @dataclass(frozen=True)
 class Ball(ABC):
-    """All images at a distance of at most eps, in a norm."""
+    """All images at a distance of at most eps from one, in a norm, and within [0, 1].
+
+    Args:
+        eps: the radius, in units of [0, 1].
+
+    Raises:
+        InvalidInputError: an eps that is negative, not finite, or larger than images can be apart.
+
+    Example:
+        >>> ball = vq.attacks.L2(0.5)
+        >>> distances = ball.distance(ball.project(images + 0.1, images), images)
+        >>> round(float(distances.max()), 4)
+        0.5
+    """
 
     eps: float
     norm: ClassVar[str]
@@ -44,13 +57,21 @@ class Ball(ABC):
 
 @dataclass(frozen=True)
 class Linf(Ball):
-    """Every pixel value may change by at most eps."""
+    """Every pixel value may change by at most eps.
+
+    Args:
+        eps: from 0 to 1.
+
+    Example:
+        >>> moved = vq.attacks.Linf(8 / 255).project(images + 0.5, images)
+        >>> round(float((moved - images).abs().max()) * 255)
+        8
+    """
 
     norm = "linf"
     most = 1.0
 
     def project(self, moved: Tensor, images: Tensor) -> Tensor:
-        """The nearest allowed images."""
         return moved.clamp(images - self.eps, images + self.eps).clamp_(0, 1)
 
     def start(self, images: Tensor, uniforms: Tensor) -> Tensor:
@@ -58,17 +79,24 @@ class Linf(Ball):
         return self.project(images + (2 * uniforms - 1).to(images.dtype) * self.eps, images)
 
     def steepest(self, gradient: Tensor) -> Tensor:
-        """All values by one, whichever way the gradient points."""
         return gradient.sign()
 
     def length(self, change: Tensor) -> Tensor:
-        """The largest change of a value."""
         return change.abs().flatten(1).amax(1)
 
 
 @dataclass(frozen=True)
 class L2(Ball):
-    """The changes of all pixel values, squared and summed, may reach eps²."""
+    """The changes of all pixel values, squared and summed, may reach eps².
+
+    Args:
+        eps: from 0 to a million.
+
+    Example:
+        >>> moved = vq.attacks.L2(0.5).project(images + 0.5, images)
+        >>> round(float((moved - images).flatten(1).norm(dim=1).max()), 4)
+        0.5
+    """
 
     norm = "l2"
     most = 1e6
@@ -77,7 +105,7 @@ class L2(Ball):
         """Back along the line to the image, then into [0, 1]: that only brings them nearer still."""
         change = moved - images
         length = self.length(change)[:, None, None, None]
-        # A hair less than eps, for the rounding of so long a sum.
+        # A hair less than eps, for the rounding of such a long sum.
         change = change * (self.eps * (1 - 5e-7) / length)
         nearer = images + change
         # In a picture with few colours all sums may be rounded the same way, and together leave the ball by
@@ -88,17 +116,15 @@ class L2(Ball):
         return torch.where(length > self.eps, nearer, moved).clamp(0, 1)
 
     def start(self, images: Tensor, uniforms: Tensor) -> Tensor:
-        """Uniform on the sphere, where in so many dimensions nearly all of the ball is."""
+        """Uniform on the sphere, near which nearly all of a ball of many dimensions lies."""
         normals = torch.erfinv(2 * uniforms - 1).to(images.dtype)
         return self.project(images + self.steepest(normals) * self.eps, images)
 
     def steepest(self, gradient: Tensor) -> Tensor:
-        """The gradient, scaled to length one."""
         length = self.length(gradient).clamp(min=torch.finfo(gradient.dtype).tiny)
         return gradient / length[:, None, None, None]
 
     def length(self, change: Tensor) -> Tensor:
-        """The root of the sum of squares."""
         return change.flatten(1).square().sum(1).sqrt()
 
 
@@ -106,10 +132,27 @@ _BALLS: dict[str, type[Ball]] = {kind.norm: kind for kind in (Linf, L2)}
 
 
 def list_norms() -> list[str]:
-    """The names of the norms."""
+    """The names of the norms.
+
+    Example:
+        >>> vq.attacks.list_norms()
+        ['linf', 'l2']
+    """
     return list(_BALLS)
 
 
 def ball(norm: str, eps: float) -> Ball:
-    """The ball of that norm: ball("linf", 8/255), ball("l2", 0.5)."""
+    """The ball of a norm.
+
+    Args:
+        norm: one of `list_norms()`.
+        eps: its radius.
+
+    Raises:
+        InvalidInputError: an unknown norm or an impossible radius.
+
+    Example:
+        >>> vq.attacks.ball("l2", 0.5)
+        L2(eps=0.5)
+    """
     return _BALLS[checks.one_of("norm", norm, _BALLS)](eps)

@@ -20,7 +20,21 @@ _ROUNDING = 1e-6
 
 
 class Attack(ABC):
-    """Looks for images within a ball around the given ones that a model gets wrong."""
+    """Looks for images within a ball around the given ones that a model gets wrong.
+
+    An attack of your own is a class with a `ball` and a method `run`. Calling it checks the images, freezes
+    the model's parameters, and guarantees that no image leaves the ball.
+
+    Example:
+        >>> class Brighten(vq.attacks.Attack):
+        ...     ball = vq.attacks.Linf(0.1)
+        ...
+        ...     def run(self, model, images, labels):
+        ...         return images + 0.3
+        >>> found = Brighten()(classifier, images, labels)
+        >>> round(float((found - images).max()), 4)
+        0.1
+    """
 
     ball: Ball
 
@@ -30,7 +44,16 @@ class Attack(ABC):
 
     @final
     def __call__(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
-        """Attack every image, those already misclassified too; never leaves the ball or [0, 1]."""
+        """Attack every image, those already misclassified too; never leaves the ball or [0, 1].
+
+        Args:
+            model: images (B, q, h, w) → logits.
+            images: float images in [0, 1].
+            labels: their true classes, (B,), int64.
+
+        Returns:
+            The adversarial images.
+        """
         checks.image_batch(images)
         checks.pixel_values(images)
         labels = checks.per_image("labels", labels, images)
@@ -56,8 +79,8 @@ def random_start(ball: Ball, images: Tensor, seed: int, number: int = 0) -> Tens
 
 @contextmanager
 def _frozen(model: Model) -> Iterator[None]:
-    """No gradients for the parameters, only for the images; and a model in training mode learns nothing, as
-    its running statistics would from every image. Buffers outside its state are its own affair.
+    """The parameters need no gradients meanwhile, and buffers are restored: the running statistics of a model
+    in training mode would learn from every image. Buffers outside its state are left to the model.
     """
     module = model if isinstance(model, nn.Module) else nn.Module()
     wanted = [parameter for parameter in module.parameters() if parameter.requires_grad]

@@ -10,7 +10,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,7 +24,7 @@ from vqshield.clustering.lloyd import nearest
 from vqshield.errors import InvalidInputError
 from vqshield.noise import Draw
 from vqshield.patches import Disjoint
-from vqshield.settings import parse_spec, refuse_unknown
+from vqshield.settings import parse_spec, refuse_unknown, setting_names
 
 
 class Basis(ABC):
@@ -40,7 +40,6 @@ class Pixels(Basis):
     """All directions."""
 
     def project(self, gradient: Tensor, images: Tensor) -> Tensor:
-        """The gradient itself."""
         return gradient
 
 
@@ -77,7 +76,6 @@ class Blocks(Basis):
         checks.whole("side", self.side, least=1)
 
     def project(self, gradient: Tensor, images: Tensor) -> Tensor:
-        """The mean of each block."""
         height, width = gradient.shape[2:]
         means = F.avg_pool2d(gradient, self.side, ceil_mode=True)
         spread = means.repeat_interleave(self.side, 2).repeat_interleave(self.side, 3)
@@ -137,23 +135,40 @@ _BASES: dict[str, Callable[..., Basis]] = {
 
 
 def list_bases() -> list[str]:
-    """The names of the bases; all but pixels may be followed by a number: dct8, block4, clusters2."""
+    """The names of the bases; all but pixels may be followed by a number: dct8, block4, clusters2.
+
+    Example:
+        >>> vq.attacks.list_bases()
+        ['pixels', 'dct', 'block', 'clusters']
+    """
     return list(_BASES)
 
 
 def basis(name: str) -> Basis:
-    """A basis by name, with its number and settings if you like: "dct", "block8", "clusters2:codes=40"."""
+    """A basis by name.
+
+    Args:
+        name: one of `list_bases()`, with its number and settings if you like: "dct", "block8",
+            "clusters2:codes=40".
+
+    Raises:
+        InvalidInputError: an unknown name or setting, answered with the known ones.
+
+    Example:
+        >>> vq.attacks.basis("block8")
+        Blocks(side=8)
+    """
     return _parse(name)
 
 
-def _parse(name: str) -> Basis:
+def _parse(name: object) -> Basis:
     if not isinstance(name, str):
         raise InvalidInputError(f"basis should be a name, not {type(name).__name__}")
     word, settings = parse_spec(name)
     parts = re.fullmatch(r"([a-z]+)(\d{0,9})", word)
     kind, number = parts.groups() if parts else (word, "")
     chosen = _BASES[checks.one_of("basis", kind, _BASES)]
-    known = [field.name for field in fields(chosen)]  # type: ignore[arg-type]
+    known = setting_names(chosen)
     if number and not known:
         raise InvalidInputError(f"basis={name!r} takes no number; write {kind}")
     refuse_unknown(kind, settings, known)
@@ -177,6 +192,18 @@ class InBasis(nn.Module):
 
     The attack's own step comes after it: a sign (Linf) keeps blocks and clusters whole and makes a low
     frequency a pattern of large areas. A random start is not in the basis; switch it off to stay inside.
+
+    Args:
+        model: images → logits.
+        basis: a name as `basis` takes it, or a Basis.
+
+    Raises:
+        InvalidInputError: an unknown name or setting.
+
+    Example:
+        >>> attack = vq.attacks.PGD(ball=vq.attacks.Linf(8 / 255), steps=2, random_start=False)
+        >>> attack(vq.attacks.InBasis(classifier, "block4"), images, labels).shape
+        torch.Size([8, 3, 32, 32])
     """
 
     def __init__(self, model: Model, basis: str | Basis) -> None:

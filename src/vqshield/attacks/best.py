@@ -17,7 +17,7 @@ class Best:
 
     @torch.no_grad()
     def consider(self, model: Model, candidates: Tensor) -> None:
-        """Ask the model so many times about the candidates, and keep those that do better."""
+        """Ask the model about the candidates, and keep those that do better."""
         logits = [model(candidates) for _ in range(self._judgements)]
         wrong = torch.stack([errors(each, self._labels) for each in logits]).mean(0)
         margins = torch.stack([margin(each, self._labels) for each in logits]).mean(0)

@@ -16,9 +16,23 @@ AVERAGES = ("gradients", "logits")
 class EOT(nn.Module):
     """Several draws of a random model at once.
 
-    average="gradients" gives the logits of every draw, (draws, B, classes): an attack's loss is then the mean
-    of the draws' losses and its gradient the mean of their gradients, as AutoAttack has it. "logits" gives
-    the mean logits, (B, classes).
+    Args:
+        model: images → logits, different in every call.
+        draws: how many are averaged.
+        average: "gradients" gives the logits of every draw, (draws, B, classes): an attack's loss is then the
+            mean of the draws' losses and its gradient the mean of their gradients, as AutoAttack has it.
+            "logits" gives the mean logits, (B, classes).
+
+    Raises:
+        InvalidInputError: a setting that cannot work.
+
+    Example:
+        >>> model = vq.defend(classifier, "swrd", seed=0)
+        >>> vq.attacks.EOT(model, draws=3)(images).shape
+        torch.Size([3, 8, 10])
+        >>> attack = vq.attacks.PGD(ball=vq.attacks.Linf(8 / 255), steps=2)
+        >>> attack(vq.attacks.EOT(model, draws=3), images, labels).shape
+        torch.Size([8, 3, 32, 32])
     """
 
     def __init__(

@@ -16,17 +16,59 @@ ENOUGH = 5.0  # logits by which a draw is lost for good: more would only outvote
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """−log softmax of the true class."""
+    """−log softmax of the true class.
+
+    Args:
+        logits: (..., B, classes); draws in front of the batch are averaged.
+        labels: the true classes, (B,).
+
+    Returns:
+        One value per image, (B,).
+
+    Example:
+        >>> logits = torch.tensor([[0.0, 0.0], [5.0, -5.0]])
+        >>> vq.attacks.cross_entropy(logits, torch.tensor([0, 1]))
+        tensor([ 0.6931, 10.0000])
+    """
     return _averaged(-_true(logits.log_softmax(-1), labels), labels)
 
 
 def margin(logits: Tensor, labels: Tensor) -> Tensor:
-    """The best wrong logit less the true one, at most ENOUGH; positive where the answer is wrong."""
+    """The best wrong logit less the true one, at most 5; positive where the answer is wrong.
+
+    Args:
+        logits: (..., B, classes); draws in front of the batch are averaged.
+        labels: the true classes, (B,).
+
+    Returns:
+        One value per image, (B,).
+
+    Example:
+        >>> logits = torch.tensor([[3.0, 1.0], [9.0, 1.0]])
+        >>> vq.attacks.margin(logits, torch.tensor([0, 1]))
+        tensor([-2.,  5.])
+    """
     return _averaged(_lead(logits, labels).clamp(max=ENOUGH), labels)
 
 
 def dlr(logits: Tensor, labels: Tensor) -> Tensor:
-    """The difference of logits ratio (Croce and Hein 2020): the margin, whatever the logits' scale."""
+    """The difference of logits ratio (Croce and Hein 2020): the margin, whatever the logits' scale.
+
+    Args:
+        logits: (..., B, classes), at least three; draws in front of the batch are averaged.
+        labels: the true classes, (B,).
+
+    Returns:
+        One value per image, (B,).
+
+    Raises:
+        InvalidInputError: fewer than three classes.
+
+    Example:
+        >>> logits = torch.tensor([[3.0, 1.0, 0.0]])
+        >>> vq.attacks.dlr(logits, torch.tensor([0])), vq.attacks.dlr(9 * logits, torch.tensor([0]))
+        (tensor([-0.6667]), tensor([-0.6667]))
+    """
     if logits.shape[-1] < 3:
         raise InvalidInputError(f"loss='dlr' needs at least 3 classes, not {logits.shape[-1]}")
     ordered = logits.sort(-1, descending=True).values
@@ -42,8 +84,13 @@ def errors(logits: Tensor, labels: Tensor) -> Tensor:
 _LOSSES: dict[str, Loss] = {"cross-entropy": cross_entropy, "margin": margin, "dlr": dlr}
 
 
-def losses() -> list[str]:
-    """The names of the losses."""
+def list_losses() -> list[str]:
+    """The names of the losses.
+
+    Example:
+        >>> vq.attacks.list_losses()
+        ['cross-entropy', 'margin', 'dlr']
+    """
     return list(_LOSSES)
 
 

@@ -11,7 +11,7 @@ from vqshield import checks
 from vqshield.attacks.balls import Ball
 from vqshield.attacks.base import Attack, Model, random_start
 from vqshield.attacks.best import Best
-from vqshield.attacks.losses import loss, losses
+from vqshield.attacks.losses import list_losses, loss
 
 SCHEDULES = ("constant", "linear", "cosine")
 
@@ -20,14 +20,31 @@ SCHEDULES = ("constant", "linear", "cosine")
 class PGD(Attack):
     """Steps up the loss, projected back onto the ball.
 
-    step: the length of the first step, eps/10 if not given (the paper's for CIFAR); schedule: how it shrinks
-        towards the end.
-    momentum: how much of the earlier directions stays (Dong et al. 2018).
-    restarts: so many climbs from starts of their own.
-    candidates: so many iterates of each climb, evenly spaced over its second half, compete with the others;
-        1: the last alone. Where several compete, judgements fresh evaluations of the model decide, first by
-        the share of wrong answers, then by the loss: never the draws that the gradients came from.
     Random starts depend on the seed and an image's place in the batch alone; the global RNG is not touched.
+
+    Args:
+        ball: where it may move an image to.
+        steps: gradient steps of a climb.
+        step: the length of the first one; None is eps/10, the paper's for CIFAR.
+        schedule: how steps shrink towards the end: "constant" (not at all), "linear" or "cosine".
+        momentum: how much of the earlier directions stays (Dong et al. 2018).
+        loss: what is climbed, a name of `list_losses()`.
+        random_start: whether a climb starts at a random point of the ball or at the image.
+        restarts: climbs from different starts.
+        candidates: iterates of each climb, evenly spaced over its second half, that compete for the result;
+            1: the last alone.
+        judgements: fresh evaluations of the model that decide between candidates, first by the share of wrong
+            answers, then by the margin: never the draws that the gradients came from.
+        seed: of the random starts.
+
+    Raises:
+        InvalidInputError: a setting that cannot work.
+
+    Example:
+        >>> attack = vq.attacks.PGD(ball=vq.attacks.Linf(8 / 255), steps=20)
+        >>> found = attack(classifier, images, labels)
+        >>> int((classifier(found).argmax(1) == labels).sum())
+        0
     """
 
     ball: Ball
@@ -49,12 +66,11 @@ class PGD(Attack):
         checks.flag("random_start", self.random_start)
         checks.real("momentum", self.momentum)
         checks.one_of("schedule", self.schedule, SCHEDULES)
-        checks.one_of("loss", self.loss, losses())
+        checks.one_of("loss", self.loss, list_losses())
         if self.step is not None:
             checks.real("step", self.step)
 
     def run(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
-        """The best candidate of each image."""
         wanted, moved = self._wanted(), images
         best = Best(images, labels, judgements=self.judgements)
         for restart in range(self.restarts):

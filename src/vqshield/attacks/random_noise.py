@@ -18,9 +18,22 @@ KINDS = ("corners", "points")
 class RandomNoise(Attack):
     """The worst of several random images of the ball.
 
-    kind: "corners" changes every value by the same amount, up or down; "points" are uniform in the Linf ball,
-        and on the sphere of the L2 ball.
-    tries: so many of them; judgements evaluations of the model choose.
+    Args:
+        ball: where it may move an image to.
+        tries: random images for each image.
+        kind: "corners" changes every value by the same amount, up or down; "points" are uniform in the Linf
+            ball, and on the sphere of the L2 ball.
+        judgements: evaluations of the model that choose between them.
+        seed: of the random images.
+
+    Raises:
+        InvalidInputError: a setting that cannot work.
+
+    Example:
+        >>> attack = vq.attacks.RandomNoise(ball=vq.attacks.Linf(8 / 255), tries=2)
+        >>> found = attack(classifier, images, labels)
+        >>> round(float((found - images).abs().max()) * 255)
+        8
     """
 
     ball: Ball

@@ -22,13 +22,27 @@ _HALVINGS = (10, 50, 200, 1000, 2000, 4000, 6000, 8000)  # of 10,000 queries: th
 class Square(Attack):
     """Changes a square of the image at a time and keeps what raises the margin, averaged over draws.
 
-    queries: at most so many evaluations of the model, besides the judgements.
-    p_init: the share of the pixels in the first squares; it is halved again and again.
-
     The first two queries tell whether the model is random. If it is, a change must win twice, on draws of
     its own each time, and the image held is asked about again whenever a change loses: its value is the mean
     over the evaluations after it won, so that a lucky one neither lets a bad change in nor, grown stale,
-    keeps good ones out. The images held at four times compete in the end, by judgements fresh evaluations.
+    keeps good ones out. The images held at four times compete in the end, by fresh evaluations.
+
+    Args:
+        ball: an Linf or L2 ball.
+        queries: the most evaluations of the model, besides the judgements.
+        p_init: the share of the pixels in the first squares; it is halved again and again.
+        judgements: fresh evaluations of the model for each image that competes in the end.
+        seed: of the squares.
+
+    Raises:
+        InvalidInputError: a setting that cannot work, or a ball of another norm.
+
+    Example:
+        >>> attack = vq.attacks.Square(ball=vq.attacks.Linf(8 / 255), queries=20)
+        >>> found = attack(classifier, images, labels)
+        >>> bool((vq.attacks.margin(classifier(found), labels)
+        ...       > vq.attacks.margin(classifier(images), labels)).all())
+        True
     """
 
     ball: Ball

@@ -15,6 +15,20 @@ class Transfer(Attack):
 
     A source is a stand-in for a model whose gradients help little: the bare classifier, or one fine-tuned on
     quantized images. A transfer that beats the direct attack shows that the direct one is too weak.
+
+    Args:
+        attack: what is run on the source; its ball is this attack's too.
+        source: the model that the attacker holds.
+
+    Raises:
+        InvalidInputError: the attack is none, or the source cannot be called.
+
+    Example:
+        >>> pgd = vq.attacks.PGD(ball=vq.attacks.Linf(8 / 255), steps=5)
+        >>> model = vq.defend(classifier, "swrd", seed=0)
+        >>> found = vq.attacks.Transfer(attack=pgd, source=classifier)(model, images, labels)
+        >>> torch.equal(found, pgd(classifier, images, labels))
+        True
     """
 
     attack: Attack
@@ -31,5 +45,4 @@ class Transfer(Attack):
         object.__setattr__(self, "ball", self.attack.ball)
 
     def run(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
-        """What the attack finds on the source."""
         return self.attack(self.source, images, labels)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vqshield import checks
 from vqshield.data import sample
-from vqshield.defenses import Defense, create
+from vqshield.defenses import Quantizer, create
 from vqshield.fixedpoint import FixedPoint
 from vqshield.noise import LARGEST_NORMAL, Draw, Stage
 
@@ -36,7 +36,7 @@ class Workload:
     cpu_batch: int = 64
     cuda_batches: tuple[int, ...] = (4096, 16384, 65536)
 
-    def shield(self, settings: str = "default", *, backend: str = "auto") -> Defense:
+    def shield(self, settings: str = "default", *, backend: str = "auto") -> Quantizer:
         """The defense, with settings named in SETTINGS."""
         return create(
             self.defense, size=self.size, codes=self.codes, seed=SEED, backend=backend, **SETTINGS[settings]
@@ -136,7 +136,7 @@ class Problem:
         return Problem(self.patches[:images], self.start[:images], self.iterations)
 
 
-def _noisy(shield: Defense, images: Tensor, numbers: Tensor) -> Tensor:
+def _noisy(shield: Quantizer, images: Tensor, numbers: Tensor) -> Tensor:
     """The patches as the defense's own k-means sees them: with its noise, rounded to its grid."""
     padded = shield.grid.pad(images)
     clean = shield.grid.cut(padded, 0, shield.grid.count(*padded.shape[2:])).double()

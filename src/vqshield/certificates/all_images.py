@@ -19,6 +19,10 @@ from vqshield.errors import InvalidInputError
 class Statement:
     """With probability at least `confidence` over the draws, at least `holding` of the bounds on `images`
     images hold, and so their mean error is at most `mean_error`.
+
+    Example:
+        >>> print(vq.certificates.Statement(images=100, holding=98, confidence=0.99, mean_error=0.2))
+        with probability ≥ 0.99, at least 98 of 100 bounds hold and the mean accuracy is ≥ 0.8000
     """
 
     images: int  # N
@@ -39,14 +43,29 @@ class Statement:
 
 
 def per_image_delta(*, delta: float, images: int) -> float:
-    """delta/N: what each of N bounds may fail with, so that all hold together with probability 1 − delta."""
+    """delta/N: what each of N bounds may fail with, so that all hold together with probability 1 − delta.
+
+    Example:
+        >>> vq.certificates.per_image_delta(delta=0.05, images=1000)
+        5e-05
+    """
     return chance("delta", delta) / checks.whole("images", images, least=1)
 
 
 def union_statement(*, upper: Tensor, delta: float) -> Statement:
     """All bounds hold together with probability 1 − delta (Bonferroni); the draws may depend on each other.
 
-    upper holds the error bounds (N,), each taken at `per_image_delta(delta=delta, images=N)`.
+    Args:
+        upper: the error bounds (N,), each taken at `per_image_delta(delta=delta, images=N)`.
+        delta: the chance that any of them fails.
+
+    Raises:
+        InvalidInputError: bounds outside [0, 1] or of another shape, or an impossible delta.
+
+    Example:
+        >>> said = vq.certificates.union_statement(upper=torch.tensor([0.1, 0.3]), delta=0.05)
+        >>> said.holding, round(said.certified_accuracy, 4)
+        (2, 0.8)
     """
     values = _per_image(upper)
     confidence = 1 - chance("delta", delta)
@@ -56,8 +75,21 @@ def union_statement(*, upper: Tensor, delta: float) -> Statement:
 def binomial_statement(*, upper: Tensor, delta: float, eta: float) -> Statement:
     """All but q bounds hold with probability 1 − eta, where q is the 1 − eta quantile of Bin(N, delta).
 
-    upper holds the error bounds (N,), each taken at delta; the draws of different images must be independent.
     Which q bounds fail is unknown, so the q smallest are replaced by 1.
+
+    Args:
+        upper: the error bounds (N,), each taken at delta; the draws of different images must be independent.
+        delta: the chance that one of them fails.
+        eta: the chance that more than q fail.
+
+    Raises:
+        InvalidInputError: bounds outside [0, 1] or of another shape, or an impossible chance.
+
+    Example:
+        >>> upper = torch.full((100,), 0.2)
+        >>> said = vq.certificates.binomial_statement(upper=upper, delta=0.005, eta=0.01)
+        >>> said.holding, round(said.certified_accuracy, 3)
+        (97, 0.776)
     """
     values = _per_image(upper)
     failing = allowed_failures(images=len(values), delta=delta, eta=eta)
@@ -67,7 +99,12 @@ def binomial_statement(*, upper: Tensor, delta: float, eta: float) -> Statement:
 
 
 def allowed_failures(*, images: int, delta: float, eta: float) -> int:
-    """The least q with P(Bin(N, delta) > q) ≤ eta: no more of N bounds fail, with probability 1 − eta."""
+    """The least q with P(Bin(N, delta) > q) ≤ eta: no more of N bounds fail, with probability 1 − eta.
+
+    Example:
+        >>> vq.certificates.allowed_failures(images=10_000, delta=0.005, eta=0.01)
+        67
+    """
     checks.whole("images", images, least=1)
     candidates = torch.arange(images, dtype=torch.float64)
     p = torch.full_like(candidates, chance("delta", delta))

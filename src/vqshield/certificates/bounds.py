@@ -21,7 +21,14 @@ _ROUNDING = 1e-2  # outputs in half precision add up to 1 only about; logits do 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Per image, from m draws x̂'_i of one given image x' each; all (B,)."""
+    """What m draws x̂'_i of one given image x' each show, per image; all (B,). Made by `evidence`.
+
+    Example:
+        >>> softmax = classifier(images).softmax(1)
+        >>> seen = vq.certificates.evidence(reference=softmax, drawn=[softmax] * 5, labels=labels)
+        >>> seen.draws, int(seen.errors.sum())
+        (5, 0)
+    """
 
     draws: int  # m
     margin: Tensor  # rho(x, y, f)
@@ -32,9 +39,21 @@ class Evidence:
 
 
 def margin(outputs: Tensor, labels: Tensor) -> Tensor:
-    """rho = f[y] − max_{j≠y} f[j] of softmax outputs (..., B, classes): the answer is right where it is > 0.
+    """rho = f[y] − max_{j≠y} f[j]: the answer is right where it is > 0. A tie is an error, as in the paper.
 
-    A tie counts as an error, as in the paper.
+    Args:
+        outputs: softmax outputs f, (..., B, classes).
+        labels: the true classes y, (B,), int64.
+
+    Returns:
+        rho, (..., B).
+
+    Raises:
+        InvalidInputError: labels that are no classes, or of another shape.
+
+    Example:
+        >>> vq.certificates.margin(torch.tensor([[0.7, 0.2, 0.1]]), torch.tensor([0]))
+        tensor([0.5000])
     """
     labels = _check_labels(outputs, labels)
     chosen = labels.expand(outputs.shape[:-1])[..., None]
@@ -43,15 +62,35 @@ def margin(outputs: Tensor, labels: Tensor) -> Tensor:
 
 
 def l1_distance(outputs: Tensor, others: Tensor) -> Tensor:
-    """‖f(x) − f(x̂')‖₁ over the classes, the last dimension: between 0 and 2."""
+    """‖f(x) − f(x̂')‖₁ over the classes, the last dimension: between 0 and 2.
+
+    Example:
+        >>> vq.certificates.l1_distance(torch.tensor([0.75, 0.25]), torch.tensor([0.5, 0.5]))
+        tensor(0.5000)
+    """
     return (outputs - others).abs().sum(-1)
 
 
 def evidence(*, reference: Tensor, drawn: Iterable[Tensor], labels: Tensor) -> Evidence:
     """The evidence in softmax outputs.
 
-    reference is f(x) of the clean images, (B, classes); drawn holds f(x̂'_i), (m, B, classes) or anything that
-    yields m tensors (B, classes), so that they need not all be in memory; labels are the true ones, (B,).
+    Args:
+        reference: f(x) of the clean images, (B, classes).
+        drawn: f(x̂'_i), (m, B, classes), or anything that yields m tensors (B, classes), so that they need not
+            all be in memory.
+        labels: the true classes, (B,), int64.
+
+    Raises:
+        InvalidInputError: outputs that are no softmax outputs, or shapes that differ.
+
+    Example:
+        >>> model = vq.defend(classifier, "swrd", seed=0)
+        >>> drawn = [model(images).softmax(1) for _ in range(5)]
+        >>> seen = vq.certificates.evidence(
+        ...     reference=classifier(images).softmax(1), drawn=drawn, labels=labels
+        ... )
+        >>> seen.draws, seen.errors.shape
+        (5, torch.Size([8]))
     """
     outputs = _softmax("reference", reference)
     labels = _check_labels(outputs, labels)
@@ -109,8 +148,19 @@ def proposition1(*, mean_l1: Value, margin: Value, draws: int, delta: float) -> 
     It holds with probability at least 1 − delta over the draws, for the one image x' that was drawn from, not
     for a ball around x: another x' needs draws of its own, and nothing is said about those never tried.
 
-    mean_l1 is the mean of ‖f(x) − f(x̂'_i)‖₁ over the m = draws quantized x', margin is rho(x, y, f), both of
-    softmax outputs. Where the margin is not positive nothing is certified: the bound is 1.
+    Args:
+        mean_l1: the mean of ‖f(x) − f(x̂'_i)‖₁ over the draws of x', of softmax outputs.
+        margin: rho(x, y, f); where it is not positive nothing is certified, and the bound is 1.
+        draws: m.
+        delta: the chance that the bound fails.
+
+    Raises:
+        InvalidInputError: a value that cannot be, or shapes that differ.
+
+    Example:
+        >>> gamma = vq.certificates.proposition1(mean_l1=0.2, margin=0.9, draws=100, delta=0.05)
+        >>> round(gamma, 3)
+        0.494
     """
     checks.whole("draws", draws, least=1)
     distance = doubles("mean_l1", mean_l1, least=0, most=2 + _ROUNDING)
@@ -151,12 +201,24 @@ _BOUNDS: dict[str, Bound] = {
 
 
 def list_bounds() -> list[str]:
-    """The names of the registered error bounds, the paper's first."""
+    """The names of the registered error bounds, the paper's first.
+
+    Example:
+        >>> vq.certificates.list_bounds()
+        ['proposition1', 'truncated_markov', 'empirical_bernstein', 'clopper_pearson']
+    """
     return list(_BOUNDS)
 
 
 def bounds_from(seen: Evidence, *, delta: float) -> dict[str, Tensor]:
-    """Every bound by name, (B,) each. Each alone holds with probability 1 − delta; the smallest does not."""
+    """Every bound by name, (B,) each. Each alone holds with probability 1 − delta; the smallest does not.
+
+    Example:
+        >>> softmax = classifier(images).softmax(1)
+        >>> seen = vq.certificates.evidence(reference=softmax, drawn=[softmax] * 100, labels=labels)
+        >>> float(vq.certificates.bounds_from(seen, delta=0.05)["clopper_pearson"].max())
+        0.0295...
+    """
     return {name: bound(seen, delta) for name, bound in _BOUNDS.items()}
 
 
@@ -166,5 +228,13 @@ def error_bounds(
     """Every bound by name from softmax outputs; see `evidence` for their shapes.
 
     All hold for the given images x' that were drawn from, not for a ball around x.
+
+    Example:
+        >>> softmax = classifier(images).softmax(1)
+        >>> found = vq.certificates.error_bounds(
+        ...     reference=softmax, drawn=[softmax] * 100, labels=labels, delta=0.05
+        ... )
+        >>> found["proposition1"].shape
+        torch.Size([8])
     """
     return bounds_from(evidence(reference=reference, drawn=drawn, labels=labels), delta=delta)

@@ -19,12 +19,21 @@ _NOISES = ("patch", "image")
 
 @dataclass(frozen=True)
 class Coverage:
-    """A draw is post-processing of x·copies plus Gaussian noise of standard deviation sigma_eff."""
+    """A draw is post-processing of x·copies plus Gaussian noise of standard deviation sigma_eff.
+
+    Args:
+        sigma_eff: standard deviation of that noise.
+        copies: how much longer in L2 a perturbation of the image can become in the patches: sqrt of the
+            number of times that a pixel is copied, each time with noise of its own.
+
+    Example:
+        >>> terms = vq.SWRD(size=3, noise="image", sigma=0.1, tau=0.1).certificate_terms()
+        >>> vq.certificates.Coverage.of(**terms)
+        Coverage(sigma_eff=0.0707..., copies=1.0)
+    """
 
     sigma_eff: float
     copies: float
-    """How much longer in L2 a perturbation of the image can become in the patches: sqrt of the number of
-    times that a pixel is copied, each time with noise of its own."""
 
     @classmethod
     def of(
@@ -40,14 +49,21 @@ class Coverage:
         noise: str = "patch",
         shared: bool = False,
     ) -> "Coverage":
-        """What the certificate may assume of a quantizer; InvalidInputError with the reason where none holds.
+        """What the certificate may assume of a quantizer.
 
-        kind: "disjoint" patches (RandDisc at size 1, pRD) or "sliding" windows (swRD); size is s, their side.
-        sigma, tau: standard deviations of the noise on codebook and assignment.
-        weights_from, beta: swRD's weights; clean ones look at the image past the noise unless beta is 0.
-        padding: "reflect" copies pixels at the border of disjoint patches, up to four times.
-        noise: "patch", drawn anew for every patch, or "image", drawn once and then cut.
-        shared: codebook and assignment see the very same noise, which needs tau = sigma.
+        Args:
+            kind: "disjoint" patches (RandDisc at size 1, pRD) or "sliding" windows (swRD).
+            size: s, their side.
+            sigma: standard deviation of the noise that the codebook sees.
+            tau: and of the noise that the assignment sees.
+            weights_from: "clean" or "noisy"; swRD's clean weights look past the noise unless beta is 0.
+            beta: swRD's.
+            padding: "reflect" copies pixels at the border of disjoint patches, up to four times.
+            noise: "patch", drawn for every patch separately, or "image", drawn once and then cut.
+            shared: codebook and assignment see the very same noise, which needs tau = sigma.
+
+        Raises:
+            InvalidInputError: no certificate holds, with the reason.
         """
         checks.one_of("kind", kind, _KINDS)
         checks.whole("size", size, least=1)
@@ -76,7 +92,15 @@ class Coverage:
 
 
 def effective_sigma(*, sigma: float, tau: float) -> float:
-    """(1/sigma² + 1/tau²)^(−1/2): x+eps and x+omega together tell as much about x as one look this noisy."""
+    """(1/sigma² + 1/tau²)^(−1/2): x+eps and x+omega together tell as much about x as one look this noisy.
+
+    Raises:
+        InvalidInputError: sigma or tau is not positive.
+
+    Example:
+        >>> round(vq.certificates.effective_sigma(sigma=0.3, tau=0.4), 4)
+        0.24
+    """
     small, large = sorted((positive("sigma", sigma), positive("tau", tau)))
     return small / math.hypot(1, small / large)
 

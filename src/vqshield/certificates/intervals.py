@@ -27,8 +27,19 @@ def clopper_pearson(*, errors: Value, draws: int, delta: float) -> Value:
     """The error is at most Beta⁻¹(1 − delta; e+1, m−e), given e errors in m draws (Clopper & Pearson 1934).
 
     It is the largest p for which e or fewer errors still have probability delta, so nothing is assumed but
-    independent draws; never looser than Proposition 1 on the same draws. errors (e) is a whole number or a
-    tensor of whole numbers; draws is m.
+    independent draws; never looser than Proposition 1 on the same draws.
+
+    Args:
+        errors: e, a whole number or a tensor of whole numbers.
+        draws: m.
+        delta: the chance that the bound fails.
+
+    Raises:
+        InvalidInputError: more errors than draws, or an impossible delta.
+
+    Example:
+        >>> round(vq.certificates.clopper_pearson(errors=0, draws=1000, delta=0.005), 5)
+        0.00528
     """
     checks.whole("draws", draws, least=1)
     found = counts("errors", errors, most=draws)
@@ -36,7 +47,20 @@ def clopper_pearson(*, errors: Value, draws: int, delta: float) -> Value:
 
 
 def clopper_pearson_lower(*, count: Value, draws: int, delta: float) -> Value:
-    """A probability is at least Beta⁻¹(delta; c, m−c+1), given that c of m draws came out so."""
+    """A probability is at least Beta⁻¹(delta; c, m−c+1), given that c of m draws came out so.
+
+    Args:
+        count: c, a whole number or a tensor of whole numbers.
+        draws: m.
+        delta: the chance that the bound fails.
+
+    Raises:
+        InvalidInputError: a count above the draws, or an impossible delta.
+
+    Example:
+        >>> round(vq.certificates.clopper_pearson_lower(count=99, draws=100, delta=0.05), 4)
+        0.9534
+    """
     checks.whole("draws", draws, least=1)
     found = counts("count", count, most=draws)
     return like(1 - _upper(draws - found, draws, chance("delta", delta)), count)
@@ -45,8 +69,20 @@ def clopper_pearson_lower(*, count: Value, draws: int, delta: float) -> Value:
 def truncated_markov(*, mean: Value, draws: int, delta: float) -> Value:
     """E[Z] ≤ mean + sqrt(ln(1/delta) / 2m), Hoeffding's inequality for Z in [0, 1].
 
-    mean is that of min(1, ‖f(x) − f(x̂'_i)‖₁ / rho) over the m draws. Truncation shortens the range from 2/rho
-    to 1, so this is never looser than Proposition 1; it holds for any other values in [0, 1] too.
+    Truncation shortens the range from 2/rho to 1, so this is never looser than Proposition 1; it holds for
+    any other values in [0, 1] too.
+
+    Args:
+        mean: that of min(1, ‖f(x) − f(x̂'_i)‖₁ / rho) over the draws.
+        draws: m.
+        delta: the chance that the bound fails.
+
+    Raises:
+        InvalidInputError: a mean outside [0, 1], or an impossible delta.
+
+    Example:
+        >>> round(vq.certificates.truncated_markov(mean=0.2, draws=1000, delta=0.005), 4)
+        0.2515
     """
     checks.whole("draws", draws, least=1)
     average = doubles("mean", mean, least=0, most=1)
@@ -58,7 +94,21 @@ def empirical_bernstein(*, mean: Value, variance: Value, draws: int, delta: floa
     """E[Z] ≤ mean + sqrt(2·variance·ln(2/delta) / m) + 7·ln(2/delta) / 3(m−1).
 
     Theorem 4 of Maurer & Pontil (2009), for the same Z in [0, 1] as `truncated_markov`; better where Z hardly
-    varies and m is large. variance is the sample's, divided by m − 1. One draw says nothing: the bound is 1.
+    varies and m is large. One draw says nothing: the bound is 1.
+
+    Args:
+        mean: that of the m values Z.
+        variance: the sample's, divided by m − 1.
+        draws: m.
+        delta: the chance that the bound fails.
+
+    Raises:
+        InvalidInputError: values outside [0, 1], or shapes that differ.
+
+    Example:
+        >>> found = vq.certificates.empirical_bernstein(mean=0.2, variance=0.01, draws=1000, delta=0.005)
+        >>> round(found, 4)
+        0.2249
     """
     checks.whole("draws", draws, least=1)
     average = doubles("mean", mean, least=0, most=1)

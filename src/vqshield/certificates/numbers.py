@@ -1,5 +1,5 @@
-"""One formula for numbers and for tensors: what is given is checked and becomes float64, what comes out is
-a number where only numbers went in.
+"""One formula for numbers and for tensors: what is given is checked and becomes float64, and what comes out
+is a number where only numbers went in.
 """
 
 from typing import TypeVar

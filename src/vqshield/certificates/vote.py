@@ -22,7 +22,14 @@ ABSTAIN = -1
 @dataclass(frozen=True)
 class Votes:
     """Certified majority votes, all (B,): with probability 1 − alpha for each image, the vote of infinitely
-    many draws is `answers` for every image within an L2 distance below `radii`.
+    many draws is `answers` for every image within an L2 distance below `radii`. Made by `certify_vote`.
+
+    Example:
+        >>> votes = vq.certificates.Votes(
+        ...     answers=torch.tensor([3, 5]), radii=torch.tensor([0.2, 0.4]), probabilities=torch.ones(2)
+        ... )
+        >>> votes.certified(torch.tensor([3, 5]), radius=0.3).tolist()
+        [False, True]
     """
 
     answers: Tensor  # int64, ABSTAIN where nothing is certified
@@ -39,7 +46,20 @@ class Votes:
 def radius(*, counts_top: Value, draws: int, alpha: float, sigma_eff: float, copies: float = 1.0) -> Value:
     """R = sigma_eff·Φ⁻¹(p_A)/copies, p_A the lower Clopper–Pearson bound at alpha; 0 (abstain) if p_A ≤ ½.
 
-    counts_top is how many of the draws gave the class, which must have been chosen without these draws.
+    Args:
+        counts_top: how many of the draws gave the class, which must have been chosen without these draws.
+        draws: all of them.
+        alpha: the chance that the certificate is wrong.
+        sigma_eff: of the defense's `Coverage`.
+        copies: of the same.
+
+    Raises:
+        InvalidInputError: a value that cannot be.
+
+    Example:
+        >>> found = vq.certificates.radius(counts_top=9900, draws=10_000, alpha=0.001, sigma_eff=0.1)
+        >>> round(found, 4)
+        0.2212
     """
     top = counts("counts_top", counts_top, most=checks.whole("draws", draws, least=1))
     lower = clopper_pearson_lower(count=top, draws=draws, delta=chance("alpha", alpha))
@@ -56,8 +76,27 @@ def certify_vote(
 ) -> Votes:
     """The two stages of Cohen et al.: n0 draws choose the class, n fresh ones bound its probability.
 
-    Both counts are (B, classes) whole numbers, how often each class came out; every row of estimation_counts
-    adds up to n. Were the same draws used for both, the choice would favour lucky classes.
+    Were the same draws used for both, the choice would favour lucky classes.
+
+    Args:
+        selection_counts: how often each class came out in the first, (B, classes), whole numbers.
+        estimation_counts: and in the second; every row adds up to n.
+        alpha: the chance, for each image, that its certificate is wrong.
+        sigma_eff: of the defense's `Coverage`.
+        copies: of the same.
+
+    Raises:
+        InvalidInputError: counts that are none, or shapes that differ.
+
+    Example:
+        >>> votes = vq.certificates.certify_vote(
+        ...     selection_counts=torch.tensor([[9, 1], [5, 5]]),
+        ...     estimation_counts=torch.tensor([[95, 5], [52, 48]]),
+        ...     alpha=0.001,
+        ...     sigma_eff=0.1,
+        ... )
+        >>> votes.answers.tolist()  # the second is too close to call
+        [0, -1]
     """
     selected = _votes("selection_counts", selection_counts)
     estimated = _votes("estimation_counts", estimation_counts)
@@ -73,8 +112,21 @@ def certify_vote(
 
 
 def accuracy_bound(*, p_y: Value, radius: float, sigma_eff: float, copies: float = 1.0) -> Value:
-    """Φ(Φ⁻¹(p_y) − radius·copies/sigma_eff): a single draw is right with at least this probability for every
-    image within the L2 radius, where it is with at least p_y at x (a lower bound from draws at x).
+    """Φ(Φ⁻¹(p_y) − radius·copies/sigma_eff): the least probability that a single draw is right, for every
+    image within the L2 radius.
+
+    Args:
+        p_y: how often it is right at x, a lower bound from draws at x.
+        radius: in units of [0, 1].
+        sigma_eff: of the defense's `Coverage`.
+        copies: of the same.
+
+    Raises:
+        InvalidInputError: a value that cannot be.
+
+    Example:
+        >>> round(vq.certificates.accuracy_bound(p_y=0.99, radius=0.1, sigma_eff=0.1), 4)
+        0.9076
     """
     p = doubles("p_y", p_y, least=0, most=1)
     shift = checks.real("radius", radius) * _factor(copies) / positive("sigma_eff", sigma_eff)
@@ -82,7 +134,16 @@ def accuracy_bound(*, p_y: Value, radius: float, sigma_eff: float, copies: float
 
 
 def linf_radius(*, radius: Value, values: int) -> Value:
-    """R/sqrt(q·h·w): the largest L-inf ball inside the L2 ball; values is q·h·w, 3072 for CIFAR."""
+    """R/sqrt(q·h·w): the largest L-inf ball inside the L2 ball.
+
+    Args:
+        radius: R.
+        values: q·h·w, 3072 for CIFAR.
+
+    Example:
+        >>> round(vq.certificates.linf_radius(radius=0.2, values=3072) * 255, 2)
+        0.92
+    """
     found = doubles("radius", radius, least=0, most=math.inf)
     return like(found / math.sqrt(checks.whole("values", values, least=1)), radius)
 

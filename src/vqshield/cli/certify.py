@@ -20,7 +20,7 @@ from vqshield.cli.options import (
 )
 from vqshield.cli.resumable import run_to_end, write_summary
 from vqshield.data import SAMPLE_NAME
-from vqshield.defenses.gaussian import shields
+from vqshield.defenses import list_all_defenses
 from vqshield.plain import to_plain
 from vqshield.reports.certification import certificate_caveats, certificate_tables
 from vqshield.runs.study import Progress
@@ -40,7 +40,7 @@ def certify(
         ),
     ] = DEFAULT.certificate,
     defense: Annotated[
-        str, typer.Option(help=f"One of {', '.join(shields())}, as in swrd:noise=image,sigma=0.1.")
+        str, typer.Option(help=f"One of {', '.join(list_all_defenses())}, as in swrd:noise=image,sigma=0.1.")
     ] = DEFAULT.defense,
     data: Data = SAMPLE_NAME,
     data_dir: DataDir = None,

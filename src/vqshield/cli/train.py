@@ -8,7 +8,7 @@ import typer
 
 from vqshield.classifiers import list_classifiers
 from vqshield.cli.bars import progress_bar
-from vqshield.defenses.gaussian import shields
+from vqshield.defenses import list_all_defenses
 from vqshield.training import EpochRecord, TrainResult, TrainSettings, checkpoint_path, trainable
 from vqshield.training import train as run_training
 from vqshield.training.settings import COMPILE_MODES, PRECISIONS
@@ -29,7 +29,7 @@ def train(
     shield: Annotated[
         str | None,
         typer.Option(
-            help=f"Train and test behind one of {', '.join(shields())}, as in swrd:noise=image,sigma=0.1."
+            help=f"Train and test behind one of {', '.join(list_all_defenses())}, as in swrd:noise=image,sigma=0.1."
         ),
     ] = None,
     start: Annotated[

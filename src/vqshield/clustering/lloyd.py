@@ -18,7 +18,7 @@ def nearest(patches: Tensor, centres: Tensor) -> Tensor:
     return scores.min(dim=1).indices
 
 
-def lloyd(patches: NoisyPatches, centres: Tensor, *, iterations: int, tolerance: float) -> Tensor:
+def run_lloyd(patches: NoisyPatches, centres: Tensor, *, iterations: int, tolerance: float) -> Tensor:
     """The centres after k-means, each image stopped on its own; an empty cluster keeps its centre."""
     result = centres.clone()
     active = torch.arange(len(centres), device=centres.device)

@@ -17,8 +17,8 @@ _VALUES_A_BLOCK = 2**21  # 16 MiB of float64 a block: a few images' patches, or 
 class NoisyPatches:
     """The patches of a batch plus sigma·N(0, I), independent for every patch, rounded to the grid of fixed.
 
-    They are made block by block. `kept` holds the blocks where memory allows; without it they are made anew
-    in every pass, which counter-based noise makes possible: the same values come out.
+    They are made block by block. `kept` holds the blocks where memory allows; without it every pass makes
+    them again, which counter-based noise makes possible: the same values come out.
     """
 
     padded: Tensor  # (B, q, h, w)

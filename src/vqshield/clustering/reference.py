@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from vqshield.clustering.base import Recipe
-from vqshield.clustering.lloyd import lloyd, nearest
+from vqshield.clustering.lloyd import nearest, run_lloyd
 from vqshield.clustering.noisy import NoisyPatches
 from vqshield.clustering.starts import START
 from vqshield.fixedpoint import FixedPoint
@@ -18,16 +18,14 @@ _VALUE = 8  # bytes of a float64
 
 
 class Reference:
-    """Batched over images; batches are worked off in chunks, large images in strips."""
+    """Batched over images; batches are processed in chunks, large images in strips."""
 
     name = "torch"
 
     def missing(self, device: torch.device) -> str | None:
-        """Only a device without float64 cannot serve."""
         return "mps has no float64, which exact sums need" if device.type == "mps" else None
 
     def codebook(self, padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
-        """The centres of every image."""
         dimensions = padded.shape[1] * recipe.grid.size**2
         centres = padded.new_empty(len(padded), recipe.codes, dimensions)
         for part in _chunks(padded, recipe):
@@ -35,14 +33,12 @@ class Reference:
         return centres
 
     def quantize(self, padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
-        """Every patch replaced by its nearest centre."""
         output = torch.empty_like(padded)
         for part in _chunks(padded, recipe):
             output[part] = _replace(padded[part], centres[part].double(), recipe, draw[part])
         return output
 
     def shield(self, padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
-        """Codebook and replacement, chunk by chunk."""
         output = torch.empty_like(padded)
         for part in _chunks(padded, recipe):
             centres = _fit(padded[part], recipe, draw[part])
@@ -57,7 +53,7 @@ class Reference:
         fixed = FixedPoint.fitting(dimensions, bound=bound + 1)
         draw = Draw(0, torch.zeros(batch, dtype=torch.int64, device=patches.device))
         points = NoisyPatches(images, Disjoint(1), 0.0, Stage.CODEBOOK, draw, fixed).keep()
-        found = lloyd(points, fixed.round(start), iterations=iterations, tolerance=tolerance)
+        found = run_lloyd(points, fixed.round(start), iterations=iterations, tolerance=tolerance)
         return found.to(patches.dtype)
 
 
@@ -83,7 +79,7 @@ def _fit(padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
     if patches.bytes_if_kept <= recipe.memory:
         patches = patches.keep()
     start = START[recipe.init](patches, recipe.codes)
-    return lloyd(patches, start, iterations=recipe.iterations, tolerance=recipe.tolerance)
+    return run_lloyd(patches, start, iterations=recipe.iterations, tolerance=recipe.tolerance)
 
 
 def _replace(padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Tensor:

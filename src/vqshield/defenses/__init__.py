@@ -1,40 +1,145 @@
-"""The defenses by name. A new one is a new file with a Defense subclass and one line in _DEFENSES."""
+"""The defenses by name. A new one is a new file with a Defense subclass and one line in a registry below."""
 
 import inspect
-from typing import Any
+from collections.abc import Callable, Mapping
 
 from vqshield import checks
-from vqshield.defenses.base import Defense
+from vqshield.defenses.base import CertificateTerms, Defense
+from vqshield.defenses.gaussian import GaussianNoise
 from vqshield.defenses.prd import PRD
+from vqshield.defenses.quantizer import DefenseSettings, Quantizer
 from vqshield.defenses.randdisc import RandDisc
 from vqshield.defenses.swrd import SWRD
-from vqshield.settings import refuse_unknown
+from vqshield.errors import InvalidInputError
+from vqshield.settings import Setting, parse_spec, refuse_unknown
 
-_DEFENSES: dict[str, type[Defense]] = {"randdisc": RandDisc, "prd": PRD, "swrd": SWRD}
+_QUANTIZERS: dict[str, type[Quantizer]] = {"randdisc": RandDisc, "prd": PRD, "swrd": SWRD}
+_DEFENSES: dict[str, type[Defense]] = {**_QUANTIZERS, "gaussian": GaussianNoise}
 
 
 def list_defenses() -> list[str]:
-    """The names of the registered defenses."""
+    """The names of the quantizers, which are what is offered as a defense.
+
+    Example:
+        >>> vq.list_defenses()
+        ['randdisc', 'prd', 'swrd']
+    """
+    return list(_QUANTIZERS)
+
+
+def list_all_defenses() -> list[str]:
+    """The names that `from_text` knows: the quantizers, and the baseline beside them.
+
+    Example:
+        >>> vq.defenses.list_all_defenses()
+        ['randdisc', 'prd', 'swrd', 'gaussian']
+    """
     return list(_DEFENSES)
 
 
 def defense_class(name: str) -> type[Defense]:
-    """The class behind a name."""
+    """The class behind a name.
+
+    Example:
+        >>> vq.defenses.defense_class("swrd") is vq.SWRD
+        True
+    """
     return _DEFENSES[checks.one_of("defense", name, _DEFENSES)]
 
 
-def known_settings(name: str) -> dict[str, Any]:
-    """The settings of a defense with their defaults, its own first."""
-    chain = [defense_class(name).__init__, Defense.__init__]
-    parameters = [p for init in chain for p in inspect.signature(init).parameters.values()]
-    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+def known_settings(name: str) -> dict[str, Setting | None]:
+    """The settings of a defense with their defaults, in the order of its signature.
+
+    Example:
+        >>> list(vq.defenses.known_settings("swrd"))[:3]
+        ['size', 'codes', 'beta']
+    """
+    return {key: each.default for key, each in _parameters(name).items()}
 
 
-def create(name: str, **settings: Any) -> Defense:
-    """A defense by its name; an unknown name or setting is answered with the known ones."""
-    chosen = defense_class(name)
-    refuse_unknown(name, settings, list(known_settings(name)))
-    return chosen(**settings)
+def create(name: str, **settings: Setting | None) -> Quantizer:
+    """A quantizer by its name.
+
+    Raises:
+        InvalidInputError: an unknown name or setting, answered with the known ones.
+
+    Example:
+        >>> vq.defenses.create("prd", size=3).grid.size
+        3
+    """
+    made = _make(checks.one_of("defense", name, _QUANTIZERS), settings)
+    assert isinstance(made, Quantizer)
+    return made
 
 
-__all__ = ["PRD", "SWRD", "Defense", "RandDisc", "create", "defense_class", "known_settings", "list_defenses"]
+def from_text(text: str, *, seed: int, called: str = "defense") -> Defense:
+    """A defense from text such as "swrd:size=3,codes=25" or "gaussian:sigma=0.1", with that seed.
+
+    Args:
+        text: a name of `list_all_defenses()` and its settings; a seed among them is refused, since it would
+            fix every draw.
+        seed: the seed that the run derived for this purpose.
+        called: what the text is called where it was given, for the message about an unknown name.
+
+    Raises:
+        InvalidInputError: an unknown name or setting, answered with the known ones, or one that is missing.
+
+    Example:
+        >>> vq.defenses.from_text("gaussian:sigma=0.1", seed=3)
+        GaussianNoise(sigma=0.1, seed=3)
+    """
+    name, settings = parse_spec(text)
+    checks.one_of(called, name, _DEFENSES)
+    if "seed" in settings:
+        raise InvalidInputError(
+            f"seed={settings['seed']} in {text!r} would fix every draw; give the run a seed instead"
+        )
+    return _make(name, {**settings, "seed": seed})
+
+
+def quantizer_from_text(text: str, *, seed: int, called: str = "defense") -> Quantizer:
+    """As `from_text`, for the quantizers alone: what has codebooks.
+
+    Example:
+        >>> vq.defenses.quantizer_from_text("prd:codes=4", seed=0).codes
+        4
+    """
+    checks.one_of(called, parse_spec(text)[0], _QUANTIZERS)
+    made = from_text(text, seed=seed, called=called)
+    assert isinstance(made, Quantizer)
+    return made
+
+
+def _make(name: str, settings: Mapping[str, Setting | None]) -> Defense:
+    make: Callable[..., Defense] = _DEFENSES[name]
+    parameters = _parameters(name)
+    refuse_unknown(name, settings, list(parameters))
+    missing = [key for key, each in parameters.items() if each.default is each.empty and key not in settings]
+    if missing:
+        raise InvalidInputError(
+            f"{name} takes {missing[0]}, which has no default; write {name}:{missing[0]}=0.1"
+        )
+    return make(**settings)
+
+
+def _parameters(name: str) -> dict[str, inspect.Parameter]:
+    return dict(inspect.signature(defense_class(name)).parameters)
+
+
+__all__ = [
+    "PRD",
+    "SWRD",
+    "CertificateTerms",
+    "Defense",
+    "DefenseSettings",
+    "GaussianNoise",
+    "Quantizer",
+    "RandDisc",
+    "create",
+    "defense_class",
+    "from_text",
+    "known_settings",
+    "list_all_defenses",
+    "list_defenses",
+    "quantizer_from_text",
+]

@@ -1,35 +1,63 @@
 """pRD: disjoint patches (Algorithm 1 of the paper)."""
 
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar
 
 from vqshield import checks
-from vqshield.defenses.base import Defense
+from vqshield.defenses.quantizer import DEFAULT_NOISE, DefenseSettings, Quantizer
 from vqshield.patches import Disjoint
+from vqshield.settings import Setting
 
 
-class PRD(Defense):
+class PRD(Quantizer):
     """Patched RandDisc: the image is tiled by s×s patches, and each becomes its nearest centre.
 
-    size is the paper's s. An image whose sides are no multiples of s is padded at the bottom and the right
-    (padding: "zero" or "reflect"), quantized, and cropped. The other parameters are those of every Defense.
+    Args:
+        size: s, the side of a patch.
+        padding: "zero" or "reflect". An image whose sides are no multiples of s is padded at the bottom and
+            the right, quantized, and cropped.
+        codes, sigma, tau, noise, iterations, init, tolerance, backend, memory, seed: as of every Quantizer.
+
+    Raises:
+        InvalidInputError: a setting that cannot work.
+
+    Example:
+        >>> vq.PRD(size=2, codes=25, seed=0)(images).shape
+        torch.Size([8, 3, 32, 32])
     """
 
-    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+    PRESETS: ClassVar[Mapping[str, DefenseSettings]] = {
         "mnist": {"size": 2, "codes": 2},
         "cifar10": {"size": 2, "codes": 25},
         "cifar100": {"size": 2, "codes": 25},
         "imagenet": {"size": 2, "codes": 30},
     }
 
-    def __init__(self, *, size: int = 2, padding: str = "zero", **settings: Any) -> None:
-        super().__init__(**settings)
+    def __init__(
+        self,
+        *,
+        size: int = 2,
+        codes: int = 25,
+        sigma: float = DEFAULT_NOISE,
+        tau: float = DEFAULT_NOISE,
+        noise: str = "patch",
+        padding: str = "zero",
+        iterations: int = 20,
+        init: str = "kmeans++",
+        tolerance: float = 0.0,
+        backend: str = "auto",
+        memory: int = 2**30,
+        seed: int | None = None,
+    ) -> None:
+        super().__init__(
+            codes=codes, sigma=sigma, tau=tau, noise=noise, iterations=iterations, init=init,
+            tolerance=tolerance, backend=backend, memory=memory, seed=seed,
+        )  # fmt: skip
         self._grid = Disjoint(checks.whole("size", size, least=1), padding)
 
     @property
     def grid(self) -> Disjoint:
-        """Disjoint s×s patches."""
         return self._grid
 
-    def settings(self) -> dict[str, Any]:
-        """What decides the output."""
+    def settings(self) -> dict[str, Setting]:
         return {"size": self.grid.size, **super().settings(), "padding": self.grid.padding}

@@ -1,27 +1,55 @@
 """RandDisc: single pixels, the defense that pRD and swRD generalise (s = 1)."""
 
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar
 
 from vqshield.defenses.prd import PRD
+from vqshield.defenses.quantizer import DEFAULT_NOISE, DefenseSettings
+from vqshield.settings import Setting
 
 
 class RandDisc(PRD):
     """Randomized discretization (Zhang & Liang 2019): every pixel becomes its nearest of k colours.
 
-    The parameters are those of every Defense; it is PRD with patches of a single pixel.
+    It is PRD with patches of a single pixel.
+
+    Args:
+        codes, sigma, tau, noise, iterations, init, tolerance, backend, memory, seed: as of every Quantizer.
+
+    Raises:
+        InvalidInputError: a setting that cannot work.
+
+    Example:
+        >>> found = vq.RandDisc(codes=4, seed=0)(images[:1])
+        >>> len(found[0].flatten(1).unique(dim=1).T)  # colours
+        4
     """
 
-    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+    PRESETS: ClassVar[Mapping[str, DefenseSettings]] = {
         "mnist": {"codes": 2},
         "cifar10": {"codes": 25},
         "cifar100": {"codes": 25},
         "imagenet": {"codes": 30},
     }
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(size=1, **settings)
+    def __init__(
+        self,
+        *,
+        codes: int = 25,
+        sigma: float = DEFAULT_NOISE,
+        tau: float = DEFAULT_NOISE,
+        noise: str = "patch",
+        iterations: int = 20,
+        init: str = "kmeans++",
+        tolerance: float = 0.0,
+        backend: str = "auto",
+        memory: int = 2**30,
+        seed: int | None = None,
+    ) -> None:
+        super().__init__(
+            size=1, codes=codes, sigma=sigma, tau=tau, noise=noise, iterations=iterations, init=init,
+            tolerance=tolerance, backend=backend, memory=memory, seed=seed,
+        )  # fmt: skip
 
-    def settings(self) -> dict[str, Any]:
-        """What decides the output."""
-        shared = super().settings()
-        return {name: value for name, value in shared.items() if name not in ("size", "padding")}
+    def settings(self) -> dict[str, Setting]:
+        return {name: value for name, value in super().settings().items() if name not in ("size", "padding")}

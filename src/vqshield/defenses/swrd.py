@@ -1,29 +1,47 @@
 """swRD: sliding windows (Algorithm 2 of the paper)."""
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from vqshield import checks
 from vqshield.clustering import Recipe
-from vqshield.defenses.base import Defense
+from vqshield.defenses.base import CertificateTerms
+from vqshield.defenses.quantizer import DEFAULT_NOISE, DefenseSettings, Quantizer
 from vqshield.errors import InvalidInputError
 from vqshield.patches import Sliding
+from vqshield.settings import Setting
 
 WEIGHTS_FROM = ("clean", "noisy")
 _BYTE_BETA = 65025  # the paper gives ImageNet's beta for pixels in 0 … 255: 255² times as small
 
 
-class SWRD(Defense):
+class SWRD(Quantizer):
     """Sliding-window RandDisc: every s×s window becomes its nearest centre, and each pixel the weighted
     mean of itself in all quantized windows p̂_j that cover it, with weights softmax(−beta·‖p̂_j − p_j‖²).
 
-    size is the paper's s. weights_from="clean" measures the distance to the window as it came, as the paper
-    does; "noisy" to the window plus omega_j, the only choice that a worst-case certificate can cover. Without
-    it the weights are clean where noise="patch" and noisy where the noise is on the image, since the windows
-    are cut from that. The other parameters are those of every Defense.
+    Args:
+        size: s, the side of a window.
+        beta: how much a window that its centre fits well counts for more; 0 weights all alike.
+        weights_from: "clean" measures the distance to the window as it came, as the paper does; "noisy" to
+            the window plus omega_j, the only choice that a worst-case certificate can cover. None is "clean"
+            where noise="patch" and "noisy" where the noise is on the image, since the windows are cut from
+            that.
+        codes, sigma, tau, noise, iterations, init, tolerance, backend, memory, seed: as of every Quantizer.
+
+    Raises:
+        InvalidInputError: a setting that cannot work.
+
+    Example:
+        >>> defense = vq.SWRD(size=3, codes=25, seed=0)
+        >>> quantized = defense(images)
+        >>> quantized.shape
+        torch.Size([8, 3, 32, 32])
+        >>> torch.equal(quantized, defense(images))  # every call draws its own noise
+        False
     """
 
-    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+    PRESETS: ClassVar[Mapping[str, DefenseSettings]] = {
         "mnist": {"size": 2, "codes": 2, "beta": 5.0},
         "cifar10": {"size": 3, "codes": 25, "beta": 2.0},
         "cifar100": {"size": 3, "codes": 35, "beta": 2.0},
@@ -31,9 +49,26 @@ class SWRD(Defense):
     }
 
     def __init__(
-        self, *, size: int = 3, beta: float = 2.0, weights_from: str | None = None, **settings: Any
+        self,
+        *,
+        size: int = 3,
+        codes: int = 25,
+        beta: float = 2.0,
+        sigma: float = DEFAULT_NOISE,
+        tau: float = DEFAULT_NOISE,
+        noise: str = "patch",
+        weights_from: str | None = None,
+        iterations: int = 20,
+        init: str = "kmeans++",
+        tolerance: float = 0.0,
+        backend: str = "auto",
+        memory: int = 2**30,
+        seed: int | None = None,
     ) -> None:
-        super().__init__(**settings)
+        super().__init__(
+            codes=codes, sigma=sigma, tau=tau, noise=noise, iterations=iterations, init=init,
+            tolerance=tolerance, backend=backend, memory=memory, seed=seed,
+        )  # fmt: skip
         self._grid = Sliding(checks.whole("size", size, least=1))
         self.beta = checks.real("beta", beta)
         usual = "clean" if self.noise == "patch" else "noisy"
@@ -48,18 +83,15 @@ class SWRD(Defense):
 
     @property
     def grid(self) -> Sliding:
-        """Every s×s window."""
         return self._grid
 
-    def settings(self) -> dict[str, Any]:
-        """What decides the output."""
-        own = {"beta": self.beta, "weights_from": self.weights_from}
+    def settings(self) -> dict[str, Setting]:
+        own: dict[str, Setting] = {"beta": self.beta, "weights_from": self.weights_from}
         return {"size": self.grid.size, **super().settings(), **own}
 
-    def certificate_terms(self) -> dict[str, Any]:
-        """What a worst-case certificate depends on; clean weights see the image past its noise."""
+    def certificate_terms(self) -> CertificateTerms:
+        """As of every quantizer; clean weights see the image past its noise."""
         return {**super().certificate_terms(), "weights_from": self.weights_from, "beta": self.beta}
 
     def recipe(self) -> Recipe:
-        """The recipe of every defense, and how the windows are weighted."""
         return replace(super().recipe(), beta=self.beta, weights_from=self.weights_from)

@@ -38,16 +38,13 @@ class Diagonal(Covariances):
     deviations: Tensor  # (K, D)
 
     def distances(self, values: Tensor, means: Tensor) -> Tensor:
-        """By division."""
         pairs = zip(means, self.deviations, strict=True)
         return torch.stack([((values - mean) / spread).square_().sum(1) for mean, spread in pairs], 1)
 
     def colour(self, noise: Tensor, component: int) -> Tensor:
-        """By multiplication."""
         return noise * self.deviations[component]
 
     def half_log_determinants(self) -> Tensor:
-        """From the standard deviations."""
         return self.deviations.log().sum(-1)
 
 
@@ -61,16 +58,13 @@ class Dense(Covariances):
     inverses: Tensor  # L⁻ᵀ, (K, D, D)
 
     def distances(self, values: Tensor, means: Tensor) -> Tensor:
-        """By L⁻¹, for rows."""
         pairs = zip(means, self.inverses, strict=True)
         return torch.stack([((values - mean) @ inverse).square_().sum(1) for mean, inverse in pairs], 1)
 
     def colour(self, noise: Tensor, component: int) -> Tensor:
-        """By L, for rows."""
         return noise @ self.factors[component].T
 
     def half_log_determinants(self) -> Tensor:
-        """From the diagonals of L."""
         return self.factors.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
@@ -82,23 +76,20 @@ class Shared(Covariances):
     inverse: Tensor  # (D, D)
 
     def distances(self, values: Tensor, means: Tensor) -> Tensor:
-        """By L⁻¹ once. Around the middle of the means the squares are small, and few digits are lost."""
-        middle = means.mean(0)
+        middle = means.mean(0)  # around it the squares are small, and few digits are lost
         white, centres = (values - middle) @ self.inverse, (means - middle) @ self.inverse
         squares = white.square().sum(1, keepdim=True) + centres.square().sum(1)
         return squares.addmm_(white, centres.T, alpha=-2).clamp_(min=0)
 
     def colour(self, noise: Tensor, component: int) -> Tensor:
-        """By L, for rows."""
         return noise @ self.factor.T
 
     def half_log_determinants(self) -> Tensor:
-        """From the diagonal of L."""
         return self.factor.diagonal().log().sum()[None]
 
 
 def kinds() -> list[str]:
-    """The kinds of covariance, as scikit-learn names them."""
+    """The kinds of covariance, by the names that scikit-learn uses."""
     return list(_ESTIMATORS)
 
 

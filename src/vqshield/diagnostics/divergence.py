@@ -41,7 +41,7 @@ class Diagnostic:
 
     second: the other term of U_KL, not to be left out; None says that it was not computed, not that it is 0.
     log_likelihood, held_out: mean ln density of the mixture of x at the codebooks it was fitted to, and at
-    the second set: the further apart, the more the fit has learnt by heart.
+    the second set: the further apart, the more the fit has overfitted.
     converged: whether the fits of all three sets did.
     """
 
@@ -64,7 +64,7 @@ class Diagnostic:
 def sorted_codebooks(codebooks: Tensor) -> Tensor:
     """T of the paper: centres sorted by L2 norm and concatenated, (m, k, d) → (m, k·d).
 
-    A codebook is a set; k-means gives its centres in an order of no meaning.
+    A codebook is a set; the order in which k-means gives its centres means nothing.
     """
     if codebooks.dim() != 3 or not codebooks.is_floating_point():
         found = f"shape {tuple(codebooks.shape)} and dtype {codebooks.dtype}"
@@ -90,19 +90,28 @@ def diagnose(
     seed: int = 0,
     report: Callable[[str], None] = lambda _: None,
 ) -> list[Diagnostic]:
-    """Fit mixtures to codebooks of x (clean), of x anew (again) and of every x' (moved), and compare.
+    """Fit mixtures to codebooks of x, of x once more and of every x', and compare them.
 
-    Codebooks are (m, k, d), as many in each set, all drawn independently; second, one for every x', comes
-    from `label_divergence`. Several x' of the same x share the fits and samples of x, which are most of the
-    work: what is found of each is what it would be alone.
-    starts: "shared" begins the fits of again and moved from the mixture of clean; "own" begins each from
-    k-means of its own codebooks. Expectation maximisation ends in one of many optima, and two fits from
-    starts of their own differ by that choice alone, which raises kl and floor alike and hides what is sought.
-    report is told which stage begins. The seed decides the starts of the fits and the samples.
+    Several x' of the same x share the fits and samples of x, which are most of the work; the figures of each
+    are those that it would have alone.
+
+    Args:
+        clean: codebooks of x, (m, k, d).
+        again: a second, independent set of them.
+        moved: such a set for every x'.
+        second: for every x' what `label_divergence` found, or None.
+        mixture: how mixtures are fitted.
+        starts: "shared" begins the fits of again and moved from the mixture of clean; "own" begins each from
+            k-means of its own codebooks. Expectation maximisation ends in one of many optima, and two fits
+            from starts of their own differ by that choice alone, which raises kl and floor alike and hides
+            what is sought.
+        samples: of the Monte-Carlo sums.
+        seed: decides the starts of the fits and the samples.
+        report: is told which stage begins.
     """
     if len(moved) != len(second) or not moved:
         raise InvalidInputError(
-            f"{len(moved)} moved and {len(second)} second should be as many, and at least one"
+            f"{len(moved)} moved and {len(second)} second should be equally many, at least one"
         )
     if any(each.shape != clean.shape for each in (again, *moved)):
         shapes = ", ".join(str(tuple(each.shape)) for each in (clean, again, *moved))

@@ -22,11 +22,14 @@ _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 class MixtureSettings:
     """What decides a fit, besides the values and the seed.
 
-    components: K of the paper. covariance: "full", "tied", "diag" or "spherical".
-    reg_covar: added to every variance, so that no component collapses onto a point.
-    tolerance: done when the mean log-likelihood changes by less; iterations: at most so many.
-    restarts: so many fits from starts of their own; the likeliest counts.
-    dtype: "float64" or "float32", which some GPUs do much faster.
+    Args:
+        components: K of the paper.
+        covariance: "full", "tied", "diag" or "spherical".
+        reg_covar: added to every variance, so that no component collapses onto a point.
+        tolerance: a fit is done when the mean log-likelihood changes by less.
+        iterations: the most that a fit may take.
+        restarts: fits from different starts; the likeliest counts.
+        dtype: "float64" or "float32", which some GPUs do much faster.
     """
 
     components: int = 8
@@ -57,7 +60,7 @@ class MixtureFit:
 
 
 def fit_mixture(values: Tensor, *, settings: MixtureSettings | None = None, seed: int = 0) -> MixtureFit:
-    """The mixture of the likeliest of the restarts. Nothing random but the starts, which the seed decides."""
+    """The likeliest mixture of all restarts. Only their starts are random; the seed decides them."""
     chosen = MixtureSettings() if settings is None else settings
     checks.whole("seed", seed, least=0, below=2**64)
     given = prepared(values, chosen)

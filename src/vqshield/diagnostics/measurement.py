@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from vqshield import checks
-from vqshield.defenses import Defense
+from vqshield.defenses import Quantizer
 from vqshield.diagnostics.divergence import STARTS, Diagnostic, diagnose
 from vqshield.diagnostics.fitting import MixtureSettings
 from vqshield.diagnostics.labels import LabelDivergence, label_divergence
@@ -84,7 +84,7 @@ class Measurement:
 
 
 def measure(
-    defense: Defense,
+    defense: Quantizer,
     image: Tensor,
     moved: Tensor,
     *,
@@ -155,7 +155,7 @@ def measure(
 
 
 @torch.no_grad()
-def codebooks(defense: Defense, image: Tensor, *, count: int, batch: int) -> Tensor:
+def codebooks(defense: Quantizer, image: Tensor, *, count: int, batch: int) -> Tensor:
     """The codebooks of streams 0 … count−1 of one image (1, q, h, w): (count, k, d)."""
     streams = torch.split(torch.arange(count, device=image.device), batch)
     return torch.cat(
@@ -163,13 +163,13 @@ def codebooks(defense: Defense, image: Tensor, *, count: int, batch: int) -> Ten
     )
 
 
-def _patches(defense: Defense, image: Tensor) -> Tensor:
+def _patches(defense: Quantizer, image: Tensor) -> Tensor:
     padded = defense.grid.pad(image)
     return defense.grid.cut(padded, 0, defense.grid.count(*padded.shape[2:]))[0]
 
 
 def _second(
-    defense: Defense, image: Tensor, moved: Tensor, books: Tensor, chosen: DivergenceSettings, seed: int
+    defense: Quantizer, image: Tensor, moved: Tensor, books: Tensor, chosen: DivergenceSettings, seed: int
 ) -> LabelDivergence | None:
     if defense.tau == 0 or not len(books):
         return None
@@ -183,7 +183,7 @@ def _second(
     )
 
 
-def _meaning(defense: Defense, *, computed: bool) -> str:
+def _meaning(defense: Quantizer, *, computed: bool) -> str:
     """What the divergence of the labels says about that of the images, given the codebook."""
     recipe = defense.recipe()
     if defense.tau == 0:
@@ -202,7 +202,7 @@ def _meaning(defense: Defense, *, computed: bool) -> str:
     )
 
 
-def _proved(defense: Defense, image: Tensor, moved: Tensor) -> Proved:
+def _proved(defense: Quantizer, image: Tensor, moved: Tensor) -> Proved:
     """What holds whatever the mixtures say: noise alone keeps each term below ‖Px' − Px‖²/2·noise²."""
     square = float((_patches(defense, moved).double() - _patches(defense, image).double()).square().sum())
     recipe = defense.recipe()

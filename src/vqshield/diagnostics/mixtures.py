@@ -22,7 +22,6 @@ class Mixture:
 
     @property
     def dimensions(self) -> int:
-        """D."""
         return self.means.shape[1]
 
     def log_joint(self, values: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from vqshield import surrogates
-from vqshield.defenses import Defense
+from vqshield.defenses import Defense, Quantizer
 from vqshield.errors import FileFormatError, InvalidInputError
 from vqshield.names import NONE
 from vqshield.plain import Json, from_plain, to_plain
@@ -36,7 +36,7 @@ class DefenseId:
         """The defense that the text stands for."""
         if defense is None:
             return cls(name=NONE)
-        backend = {"backend": defense.backend} if hasattr(defense, "backend") else {}
+        backend = {"backend": defense.backend} if isinstance(defense, Quantizer) else {}
         return cls(name=text, settings={**defense.settings(), **backend})
 
 

@@ -10,7 +10,14 @@ from vqshield.attacks import Ball
 from vqshield.classifiers import load_classifier
 from vqshield.data import load
 from vqshield.defended import Defended
-from vqshield.defenses import Defense, create, defense_class, known_settings, list_defenses
+from vqshield.defenses import (
+    Defense,
+    Quantizer,
+    defense_class,
+    from_text,
+    known_settings,
+    list_all_defenses,
+)
 from vqshield.devices import pick_device
 from vqshield.errors import InvalidInputError
 from vqshield.names import NONE
@@ -23,16 +30,20 @@ from vqshield.suites import expand
 def defense_from(text: str, *, seed: int) -> Defense | None:
     """The defense that "swrd:size=3,codes=25" stands for, with that seed; None for "none"."""
     name, settings = parse_spec(text)
-    checks.one_of("defense", name, [*list_defenses(), NONE])
-    if name == NONE:
-        if settings:
-            raise InvalidInputError(f"{text!r} has settings; {NONE} takes none")
-        return None
-    if "seed" in settings:
-        raise InvalidInputError(
-            f"seed={settings['seed']} in {text!r} would fix every draw; give the run a seed instead"
-        )
-    return create(name, **settings, seed=seed)
+    if name != NONE:
+        checks.one_of("defense", name, [*list_all_defenses(), NONE])
+        return from_text(text, seed=seed)
+    if settings:
+        raise InvalidInputError(f"{text!r} has settings; {NONE} takes none")
+    return None
+
+
+def quantizer_from(text: str, *, seed: int, why: str) -> Quantizer:
+    """A defense that has codebooks; why: what one without is refused with."""
+    defense = defense_from(text, seed=seed)
+    if not isinstance(defense, Quantizer):
+        raise InvalidInputError(f"defense {text!r} {why}")
+    return defense
 
 
 def target_from(
@@ -69,14 +80,14 @@ def split_defended(model: nn.Module | str) -> tuple[nn.Module | str, str | None]
 
 def text_of(defense: Defense) -> str:
     """A registered defense as one writes it, with the settings that are not its defaults."""
-    for name in list_defenses():
+    for name in list_all_defenses():
         if type(defense) is defense_class(name):
             usual = known_settings(name)
             chosen = {key: value for key, value in defense.settings().items() if value != usual[key]}
             pairs = ",".join(f"{key}={value}" for key, value in chosen.items())
             return f"{name}:{pairs}" if pairs else name
     raise InvalidInputError(
-        f"{type(defense).__name__} is no registered defense; give one of {', '.join(list_defenses())}"
+        f"{type(defense).__name__} is no registered defense; give one of {', '.join(list_all_defenses())}"
     )
 
 

@@ -33,8 +33,7 @@ from vqshield.certificates.numbers import chance
 from vqshield.classifiers import BUNDLED, folded
 from vqshield.classifiers.base import FoldableNorms
 from vqshield.data import SAMPLE_NAME
-from vqshield.defenses import Defense
-from vqshield.defenses.gaussian import GaussianNoise, shield, shields
+from vqshield.defenses import CertificateTerms, Defense, GaussianNoise, from_text, list_all_defenses
 from vqshield.draws import outputs
 from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
@@ -244,9 +243,9 @@ class Certification(Study[CertificationManifest, CertificationCell, CertificateR
         if parse_spec(self.defense)[0] == NONE:
             raise InvalidInputError(
                 f"defense={self.defense!r} draws nothing, which leaves nothing to certify; "
-                f"give one of {', '.join(shields())}"
+                f"give one of {', '.join(list_all_defenses())}"
             )
-        return shield(self.defense, seed=seed, called="defense")
+        return from_text(self.defense, seed=seed)
 
     @cached_property
     def manifest(self) -> CertificationManifest:
@@ -442,7 +441,8 @@ def coverage_of(defense: Defense) -> Coverage:
         return Coverage.of(**terms)
     except InvalidInputError as reason:
         try:
-            Coverage.of(**{**terms, "weights_from": "noisy", "noise": "image"})
+            mended: CertificateTerms = {**terms, "weights_from": "noisy", "noise": "image"}
+            Coverage.of(**mended)
         except InvalidInputError:
             raise reason from None
         raise InvalidInputError(

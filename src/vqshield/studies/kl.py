@@ -16,7 +16,7 @@ from torch import Tensor
 
 from vqshield import checks
 from vqshield.attacks import Ball, ball
-from vqshield.defenses import Defense
+from vqshield.defenses import Quantizer
 from vqshield.diagnostics.measurement import DivergenceSettings, Measurement, Proved, measure
 from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
@@ -28,7 +28,7 @@ from vqshield.runs.records import Key, Record
 from vqshield.runs.study import CellProgress, Recorded, Study, no_cell_progress
 from vqshield.runs.target import ClassifierId, DataId, Target
 from vqshield.seeds import derived_seed
-from vqshield.studies.asked import defense_from, defense_ids, refuse_too_large, refuse_twice
+from vqshield.studies.asked import defense_ids, quantizer_from, refuse_too_large, refuse_twice
 from vqshield.threats import Threat, threat
 
 
@@ -297,11 +297,8 @@ class KLStudy(Study[KLManifest, KLCell, KLRecord]):
     def _threat(self, eps: float, *, seed: int) -> Threat:
         return threat(self.attack, self._ball(eps), seed=seed)
 
-    def _create(self, text: str, *, seed: int = 0) -> Defense:
-        defense = defense_from(text, seed=seed)
-        if defense is None:
-            raise InvalidInputError(f"defense {text!r} has no codebooks to compare; give one that quantizes")
-        return defense
+    def _create(self, text: str, *, seed: int = 0) -> Quantizer:
+        return quantizer_from(text, seed=seed, why="has no codebooks to compare; give one that quantizes")
 
 
 def _what_at(eps: float) -> str:

@@ -3,14 +3,15 @@
 Quantization is piecewise constant: its true gradient is zero almost everywhere, which stops a naive attack
 without making the model any safer. A surrogate says what to use instead in the backward pass; the forward
 pass is always the true, quantized image. A new one is a new file with a Surrogate and a line in _SURROGATES.
+
+"ste" serves every defense; "soft" and "score" know how quantizers work, and need one.
 """
 
 from collections.abc import Callable
-from dataclasses import fields
 
 from vqshield import checks
 from vqshield.errors import InvalidInputError
-from vqshield.settings import parse_spec, refuse_unknown
+from vqshield.settings import parse_spec, refuse_unknown, setting_names
 from vqshield.surrogates.base import ImageSurrogate, Shielding, Surrogate
 from vqshield.surrogates.score import Score
 from vqshield.surrogates.soft import Soft
@@ -20,12 +21,29 @@ _SURROGATES: dict[str, Callable[..., Surrogate]] = {"ste": StraightThrough, "sof
 
 
 def list_surrogates() -> list[str]:
-    """The names of the registered surrogates."""
+    """The names of the registered surrogates.
+
+    Example:
+        >>> vq.surrogates.list_surrogates()
+        ['ste', 'soft', 'score']
+    """
     return list(_SURROGATES)
 
 
 def get(surrogate: str | Surrogate | Attach) -> Surrogate:
-    """A surrogate by name ("soft", "soft:temperature=0.1,centres=constant"), an object, or a function."""
+    """A surrogate from what a user gives.
+
+    Args:
+        surrogate: a name, with settings where needed ("soft:temperature=0.1,centres=constant"); a Surrogate,
+            which is returned; or a function (images, quantized) → a tensor equal to quantized.
+
+    Raises:
+        InvalidInputError: an unknown name or setting, answered with the known ones.
+
+    Example:
+        >>> vq.surrogates.get("soft:temperature=0.1")
+        Soft(temperature=0.1, centres='means', rounds=3, noise='none')
+    """
     if isinstance(surrogate, Surrogate):
         return surrogate
     if callable(surrogate):
@@ -39,12 +57,28 @@ def get(surrogate: str | Surrogate | Attach) -> Surrogate:
 
 
 def known_settings(name: str) -> list[str]:
-    """The settings that a surrogate takes."""
-    chosen = _SURROGATES[checks.one_of("surrogate", name, _SURROGATES)]
-    return [field.name for field in fields(chosen)]  # type: ignore[arg-type]
+    """The settings that a surrogate takes.
+
+    Raises:
+        InvalidInputError: an unknown name.
+
+    Example:
+        >>> vq.surrogates.known_settings("soft")
+        ['temperature', 'centres', 'rounds', 'noise']
+    """
+    return setting_names(_SURROGATES[checks.one_of("surrogate", name, _SURROGATES)])
 
 
 __all__ = [
-    "Attach", "ImageSurrogate", "Own", "Score", "Shielding", "Soft", "StraightThrough", "Surrogate",
-    "get", "known_settings", "list_surrogates",
-]  # fmt: skip
+    "Attach",
+    "ImageSurrogate",
+    "Own",
+    "Score",
+    "Shielding",
+    "Soft",
+    "StraightThrough",
+    "Surrogate",
+    "get",
+    "known_settings",
+    "list_surrogates",
+]

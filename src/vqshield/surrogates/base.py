@@ -7,31 +7,70 @@ from typing import final
 
 from torch import Tensor
 
-from vqshield.defenses.base import Defense
+from vqshield.defenses import Defense, Quantizer
+from vqshield.errors import InvalidInputError
 
 Classifier = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class Shielding:
-    """One draw of a defense: what went in, what came out, and the streams that made it so."""
+    """One draw of a defense.
 
-    images: Tensor  # (B, q, h, w)
+    Args:
+        images: what went in, (B, q, h, w).
+        quantized: what came out, of the same shape.
+        defense: which made it so.
+        streams: the stream number of each image, (B,).
+
+    Example:
+        >>> defense, streams = vq.PRD(seed=0), torch.arange(8)
+        >>> quantized = defense(images, streams=streams)
+        >>> draw = vq.surrogates.Shielding(images, quantized, defense, streams)
+        >>> torch.equal(vq.surrogates.StraightThrough().attach(draw), quantized)
+        True
+    """
+
+    images: Tensor
     quantized: Tensor
     defense: Defense
-    streams: Tensor  # (B,)
+    streams: Tensor
 
 
 class Surrogate(ABC):
-    """Changes the backward pass only: the logits are always those of the true, quantized images."""
+    """Changes the backward pass only: the logits are always those of the true, quantized images.
+
+    Write `logits`, and hand an instance to `Defended`.
+
+    Example:
+        >>> class NoGradient(vq.surrogates.Surrogate):
+        ...     def logits(self, classifier, shielding):
+        ...         return classifier(shielding.quantized + 0 * shielding.images)
+        >>> model = vq.Defended(classifier, vq.PRD(seed=0), surrogate=NoGradient())
+        >>> points = images.clone().requires_grad_()
+        >>> float(torch.autograd.grad(model(points).sum(), points)[0].abs().max())
+        0.0
+    """
 
     @abstractmethod
     def logits(self, classifier: Classifier, shielding: Shielding) -> Tensor:
         """classifier(quantized), with a gradient towards the images."""
 
+    def check(self, defense: Defense) -> None:  # noqa: B027 - most surrogates take every defense
+        """Raise InvalidInputError where this surrogate has no gradient for such a defense."""
+
 
 class ImageSurrogate(Surrogate):
-    """A surrogate of the quantizer itself; the classifier's own gradient is used as it is."""
+    """A surrogate of the defense alone; the classifier's own gradient is used as it is. Write `attach`.
+
+    Example:
+        >>> class Half(vq.surrogates.ImageSurrogate):
+        ...     def attach(self, shielding):
+        ...         images = shielding.images
+        ...         return shielding.quantized + (images - images.detach()) / 2
+        >>> vq.Defended(classifier, vq.PRD(seed=0), surrogate=Half())(images).shape
+        torch.Size([8, 10])
+    """
 
     @abstractmethod
     def attach(self, shielding: Shielding) -> Tensor:
@@ -39,5 +78,14 @@ class ImageSurrogate(Surrogate):
 
     @final
     def logits(self, classifier: Classifier, shielding: Shielding) -> Tensor:
-        """The classifier's logits of what attach gives."""
         return classifier(self.attach(shielding))
+
+
+def as_quantizer(surrogate: str, defense: Defense) -> Quantizer:
+    """The defense, which a surrogate of that name needs to be a quantizer."""
+    if not isinstance(defense, Quantizer):
+        raise InvalidInputError(
+            f"surrogate={surrogate!r} needs a quantizer such as SWRD, not {type(defense).__name__}; "
+            "give it surrogate='ste'"
+        )
+    return defense

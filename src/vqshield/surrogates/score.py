@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vqshield.defenses.base import Defense
+from vqshield.defenses import Defense, Quantizer
 from vqshield.errors import InvalidInputError
 from vqshield.noise import Draw, Stage
-from vqshield.surrogates.base import Classifier, Shielding, Surrogate
+from vqshield.surrogates.base import Classifier, Shielding, Surrogate, as_quantizer
 from vqshield.surrogates.soft import cut
 
 
@@ -35,11 +35,23 @@ class Score(Surrogate):
     pixel then sums the noise of all windows over it). Noise on the image needs no sum; a shared draw counts
     once. swRD's clean weights depend on the image besides; that part is left out. Unbiased, of great
     variance: it needs hundreds of draws, and EOT that averages logits.
+
+    Raises:
+        InvalidInputError: at the first gradient, where sigma or tau is 0 and there is no density to follow.
+
+    Example:
+        >>> model = vq.Defended(classifier, vq.PRD(seed=0), surrogate=vq.surrogates.Score())
+        >>> points = images.clone().requires_grad_()
+        >>> bool(torch.autograd.grad(model(points).sum(), points)[0].isfinite().all())
+        True
     """
+
+    def check(self, defense: Defense) -> None:
+        as_quantizer("score", defense)
 
     def logits(self, classifier: Classifier, shielding: Shielding) -> Tensor:
         """The true logits; their gradient is the score's."""
-        defense = shielding.defense
+        defense = as_quantizer("score", shielding.defense)
         if defense.sigma == 0 or defense.tau == 0:
             found = f"sigma={defense.sigma:g}, tau={defense.tau:g}"
             raise InvalidInputError(f"surrogate='score' needs sigma > 0 and tau > 0, not {found}")
@@ -51,7 +63,7 @@ class Score(Surrogate):
         return result
 
 
-def _score(defense: Defense, shielding: Shielding) -> Tensor:
+def _score(defense: Quantizer, shielding: Shielding) -> Tensor:
     images = shielding.images
     if defense.noise != "patch":
         return _scaled_noise(defense, shielding.streams, images).to(images)
@@ -64,7 +76,7 @@ def _score(defense: Defense, shielding: Shielding) -> Tensor:
     return score
 
 
-def _scaled_noise(defense: Defense, streams: Tensor, values: Tensor) -> Tensor:
+def _scaled_noise(defense: Quantizer, streams: Tensor, values: Tensor) -> Tensor:
     """epsilon/sigma² + omega/tau² of what the noise was added to, images or patches."""
     draw, count = Draw(defense.seed, streams), values[0].numel()
     noise = draw.normals(Stage.CODEBOOK, 0, count) / defense.sigma

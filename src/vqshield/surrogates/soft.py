@@ -7,10 +7,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vqshield import checks
-from vqshield.defenses.base import Defense
+from vqshield.defenses import Defense, Quantizer
 from vqshield.noise import Draw, Stage
 from vqshield.patches import Sliding
-from vqshield.surrogates.base import ImageSurrogate, Shielding
+from vqshield.surrogates.base import ImageSurrogate, Shielding, as_quantizer
 
 CENTRES = ("constant", "means", "unrolled")
 NOISES = ("none", "drawn")
@@ -20,11 +20,23 @@ NOISES = ("none", "drawn")
 class Soft(ImageSurrogate):
     """The gradient of sum_j softmax_j(−‖p − c_j‖²/T)·c_j in place of the nearest centre's.
 
-    temperature: T, in squared units of [0, 1].
-    centres: "constant" takes the codebook as given; "means" differentiates every centre as the mean of the
-        patches nearest to it, which is what k-means ends in; "unrolled" through rounds of soft k-means.
-    rounds: how many, if unrolled.
-    noise: "none" assigns the clean patches, "drawn" those with the draw's own omega.
+    Args:
+        temperature: T, in squared units of [0, 1].
+        centres: "constant" takes the codebook as given; "means" differentiates every centre as the mean of
+            the patches nearest to it, which is what k-means ends in; "unrolled" through rounds of soft
+            k-means.
+        rounds: how many of those.
+        noise: "none" assigns the clean patches, "drawn" those with the draw's own omega.
+
+    Raises:
+        InvalidInputError: a setting that cannot work.
+
+    Example:
+        >>> soft = vq.surrogates.Soft(temperature=0.1, centres="constant")
+        >>> model = vq.Defended(classifier, vq.SWRD(seed=0), surrogate=soft)
+        >>> points = images.clone().requires_grad_()
+        >>> bool(torch.autograd.grad(model(points).sum(), points)[0].isfinite().all())
+        True
     """
 
     temperature: float = 0.03
@@ -38,23 +50,25 @@ class Soft(ImageSurrogate):
         checks.whole("rounds", self.rounds, least=1)
         checks.one_of("noise", self.noise, NOISES)
 
+    def check(self, defense: Defense) -> None:
+        as_quantizer("soft", defense)
+
     def attach(self, shielding: Shielding) -> Tensor:
         """The quantized images' values, the smooth images' gradient."""
         smooth = self._smooth(shielding)
         return shielding.quantized + (smooth - smooth.detach())
 
     def _smooth(self, shielding: Shielding) -> Tensor:
-        defense, images = shielding.defense, shielding.images
+        defense, images = as_quantizer("soft", shielding.defense), shielding.images
         found = defense.codebook(images, streams=shielding.streams)  # (B, k, d)
         patches = cut(defense, images)  # (B, n, d)
         centres = self._differentiable(found, patches)
-        assigned = patches if self.noise == "none" else patches + self._omega(shielding, patches)
+        assigned = patches if self.noise == "none" else patches + self._omega(defense, shielding, patches)
         mixed = torch.bmm(self._weights(assigned, centres), centres)
         return put_together(defense, mixed, patches, assigned, images)
 
-    def _omega(self, shielding: Shielding, patches: Tensor) -> Tensor:
+    def _omega(self, defense: Quantizer, shielding: Shielding, patches: Tensor) -> Tensor:
         """The noise that this draw's assignment saw."""
-        defense = shielding.defense
         if defense.noise != "patch":
             seen = defense.seen(shielding.images, Stage.ASSIGNMENT, streams=shielding.streams)
             return cut(defense, seen - shielding.images.detach())
@@ -88,14 +102,14 @@ def _closeness(patches: Tensor, centres: Tensor) -> Tensor:
     return 2 * torch.bmm(patches, centres.transpose(1, 2)) - centres.square().sum(-1)[:, None]
 
 
-def cut(defense: Defense, images: Tensor) -> Tensor:
+def cut(defense: Quantizer, images: Tensor) -> Tensor:
     """The patches (B, n, d). Not PatchGrid.cut: this gradient is a sum in a fixed order on a GPU too."""
     padded = defense.grid.pad(images)
     stride = 1 if isinstance(defense.grid, Sliding) else defense.grid.size
     return F.unfold(padded, defense.grid.size, stride=stride).transpose(1, 2)
 
 
-def put_together(defense: Defense, mixed: Tensor, clean: Tensor, noisy: Tensor, images: Tensor) -> Tensor:
+def put_together(defense: Quantizer, mixed: Tensor, clean: Tensor, noisy: Tensor, images: Tensor) -> Tensor:
     """Images from quantized patches (B, n, d), weighted as the defense weights its windows."""
     height, width = images.shape[2:]
     if not isinstance(defense.grid, Sliding):

@@ -25,9 +25,15 @@ class _Identity(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class StraightThrough(ImageSurrogate):
-    """The quantizer is taken for the identity (Bengio et al. 2013; BPDA of Athalye et al. 2018).
+    """The defense is taken for the identity (Bengio et al. 2013; BPDA of Athalye et al. 2018).
 
     Cheap, and often too weak: it sees neither which centre a patch falls to nor that the centres move.
+
+    Example:
+        >>> model = vq.Defended(torch.nn.Identity(), vq.PRD(seed=0))  # "ste" is what Defended uses
+        >>> points = images.clone().requires_grad_()
+        >>> torch.autograd.grad(model(points).sum(), points)[0].unique()
+        tensor([1.])
     """
 
     def attach(self, shielding: Shielding) -> Tensor:
@@ -38,10 +44,21 @@ class StraightThrough(ImageSurrogate):
 
 @dataclass(frozen=True)
 class Own(ImageSurrogate):
-    """A function of the user's from (images, quantized)."""
+    """A user's own function as a surrogate.
+
+    Args:
+        function: (images, quantized) → a tensor equal to quantized, with a gradient towards images.
+
+    Example:
+        >>> def half(images, quantized):
+        ...     return quantized + (images - images.detach()) / 2
+        >>> model = vq.Defended(torch.nn.Identity(), vq.PRD(seed=0), surrogate=half)
+        >>> points = images.clone().requires_grad_()
+        >>> torch.autograd.grad(model(points).sum(), points)[0].unique()
+        tensor([0.5000])
+    """
 
     function: Attach
 
     def attach(self, shielding: Shielding) -> Tensor:
-        """Whatever the function says."""
         return self.function(shielding.images, shielding.quantized)

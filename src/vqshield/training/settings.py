@@ -10,7 +10,7 @@ from typing import Any
 
 from vqshield.checks import one_of, real, whole
 from vqshield.classifiers import list_classifiers
-from vqshield.defenses.gaussian import shield
+from vqshield.defenses import from_text
 from vqshield.errors import InvalidInputError
 
 PRECISIONS = ("fp32", "bf16")
@@ -73,7 +73,7 @@ class TrainSettings:
         if self.flip is None:
             object.__setattr__(self, "flip", self.data != "mnist")
         if self.shield is not None:
-            shield(self.shield, seed=0)
+            from_text(self.shield, seed=0)
         if self.start is not None and not Path(self.start).is_file():
             raise InvalidInputError(f"start={str(self.start)!r} is no file; give a classifier's safetensors")
         # Through JSON and back: tuples and lists then compare equal to what a checkpoint holds.

@@ -5,7 +5,7 @@ import hashlib
 import torch
 from torch import Tensor
 
-from vqshield.defenses.gaussian import shield
+from vqshield.defenses import from_text
 
 
 class TrainingShield:
@@ -16,8 +16,8 @@ class TrainingShield:
     """
 
     def __init__(self, text: str, *, seed: int, device: torch.device) -> None:
-        self._training = shield(text, seed=_seed(seed, "training")).to(device)
-        self._test = shield(text, seed=_seed(seed, "test")).to(device)
+        self._training = from_text(text, seed=_seed(seed, "training")).to(device)
+        self._test = from_text(text, seed=_seed(seed, "test")).to(device)
 
     def check(self, images: Tensor) -> None:
         """Raise where images of this size, as bytes, cannot be shielded."""

@@ -1,1 +1,12 @@
-"""The GPU kernels."""
+"""The quantizers on a GPU, in Triton.
+
+backend.py      what the registry of backends knows
+launch.py       which kernels run, on how many programs
+workspace.py    what the kernels work in, and the block sizes
+small.py        kernels for small images: one program an image
+strips.py       kernels for large images: one program a strip of an image
+parts.py        the steps that both are made of
+noise.py        the random numbers
+
+Only backend.py and workspace.py can be imported where triton is not installed.
+"""

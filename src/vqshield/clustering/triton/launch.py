@@ -6,18 +6,14 @@ import torch
 from torch import Tensor
 
 from vqshield.clustering.base import Recipe
-from vqshield.clustering.triton import kernels as small
-from vqshield.clustering.triton import strips
-from vqshield.clustering.triton.backend import (
+from vqshield.clustering.triton import small, strips, workspace
+from vqshield.clustering.triton.workspace import (
     COUNTERS,
     PIXELS,
     PLUS_PLUS,
     ROUNDS,
     ROWS,
-    SMALL,
-    STRIP,
     STRIP_ROUNDS,
-    WIDE_ROWS,
     Sizes,
     Workspace,
     interpreting,
@@ -41,7 +37,7 @@ class Launch:
         self.n, self.dimensions = self.rows * self.columns, self.channels * recipe.grid.size**2
         self.sizes = Sizes.of(self.n, codes, self.dimensions)
         self.space = space[: self.batch]
-        self.count = -(-self.n // STRIP)
+        self.count = -(-self.n // workspace.STRIP)
         self.padding = {"KP": self.sizes.codes, "DP": self.sizes.dimensions}
         self.shape = {"S": recipe.grid.size, "SLIDING": isinstance(recipe.grid, Sliding)}
 
@@ -54,7 +50,7 @@ class Launch:
         """The codebooks, into the workspace."""
         self._patches(Stage.CODEBOOK, self.recipe.sigma)
         self._start()
-        if self.n <= SMALL:
+        if self.n <= workspace.SMALL:
             rounds(
                 self.space, self.sizes, self.n, self.codes, self.dimensions,
                 iterations=self.recipe.iterations, tolerance=self.recipe.tolerance,
@@ -71,7 +67,7 @@ class Launch:
         strips.label_kernel[(self.count, self.batch)](
             self.images, space.x, space.labels, space.floats, space.centres, self.n, self.sizes.rows, *place,
             self.recipe.beta, CHANNELS=self.channels, NOISY=self.recipe.weights_from == "noisy",
-            K=self.codes, D=self.dimensions, RB=ROWS, STRIP=STRIP, **self.shape, **self.padding,
+            K=self.codes, D=self.dimensions, RB=ROWS, STRIP=workspace.STRIP, **self.shape, **self.padding,
         )  # fmt: skip
         strips.rebuild_kernel[(-(-self.height * self.width // PIXELS), self.batch)](
             output, space.labels, space.floats, space.centres, self.sizes.rows, self.rows, *place,
@@ -92,10 +88,10 @@ class Launch:
             strips.random_kernel[(self.batch,)](
                 space.x, space.centres, self.streams, self.key, *numbers[:2], K=self.codes, **self.padding
             )
-        elif self.n <= SMALL:
+        elif self.n <= workspace.SMALL:
             small.plus_plus_kernel[(self.batch,)](
                 space.x, space.floats, space.centres, self.streams, self.key, *numbers[:2],
-                K=self.codes, NB=WIDE_ROWS, CB=1024, **self.padding, **compiled(PLUS_PLUS),
+                K=self.codes, NB=workspace.WIDE_ROWS, CB=1024, **self.padding, **compiled(PLUS_PLUS),
             )  # fmt: skip
         else:
             self._start_by_strips()
@@ -107,11 +103,11 @@ class Launch:
             if number:
                 strips.near_kernel[(self.count, self.batch)](
                     space.x, space.floats, partial, space.centres, number, *numbers,
-                    NB=WIDE_ROWS, STRIP=STRIP, **self.padding,
+                    NB=workspace.WIDE_ROWS, STRIP=workspace.STRIP, **self.padding,
                 )  # fmt: skip
             strips.pick_kernel[(self.batch,)](
                 space.x, space.floats, partial, space.centres, self.streams, self.key, number, *numbers,
-                CB=1024, STRIP=STRIP, **self.padding,
+                CB=1024, STRIP=workspace.STRIP, **self.padding,
             )  # fmt: skip
 
     def _rounds_by_strips(self) -> None:
@@ -123,8 +119,8 @@ class Launch:
         for number in range(self.recipe.iterations):
             strips.round_kernel[(self.count, self.batch)](
                 space.x, space.labels, space.centres, sums, changed, active,
-                self.n, self.sizes.rows, self.count, K=self.codes, D=self.dimensions, RB=ROWS, STRIP=STRIP,
-                **self.padding, **compiled(STRIP_ROUNDS),
+                self.n, self.sizes.rows, self.count, K=self.codes, D=self.dimensions, RB=ROWS,
+                STRIP=workspace.STRIP, **self.padding, **compiled(STRIP_ROUNDS),
             )  # fmt: skip
             strips.means_kernel[(self.batch,)](
                 space.centres, sums, changed, active, self.count, limit, int(number == 0),

@@ -1,4 +1,4 @@
-"""The quantizers' steps as Triton functions; triton_kernels.py puts them together.
+"""The quantizers' steps as Triton functions; small.py and strips.py put them together.
 
 A program works on one image, or on a strip of one. Its patches lie in a workspace of rows of DP values: D of
 the patch less CENTRE, then a one, then zeros. The one makes a cluster's size fall out of the same matrix

@@ -1,13 +1,15 @@
 """Plain Gaussian smoothing: the noise it says, the interface that certification and training need."""
 
+import copy
+
 import pytest
 import torch
 from scipy import stats
 from vqshield.studies.certification_settings import coverage_of
 
+import vqshield as vq
 from vqshield.certificates import Coverage
-from vqshield.defenses import Defense
-from vqshield.defenses.gaussian import GaussianNoise, shield, shields
+from vqshield.defenses import GaussianNoise, Quantizer, from_text, list_all_defenses, quantizer_from_text
 from vqshield.errors import InvalidInputError
 from vqshield.noise import Stage
 
@@ -22,8 +24,7 @@ def test_the_noise_is_gaussian_and_not_clamped() -> None:
 
 
 def test_it_is_the_noise_that_a_quantizer_with_shared_noise_sees() -> None:
-    quantizer = shield("prd:noise=shared,sigma=0.05,tau=0.05", seed=7)
-    assert isinstance(quantizer, Defense)
+    quantizer = quantizer_from_text("prd:noise=shared,sigma=0.05,tau=0.05", seed=7)
     streams = torch.arange(3, 8)
     seen = quantizer.seen(IMAGES, Stage.CODEBOOK, streams=streams)
     found = GaussianNoise(sigma=0.05, seed=7)(IMAGES, streams=streams).clamp(0, 1)
@@ -56,29 +57,39 @@ def test_the_certificate_is_that_of_one_gaussian() -> None:
         coverage_of(GaussianNoise(sigma=0, seed=0))
 
 
-def test_shields_by_text() -> None:
-    assert shields() == ["randdisc", "prd", "swrd", "gaussian"]
-    assert repr(shield("gaussian:sigma=4/255", seed=0)).startswith("GaussianNoise(sigma=0.0156")
-    assert type(shield("swrd:size=2", seed=0)).__name__ == "SWRD"
+def test_without_a_seed_every_copy_draws_its_own() -> None:
+    noise = GaussianNoise(sigma=0.1)
+    assert not torch.equal(noise(IMAGES), copy.deepcopy(noise)(IMAGES))
+    assert "seed" not in repr(noise)
+
+
+def test_defenses_by_text() -> None:
+    assert list_all_defenses() == ["randdisc", "prd", "swrd", "gaussian"]
+    assert repr(from_text("gaussian:sigma=4/255", seed=0)).startswith("GaussianNoise(sigma=0.0156")
+    assert isinstance(from_text("swrd:size=2", seed=5), vq.SWRD)
+    assert from_text("swrd:size=2", seed=5).seed == 5
+    assert isinstance(quantizer_from_text("prd", seed=0), Quantizer)
+    with pytest.raises(InvalidInputError, match="defense='gaussian' is unknown; choose one of prd, randdisc"):
+        quantizer_from_text("gaussian:sigma=0.1", seed=0)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("gaussian", "'gaussian' has the settings none; gaussian takes sigma and nothing else"),
-        ("gaussian:tau=0.1", "has the settings tau"),
-        ("gaussian:sigma=0.1,size=2", "has the settings sigma, size"),
+        ("gaussian", "gaussian takes sigma, which has no default; write gaussian:sigma=0.1"),
+        ("gaussian:tau=0.1", "gaussian has no setting 'tau'; it has sigma, seed"),
+        ("gaussian:sigma=0.1,size=2", "gaussian has no setting 'size'"),
         ("gaussian:sigma=-1", "sigma=-1 should be >= 0"),
         ("gaussian:sigma=much", "sigma='much' should be a number"),
         ("gaussian:sigma=0.1,seed=3", "would fix every draw"),
         ("prd:seed=3", "would fix every draw"),
-        ("shield9", "shield='shield9' is unknown; choose one of gaussian, prd, randdisc, swrd"),
+        ("shield9", "defense='shield9' is unknown; choose one of gaussian, prd, randdisc, swrd"),
         ("prd:sise=3", "prd has no setting 'sise'"),
     ],
 )
 def test_texts_that_mean_nothing_are_named(text: str, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
-        shield(text, seed=0)
+        from_text(text, seed=0)
 
 
 @pytest.mark.parametrize("images", [IMAGES[0], IMAGES.half(), IMAGES + 1])

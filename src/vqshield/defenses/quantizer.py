@@ -1,0 +1,208 @@
+"""What every vector-quantizing defense shares: each patch becomes the nearest of k centres.
+
+images → patches → noise → codebook (k-means) → assignment → rebuild → images, carried out by a backend
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import ClassVar, Self, TypedDict, Unpack
+
+import torch
+from torch import Tensor
+
+from vqshield import checks, clustering, operators
+from vqshield.clustering import Recipe
+from vqshield.defenses.base import CertificateTerms, Defense
+from vqshield.errors import InvalidInputError
+from vqshield.noise import Stage
+from vqshield.operators import Job
+from vqshield.patches import Disjoint, Sliding
+from vqshield.settings import Setting
+
+DEFAULT_NOISE = 4 / 255
+NOISES = ("patch", "image", "shared")
+
+
+class DefenseSettings(TypedDict, total=False):
+    """Every setting of every registered defense; which defense has which is in their signatures.
+
+    Example:
+        >>> settings: vq.defenses.DefenseSettings = {"size": 2, "codes": 25}
+        >>> vq.defend(classifier, "prd", **settings).defense.codes
+        25
+    """
+
+    size: int
+    codes: int
+    beta: float
+    sigma: float
+    tau: float
+    noise: str
+    weights_from: str | None
+    padding: str
+    iterations: int
+    init: str
+    tolerance: float
+    backend: str
+    memory: int
+    seed: int | None
+
+
+class Quantizer(Defense):
+    """Replaces every patch of an image by the nearest of k centres found in that image alone.
+
+    Args:
+        codes: k, the number of centres.
+        sigma: standard deviation of the noise epsilon_i on the patches that k-means sees, in units of [0, 1].
+        tau: standard deviation of the noise omega_i on the patches when their nearest centre is sought.
+        noise: "patch" draws both noises for every patch separately, as the paper does. "image" adds them to
+            the image before it is cut: one draw for k-means, one for the assignment, and windows that overlap
+            see the same noise. "shared" is one draw on the image for both, and needs sigma = tau. Noisy
+            images are clamped to [0, 1].
+        iterations: the most rounds of Lloyd's algorithm.
+        init: "kmeans++" or "random", the patches that k-means starts from.
+        tolerance: an image is done when at most this share of its patches changes label (0: none).
+        backend: which implementation, "auto" or one of vqshield.clustering.list_backends().
+        memory: bytes of temporaries that a call may use; larger batches are processed in chunks.
+        seed: as of every Defense.
+
+    Example:
+        >>> defense = vq.PRD(size=2, codes=4, seed=0)
+        >>> defense.codebook(images).shape  # a codebook per image: 4 centres of 3·2·2 values
+        torch.Size([8, 4, 12])
+    """
+
+    PRESETS: ClassVar[Mapping[str, DefenseSettings]] = {}
+
+    def __init__(
+        self,
+        *,
+        codes: int,
+        sigma: float,
+        tau: float,
+        noise: str,
+        iterations: int,
+        init: str,
+        tolerance: float,
+        backend: str,
+        memory: int,
+        seed: int | None,
+    ) -> None:
+        super().__init__(seed=seed)
+        self.codes = checks.whole("codes", codes, least=1)
+        self.sigma = checks.real("sigma", sigma)
+        self.tau = checks.real("tau", tau)
+        self.noise = checks.one_of("noise", noise, NOISES)
+        if noise == "shared" and self.sigma != self.tau:
+            raise InvalidInputError(
+                f"sigma={sigma} and tau={tau} should be equal for noise='shared': it is one draw for both"
+            )
+        self.iterations = checks.whole("iterations", iterations, least=1)
+        self.init = checks.one_of("init", init, clustering.list_inits())
+        self.tolerance = checks.real("tolerance", tolerance, most=1.0)
+        self.backend = checks.one_of("backend", backend, ["auto", *clustering.list_backends()])
+        self.memory = checks.whole("memory", memory, least=1)
+
+    @classmethod
+    def preset(cls, data: str, **changes: Unpack[DefenseSettings]) -> Self:
+        """The paper's settings for a data set.
+
+        Args:
+            data: "mnist", "cifar10", "cifar100" or "imagenet".
+            **changes: settings that differ from the paper's.
+
+        Example:
+            >>> vq.SWRD.preset("cifar10", codes=70).settings()["codes"]
+            70
+        """
+        checks.one_of("preset", data, cls.PRESETS)
+        make: Callable[..., Self] = cls
+        chosen: DefenseSettings = {**cls.PRESETS[data], **changes}
+        return make(**chosen)
+
+    @property
+    @abstractmethod
+    def grid(self) -> Disjoint | Sliding:
+        """How images are cut."""
+
+    def settings(self) -> dict[str, Setting]:
+        names = ("codes", "sigma", "tau", "noise", "iterations", "init", "tolerance")
+        return {name: getattr(self, name) for name in names}
+
+    def certificate_terms(self) -> CertificateTerms:
+        on_image, grid = self.noise != "patch", self.grid
+        return {
+            "kind": "disjoint" if isinstance(grid, Disjoint) else "sliding",
+            "size": grid.size,
+            "sigma": self.sigma,
+            "tau": self.tau,
+            # Noise on the image comes before the padding, which then copies no pixel without its noise.
+            "padding": grid.padding if isinstance(grid, Disjoint) and not on_image else "zero",
+            "noise": "image" if on_image else "patch",
+            "shared": self.noise == "shared",
+        }
+
+    def recipe(self) -> Recipe:
+        """What a backend is told; it does not hear of noise that is on the image already."""
+        in_backend = self.noise == "patch"
+        return Recipe(
+            grid=self.grid,
+            codes=self.codes,
+            iterations=self.iterations,
+            init=self.init,
+            tolerance=self.tolerance,
+            sigma=self.sigma if in_backend else 0.0,
+            tau=self.tau if in_backend else 0.0,
+            memory=self.memory,
+        )
+
+    def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
+        """Quantized images of the same shape, dtype and device; given stream numbers repeat a draw."""
+        streams = self.streams(images, streams)
+        if self.noise == "image":  # two different images: no backend does both stages in one go
+            return self.quantize(images, self.codebook(images, streams=streams), streams=streams)
+        seen = self.seen(images, Stage.CODEBOOK, streams=streams)
+        result: Tensor = operators.shield(seen, streams, self._job())
+        return result
+
+    def codebook(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
+        """The centres (B, k, d) that k-means finds in the noisy patches of each image."""
+        streams = self.streams(images, streams)
+        seen = self.seen(images, Stage.CODEBOOK, streams=streams)
+        result: Tensor = operators.codebook(seen, streams, self._job())
+        return result
+
+    def quantize(self, images: Tensor, centres: Tensor, *, streams: Tensor | None = None) -> Tensor:
+        """Assignment and rebuild with given centres (B, k, d), k any number."""
+        streams = self.streams(images, streams)
+        dimensions = images.shape[1] * self.grid.size**2
+        if centres.dim() != 3 or (len(centres), centres.shape[2]) != (len(images), dimensions):
+            expected = f"({len(images)}, k, {dimensions})"
+            raise InvalidInputError(f"centres of shape {tuple(centres.shape)} should be {expected}")
+        given = centres.detach().to(images)
+        seen = self.seen(images, Stage.ASSIGNMENT, streams=streams)
+        result: Tensor = operators.quantize(seen, given, streams, self._job())
+        return result
+
+    def seen(self, images: Tensor, stage: Stage, *, streams: Tensor) -> Tensor:
+        """The images that a stage cuts into patches: with their noise, where that is on the image."""
+        if self.noise == "patch":
+            return images.detach()
+        scale = self.sigma if stage == Stage.CODEBOOK else self.tau
+        drawn = Stage.CODEBOOK if self.noise == "shared" else stage
+        result: Tensor = operators.noisy_images(images.detach(), streams, self._job(), int(drawn), scale)
+        return result
+
+    def check(self, images: Tensor) -> None:
+        super().check(images)
+        height, width = images.shape[2:]
+        size = self.grid.size
+        if size > min(height, width):
+            raise InvalidInputError(f"size={size} should be at most min(h, w)={min(height, width)}")
+        count = self.grid.count(height, width)
+        if self.codes > count:
+            raise InvalidInputError(f"codes={self.codes} should be at most the number of patches n={count}")
+
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+    def _job(self) -> str:
+        return Job(self.recipe(), self.seed, self.backend).encode()
