@@ -136,7 +136,7 @@ def test_a_picture_over_the_pixel_limit_is_refused(album, tmp_path):
 
 
 def test_ctrl_c_leaves_only_whole_files(album, tmp_path, monkeypatch):
-    from vqshield import purify as library
+    from vqshield import purification as library
 
     def interrupted(path, picture):
         if path.name == "b.png":

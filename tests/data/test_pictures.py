@@ -62,7 +62,7 @@ def test_splits_and_a_class_map(two_classes, tmp_path):
     data = load("folder", "test", tmp_path)
     assert data.classes == ("a dog", "cat", "owl")
     assert data.labels.tolist() == [0, 1, 1, 1]
-    with pytest.raises(InvalidInputError, match="no subfolder train"):
+    with pytest.raises(InvalidInputError, match="no sub-folder train"):
         load("folder", "train", tmp_path)
     (tmp_path / "classes.txt").write_text("dog\ndog\n")
     with pytest.raises(FileFormatError, match="2 classes, 1 of them different"):
@@ -114,7 +114,9 @@ def test_broken_and_absent_images_are_named(two_classes):
     whole = (two_classes / "dog" / "a.png").read_bytes()
     for content in (whole[: len(whole) // 2], b"GIF89a", b""):
         (two_classes / "dog" / "a.png").write_bytes(content)
-        with pytest.raises(FileFormatError, match=r"dog/a\.png is no whole PNG or JPEG"):
+        with pytest.raises(
+            FileFormatError, match=r"dog/a\.png: (broken or unreadable|not a PNG or JPEG|empty)"
+        ):
             data.floats()
     for name in ("empty", "nowhere"):
         if name == "empty":

@@ -17,7 +17,7 @@ from vqshield.cli.list import list_registered
 from vqshield.cli.purify import purify
 from vqshield.cli.reproduce import report, reproduce
 from vqshield.cli.train import train
-from vqshield.errors import VqshieldError
+from vqshield.errors import VqshieldError, printable
 
 FAILED = 1  # nothing was wrong with the command: a full disk, no permission
 BAD_INPUT = 2  # the code that typer itself uses for a wrong option
@@ -38,7 +38,8 @@ class PlainEndings(TyperGroup):
             if error.errno in (None, errno.EPIPE):  # not the system's, or typer's own business: `| head`
                 raise
             typer.echo(
-                f"error: {error.strerror}" + (f": {error.filename}" if error.filename else ""), err=True
+                f"error: {error.strerror}" + (f": {printable(error.filename)}" if error.filename else ""),
+                err=True,
             )
             raise typer.Exit(FAILED) from error
         except KeyboardInterrupt as error:

@@ -29,7 +29,7 @@ NO_MORE = 416  # the server's answer where the part is already all there is
 
 
 def list_downloadable() -> tuple[str, ...]:
-    """Return the names that ``download`` knows."""
+    """The names that ``download`` knows."""
     return tuple(HOMES)
 
 

@@ -5,7 +5,6 @@ id = "T2"; title; shows = "table" | "curves" | "gallery" | "example"
     keys of its class; or kind = "gap" | "tradeoff", of = another experiment's id, whose parts it shows anew
 """
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from importlib import resources
@@ -14,6 +13,7 @@ from typing import Any, get_args, get_origin
 
 from vqshield import checks
 from vqshield.errors import FileFormatError, InvalidInputError
+from vqshield.files import parse_toml, read_text
 from vqshield.reproduction import published
 from vqshield.reproduction.accuracy import AccuracyPart
 from vqshield.reproduction.certified import CertifiedPart
@@ -57,10 +57,7 @@ def experiment(name: str) -> Experiment:
         path = Path(name)
         if not path.is_file():
             raise InvalidInputError(f"{name} is no file; give an experiment file, or an id: {_ids()}")
-        try:
-            return read(path.read_text(encoding="utf-8"), source=name)
-        except UnicodeDecodeError as error:
-            raise FileFormatError(f"{name} is not TOML: {error}") from error
+        return read(read_text(path), source=name)
     if name not in list_experiments():
         raise InvalidInputError(f"experiment {name!r} is not known; give one of {_ids()}, or a .toml file")
     return read(_bundled(name).read_text(encoding="utf-8"), source=f"{name}{_SUFFIX}")
@@ -68,10 +65,7 @@ def experiment(name: str) -> Experiment:
 
 def read(text: str, *, source: str) -> Experiment:
     """An experiment from the text of its file."""
-    try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise FileFormatError(f"{source} is not TOML: {error}") from error
+    table = parse_toml(text, source)
     _refuse(table, ("id", "title", "shows", "parts"), (), source, "the file")
     try:
         checks.one_of("id", table["id"], published.ids())

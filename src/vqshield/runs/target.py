@@ -74,7 +74,7 @@ def load_subject(
             f"classifier={classifier!r} is no file; give a safetensors file, timm:NAME, torchvision:NAME, "
             f"module:function, a name from vqshield list classifiers, or {BUNDLED}, the bundled one"
         )
-    images = load(data, "test", data_dir).take(limit)
+    images = load(data, "test", data_dir, limit=limit)
     model = load_classifier(classifier, device=place)
     return Subject(
         data=_fitted(images, model),
