@@ -61,9 +61,9 @@ class _Reader:
         self._strict = strict
 
     def read(self, shape: Any, value: object, where: str) -> Any:
-        if shape is Any or shape is Json:
-            return value
         origin, inner = get_origin(shape), get_args(shape)
+        if shape is Any or _is_json(inner):
+            return value
         if origin in (Union, types.UnionType):
             return self._union(shape, value, where)
         if origin is Literal:
@@ -135,6 +135,13 @@ class _Reader:
 @cache
 def _hints(shape: type) -> dict[str, Any]:
     return get_type_hints(shape)
+
+
+def _is_json(choices: tuple[Any, ...]) -> bool:
+    """Whether these are the members of Json, which resolving its inner references makes another object."""
+    return {get_origin(each) or each for each in choices} >= {
+        get_origin(each) or each for each in get_args(Json)
+    }
 
 
 def _is_required(field: Field[Any]) -> bool:

@@ -100,4 +100,4 @@ def format_value(value: Any) -> str:
         if 0 < abs(value) < 1 and math.isclose(bytes_, round(bytes_), rel_tol=1e-9):
             return f"{round(bytes_)}/255"
         return f"{value:g}"
-    return str(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)

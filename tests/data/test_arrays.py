@@ -123,3 +123,35 @@ def test_class_names_of_a_dataset():
 def test_bad_datasets_are_named(dataset, limit, named):
     with pytest.raises(InvalidInputError, match=named):
         from_dataset(dataset, name="x", limit=limit)
+
+
+@pytest.mark.parametrize("kind", [">f4", ">f8", "<f2"])
+def test_either_byte_order_and_every_float_is_read(tmp_path, kind):
+    np.savez(tmp_path / "x.npz", images=(IMAGES / 255).astype(kind), labels=LABELS.astype(">i2"))
+    data = load("npz", "test", tmp_path / "x.npz")
+    assert data.labels.tolist() == LABELS.tolist()
+    assert torch.equal(data.images, torch.from_numpy(IMAGES))
+
+
+def test_column_major_packed_and_class_names_as_bytes(tmp_path):
+    np.savez_compressed(
+        tmp_path / "x.npz",
+        images=np.asfortranarray(IMAGES),
+        labels=LABELS,
+        classes=np.array([b"a", b"b", b"c"]),
+    )
+    for limit in (None, 3):
+        data = load("npz", "test", tmp_path / "x.npz", limit=limit)
+        assert torch.equal(data.images, torch.from_numpy(IMAGES)[:limit])
+        assert data.classes == ("a", "b", "c")
+
+
+def test_blocks_join_without_a_seam(tmp_path, monkeypatch):
+    monkeypatch.setattr("vqshield.data.npz.BLOCK", 5000)  # one image at a time
+    np.savez_compressed(tmp_path / "x.npz", images=IMAGES.transpose(0, 2, 3, 1), labels=LABELS)
+    assert torch.equal(load("npz", "test", tmp_path / "x.npz").images, torch.from_numpy(IMAGES))
+
+
+def test_class_counts_are_capped():
+    with pytest.raises(InvalidInputError, match="4611686018427387905 classes; there can be at most 100000"):
+        from_dataset(Pairs(torch.from_numpy(IMAGES), labels=[2**62] * 4), name="x")

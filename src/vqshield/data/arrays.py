@@ -33,9 +33,7 @@ def read_npz(*, split: str, folder: Path, limit: int | None = None) -> ImageSet:
         if name not in arrays:
             known = ", ".join(npz.names(path)[:10]) or "none"
             raise FileFormatError(f"{path} has no array {name!r}; it has {known}")
-    pixels, labels = arrays["images"], _labels(arrays["labels"])
-    if len(labels) != _rows(pixels):
-        raise FileFormatError(f"{path} has {_rows(pixels)} images but {len(labels)} labels")
+    pixels, labels = arrays["images"], _labels(arrays["labels"], count=_rows(arrays["images"]))
     if int(labels.min()) < 0 or int(labels.max()) >= MAX_CLASSES:
         wrong = min(int(labels.min()), 0) or int(labels.max())
         raise FileFormatError(f"{path}: label {wrong} is outside 0..{MAX_CLASSES - 1}")
@@ -52,11 +50,13 @@ def _rows(array: npz.Member) -> int:
     return array.shape[0] if array.shape else 0
 
 
-def _labels(array: npz.Member) -> npz.Array:
+def _labels(array: npz.Member, *, count: int) -> npz.Array:
     if len(array.shape) != 1 or array.dtype.kind not in "iu" or not array.shape[0]:
         raise FileFormatError(
             f"{array.path}: labels are {array.dtype} of shape {array.shape}; give whole numbers (n,)"
         )
+    if array.shape[0] != count:
+        raise FileFormatError(f"{array.path} has {count} images but {array.shape[0]} labels")
     return array.read()
 
 
