@@ -74,7 +74,7 @@ def read_classifier(path: str | Path, arch: str | None, device: str | torch.devi
 
 
 def check_finite(model: nn.Module, what: str) -> None:
-    """Refuse weights that hold nan or infinity: every image would get one class, without a word.
+    """Refuse weights that hold nan or infinity: every image would get the same class, unnoticed.
 
     Raises:
         FileFormatError: naming the tensor. Attention masks may hold -infinity; they are buffers, not weights.

@@ -18,7 +18,7 @@ class Normalised(nn.Module):
 
     size: (height, width) that the network was trained for; images of another size are resized to it, with
     gradients. None: the network takes them as they are.
-    crop: the middle share of a photograph that was shown in training. It is for whoever reads image files
+    crop: the middle share of a photograph that was shown in training. It is for readers of image files
     (``FileSet.sized``): images that arrive here are never cut.
     """
 

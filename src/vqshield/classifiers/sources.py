@@ -12,6 +12,7 @@ from vqshield.classifiers.external import from_function, from_timm, from_torchvi
 from vqshield.classifiers.loading import check_finite, read_classifier
 from vqshield.classifiers.normalised import Normalised
 from vqshield.errors import InvalidInputError
+from vqshield.files import file_exists
 
 BUNDLED = "small-cifar10"
 
@@ -38,7 +39,7 @@ def classifier_forms() -> dict[str, str]:
 
 def is_source(text: str) -> bool:
     """Whether a text names a classifier other than a weight file."""
-    return text in _NAMES or (":" in text and not Path(text).is_file())
+    return text in _NAMES or (":" in text and not file_exists(Path(text)))
 
 
 def load_classifier(

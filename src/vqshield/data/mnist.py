@@ -90,7 +90,7 @@ def _idx(file: _Readable, path: Path, dimensions: int, limit: int | None) -> tup
 
 
 def _up_to(file: _Readable, count: int) -> bytearray:
-    """At most so many bytes; memory is taken for those that are there, not for those that are promised."""
+    """At most ``count`` bytes; memory is taken for those that are there, not for those that are promised."""
     data = bytearray()
     while block := file.read(min(BLOCK, count - len(data))):
         data += block

@@ -99,7 +99,7 @@ def _finish(
     weights, card_file = out / f"{settings.name}.safetensors", out / f"{settings.name}.json"
     described = {"data": settings.data, "seed": str(settings.seed)}
     if settings.shield is not None:
-        described["shield"] = settings.shield  # whoever certifies the file needs to know what it is used to
+        described["shield"] = settings.shield  # certifying the file needs the noise that it was trained with
     save_classifier(weights, trainer.best, described)
     # The accuracy that counts is that of the file, whose convolutions are rounded to fp16.
     saved = load_classifier(weights, device=trainer.device)
