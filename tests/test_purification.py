@@ -33,7 +33,7 @@ def picture(path, size=(12, 10), mode="RGB"):
 
 
 def names(paths, out):
-    return [job.name for job in plan(paths, out)]
+    return [job.target.relative_to(out).as_posix() for job in plan(paths, out)]
 
 
 # --- which files, which names ---------------------------------------------------------------------------
@@ -211,6 +211,17 @@ def test_streams_follow_the_name_alone(tmp_path):
     assert len(set(together.streams)) == 3
     assert alone.streams == [together.streams[1]]
     assert all(0 <= stream < 2**63 for stream in together.streams)
+
+
+def test_a_collision_of_names_changes_no_pixel(tmp_path):
+    first, second = picture(tmp_path / "x" / "cat.png"), picture(tmp_path / "y" / "cat.png")
+    also = picture(tmp_path / "x" / "cat.jpg", size=(14, 10))
+    crowded = list(purify_files([first, second, also], vq.PRD(seed=3, codes=4), tmp_path / "crowd"))
+    assert [result.output.name for result in crowded] == ["cat.png", "cat-2.png", "cat-3.png"]
+    for number, path in enumerate([first, second, also]):
+        (alone,) = purify_files([path], vq.PRD(seed=3, codes=4), tmp_path / str(number))
+        assert alone.output.name == "cat.png"
+        assert np.array_equal(Image.open(alone.output), Image.open(crowded[number].output))
 
 
 def test_streams_are_the_same_everywhere():

@@ -4,8 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vqshield import attacks, defenses
+from vqshield.checks import one_of
+from vqshield.data import load
 from vqshield.errors import InvalidInputError
-from vqshield.settings import format_settings, format_value, parse_number, parse_spec
+from vqshield.settings import did_you_mean, format_settings, format_value, parse_number, parse_spec
+from vqshield.suites import suite
 
 
 @pytest.mark.parametrize(
@@ -96,6 +100,7 @@ def test_formatted_settings_read_back(settings):
         (0.0, "0"),
         (25, "25"),
         (None, "None"),
+        (True, "true"),
     ],
 )
 def test_values_look_as_typed(value, text):
@@ -108,3 +113,33 @@ def test_true_and_false_are_no_words() -> None:
         {"random_start": False, "loss": "margin"},
     )
     assert parse_spec("pgd:random_start=true")[1]["random_start"] is True
+
+
+@pytest.mark.parametrize(
+    ("value", "near"),
+    [("swdr", "swrd"), ("SWRD", "swrd"), ("rand-disc", "randdisc"), ("pdr", "prd")],
+)
+def test_a_near_name_is_suggested(value, near):
+    with pytest.raises(InvalidInputError, match=rf"one of prd, randdisc, swrd\. Did you mean '{near}'\?"):
+        one_of("defense", value, ["swrd", "prd", "randdisc"])
+
+
+def test_nothing_is_suggested_where_nothing_is_near():
+    with pytest.raises(InvalidInputError, match=r"prd, swrd$"):
+        one_of("defense", "jpeg", ["swrd", "prd"])
+    assert did_you_mean("x" * 10**6, ["swrd"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("ask", "near"),
+    [
+        (lambda: defenses.create("swrdd"), "swrd"),
+        (lambda: defenses.create("swrd", sigmaa=1), "sigma"),
+        (lambda: attacks.create("pdg", attacks.ball("linf", 0.1)), "pgd"),
+        (lambda: suite("adaptive", attacks.ball("linf", 0.1)), "adaptive-v1"),
+        (lambda: load("cifar-10", "test"), "cifar10"),
+    ],
+)
+def test_every_registry_suggests(ask, near):
+    with pytest.raises(InvalidInputError, match=rf"Did you mean '{near}'\?"):
+        ask()

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from vqshield.errors import InvalidInputError
+from vqshield.settings import did_you_mean
 
 IMAGE_DTYPES = (torch.float32, torch.float64)
 
@@ -42,7 +43,9 @@ def one_of(name: str, value: object, choices: Iterable[str]) -> str:
     """One of the choices."""
     known = sorted(choices)
     if not isinstance(value, str) or value not in known:
-        raise InvalidInputError(f"{name}={value!r} is unknown; choose one of {', '.join(known)}")
+        raise InvalidInputError(
+            f"{name}={value!r} is unknown; choose one of {', '.join(known)}{did_you_mean(value, known)}"
+        )
     return value
 
 

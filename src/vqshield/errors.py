@@ -6,17 +6,29 @@ VqshieldError
 └── FileFormatError   (also a ValueError)  a data, weight or image file is broken or of another kind
 """
 
+import unicodedata
+
 
 class VqshieldError(Exception):
     """Base of every error that vqshield raises on purpose."""
+
+    def __str__(self) -> str:
+        # Messages quote file names and file contents, which must not be able to steer a terminal.
+        return "\n".join(map(printable, super().__str__().split("\n")))
 
 
 class InvalidInputError(VqshieldError, ValueError):
     """A setting or tensor cannot be used; the message names the value and what would be valid."""
 
+    def __str__(self) -> str:
+        return printable(Exception.__str__(self))
+
 
 class FileFormatError(VqshieldError, ValueError):
     """A file is missing parts, broken, or not of the kind it was opened as."""
+
+    def __str__(self) -> str:
+        return printable(Exception.__str__(self))
 
 
 class MissingExtraError(VqshieldError, ImportError):
@@ -26,3 +38,11 @@ class MissingExtraError(VqshieldError, ImportError):
         super().__init__(
             f"{package} is not installed; get it with: pip install 'vqshield[{extra}]'", name=package
         )
+
+
+def printable(text: object) -> str:
+    r"""The text on one line, with control, bidirectional and undecodable characters as escapes (\x1b)."""
+    return "".join(
+        ascii(each)[1:-1] if unicodedata.category(each) in ("Cc", "Cf", "Cs", "Zl", "Zp") else each
+        for each in str(text)
+    )

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from vqshield.errors import FileFormatError, InvalidInputError, MissingExtraError
+from vqshield.errors import FileFormatError, InvalidInputError, MissingExtraError, VqshieldError
 from vqshield.files import write_atomically
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ FORMATS = ("PNG", "JPEG")
 SUFFIXES = (".png", ".jpg", ".jpeg")
 
 _ORIENTATION_TAG = 0x0112
-_ICC_COLOUR_SPACE = {1: b"GRAY", 3: b"RGB "}  # bytes 16 to 20 of a profile that fits so many channels
+_ICC_COLOUR_SPACE = {1: b"GRAY", 3: b"RGB "}  # bytes 16 to 20 of a profile that fits 1 or 3 channels
 _pillow_limit = threading.Lock()
 
 
@@ -57,23 +57,30 @@ class Picture:
 
 def read_image(path: Path, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> Picture:
     """Read a PNG or JPEG file upright; a broken one, or more than max_pixels, is a FileFormatError."""
+    with open_image(path, max_pixels=max_pixels) as file:
+        return _decode(file)
+
+
+@contextmanager
+def open_image(path: Path, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> Iterator["ImageFile.ImageFile"]:
+    """A PNG or JPEG file for Pillow's functions; what they raise for a broken one is a FileFormatError."""
     if max_pixels < 1:
         raise InvalidInputError(f"max_pixels={max_pixels} must be at least 1")
     if not path.exists():
         raise InvalidInputError(f"{path}: no such file")
     if not path.is_file():  # a pipe or device would block or never end
         raise InvalidInputError(f"{path}: not a regular file")
-    pil = _pillow()
+    pil = pillow()
     try:
         with _pixel_limit(max_pixels), pil.open(path, formats=FORMATS) as file:
-            return _decode(file)
+            yield file
     except (pil.DecompressionBombError, pil.DecompressionBombWarning):
         raise FileFormatError(f"{path}: more than the allowed {max_pixels} pixels; not decoded") from None
     except pil.UnidentifiedImageError:
         raise FileFormatError(
             f"{path}: {_not_an_image(path)}; readable are {' and '.join(FORMATS)}"
         ) from None
-    except MemoryError:
+    except (MemoryError, VqshieldError):
         raise
     except (
         Exception
@@ -95,11 +102,12 @@ def encode_png(pixels: Bytes, *, icc_profile: bytes | None = None) -> bytes:
     if pixels.ndim == 3 and pixels.shape[2] == 1:
         pixels = pixels[:, :, 0]
     buffer = io.BytesIO()
-    _pillow().fromarray(np.ascontiguousarray(pixels)).save(buffer, format="PNG", icc_profile=icc_profile)
+    pillow().fromarray(np.ascontiguousarray(pixels)).save(buffer, format="PNG", icc_profile=icc_profile)
     return buffer.getvalue()
 
 
-def _pillow() -> Any:
+def pillow() -> Any:
+    """The module PIL.Image."""
     try:
         from PIL import Image
     except ImportError as error:
@@ -110,7 +118,7 @@ def _pillow() -> Any:
 @contextmanager
 def _pixel_limit(max_pixels: int) -> Iterator[None]:
     # Pillow keeps its limit in a module global and only warns up to twice that; both are put back afterwards.
-    pil = _pillow()
+    pil = pillow()
     with _pillow_limit, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", pil.DecompressionBombWarning)
@@ -152,7 +160,7 @@ def _decode(file: "ImageFile.ImageFile") -> Picture:
 
 
 def _upright(image: "Image.Image") -> "Image.Image":
-    turn = _pillow().Transpose
+    turn = pillow().Transpose
     turns = {
         2: turn.FLIP_LEFT_RIGHT,
         3: turn.ROTATE_180,

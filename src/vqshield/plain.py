@@ -10,14 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from vqshield.errors import FileFormatError
+from vqshield.errors import FileFormatError, InvalidInputError
+from vqshield.settings import did_you_mean
 
-if TYPE_CHECKING:
-    Json = bool | int | float | str | None | Sequence["Json"] | Mapping[str, "Json"]
-else:  # a file is not looked into where anything may stand
-    Json = object
+Json = bool | int | float | str | None | Sequence["Json"] | Mapping[str, "Json"]
 """Whatever a file may hold, where nothing here needs to look inside."""
 
 Shape = TypeVar("Shape")
@@ -63,42 +61,47 @@ class _Reader:
         self._strict = strict
 
     def read(self, shape: Any, value: object, where: str) -> Any:
-        if shape is object:
-            return value
         origin, inner = get_origin(shape), get_args(shape)
+        if shape is Any or _is_json(inner):
+            return value
         if origin in (Union, types.UnionType):
-            return self._union(inner, value, where)
+            return self._union(shape, value, where)
         if origin is Literal:
-            if value not in inner:
-                raise FileFormatError(
-                    f"{where} is {value!r}; it should be one of {', '.join(map(str, inner))}"
-                )
+            if not any(type(value) is type(each) and value == each for each in inner):
+                raise _wrong(where, value, shape)
             return value
         if origin is tuple:
-            return self._tuple(inner, value, where)
+            return self._tuple(shape, value, where)
         if origin is not None and issubclass(origin, Mapping):
             if not isinstance(value, Mapping):
-                raise FileFormatError(f"{where} is {_short(value)}; it should be a table")
+                raise _wrong(where, value, shape)
             return {str(key): self.read(inner[1], each, f"{where}.{key}") for key, each in value.items()}
         if is_dataclass(shape):
             return self._dataclass(shape, value, where)
         return _scalar(shape, value, where)
 
-    def _union(self, choices: tuple[Any, ...], value: object, where: str) -> Any:
+    def _union(self, shape: Any, value: object, where: str) -> Any:
+        choices = get_args(shape)
         if value is None and type(None) in choices:
             return None
-        known = [each for each in choices if each is not type(None)]
-        for each in known[:-1]:
+        refusals = []
+        # A number that is whole stays so where both kinds are allowed, whichever stands first.
+        for each in sorted(
+            (each for each in choices if each is not type(None)), key=lambda each: each is float
+        ):
             try:
                 return self.read(each, value, where)
-            except FileFormatError:
-                continue
-        return self.read(known[-1], value, where)
+            except FileFormatError as error:
+                refusals.append((each, error))
+        deeper = [error for each, error in refusals if _is_of_the_form(each, value)]
+        if len(deeper) == 1:  # the right form with something wrong inside: say what
+            raise deeper[0]
+        raise _wrong(where, value, shape)
 
-    def _tuple(self, inner: tuple[Any, ...], value: object, where: str) -> tuple[Any, ...]:
+    def _tuple(self, shape: Any, value: object, where: str) -> tuple[Any, ...]:
+        inner = get_args(shape)
         if isinstance(value, str) or not isinstance(value, Sequence):
-            kinds = {str: "a list of texts", int: "a list of whole numbers", float: "a list of numbers"}
-            raise FileFormatError(f"{where} is {_short(value)}; it should be {kinds.get(inner[0], 'a list')}")
+            raise _wrong(where, value, shape)
         if inner[-1] is Ellipsis:
             return tuple(self.read(inner[0], each, f"{where}[{number}]") for number, each in enumerate(value))
         if len(value) != len(inner):
@@ -108,22 +111,25 @@ class _Reader:
 
     def _dataclass(self, shape: Any, value: object, where: str) -> Any:
         if not isinstance(value, Mapping):
-            raise FileFormatError(f"{where} is {_short(value)}; it should be a table")
+            raise _wrong(where, value, shape)
         known = {field.name: field for field in fields(shape) if field.init}
         for key in value if self._strict else ():
             if key not in known:
-                raise FileFormatError(f"{where} has the unknown key {key!r}; known are {', '.join(known)}")
+                raise FileFormatError(
+                    f"{where} has the unknown key {_short(key)}; known are {', '.join(known)}"
+                    f"{did_you_mean(key, known)}"
+                )
         for name, field in known.items():
             if name not in value and _is_required(field):
                 raise FileFormatError(f"{where} has no {name!r}, which it needs")
         hints = _hints(shape)
-        return shape(
-            **{
-                name: self.read(hints[name], value[name], f"{where}.{name}")
-                for name in known
-                if name in value
-            }
-        )
+        held = {
+            name: self.read(hints[name], value[name], f"{where}.{name}") for name in known if name in value
+        }
+        try:
+            return shape(**held)
+        except InvalidInputError as error:  # the dataclass's own checks
+            raise FileFormatError(f"{where}: {error}") from error
 
 
 @cache
@@ -131,22 +137,74 @@ def _hints(shape: type) -> dict[str, Any]:
     return get_type_hints(shape)
 
 
+def _is_json(choices: tuple[Any, ...]) -> bool:
+    """Whether these are the members of Json, which resolving its inner references makes another object."""
+    return {get_origin(each) or each for each in choices} >= {
+        get_origin(each) or each for each in get_args(Json)
+    }
+
+
 def _is_required(field: Field[Any]) -> bool:
     return field.default is MISSING and field.default_factory is MISSING
 
 
 def _scalar(shape: Any, value: object, where: str) -> Any:
-    words = {str: "a text", int: "a whole number", float: "a finite number", bool: "true or false"}
     if shape is Path and isinstance(value, str):
         return Path(value)
     if shape is float and isinstance(value, int | float) and not isinstance(value, bool):
-        if math.isfinite(value):
-            return float(value)
+        try:
+            number = float(value)
+        except OverflowError:  # a whole number beyond every float
+            number = math.inf
+        if math.isfinite(number):
+            return number
     elif isinstance(value, shape) and (shape is bool or not isinstance(value, bool)):
         return value
-    raise FileFormatError(f"{where} is {_short(value)}; it should be {words.get(shape, shape.__name__)}")
+    raise _wrong(where, value, shape)
+
+
+def _wrong(where: str, value: object, shape: Any) -> FileFormatError:
+    return FileFormatError(f"{where} is {_short(value)}; it should be {_expected(shape)}")
+
+
+_WORDS = {
+    str: "a text",
+    Path: "a text, the path of a file",
+    int: "a whole number",
+    float: "a finite number",
+    bool: "true or false",
+    type(None): "null",
+}
+_LISTS = {str: "a list of texts", int: "a list of whole numbers", float: "a list of numbers"}
+
+
+def _expected(shape: Any) -> str:
+    """What a file should hold there, in words."""
+    origin, inner = get_origin(shape), get_args(shape)
+    if origin in (Union, types.UnionType):
+        words = [_expected(each) for each in inner if each is not type(None)]
+        return " or ".join(dict.fromkeys([*words, "absent"] if type(None) in inner else words))
+    if origin is Literal:
+        return f"one of {', '.join(map(str, inner))}"
+    if origin is tuple:
+        return _LISTS.get(inner[0], "a list") + ("" if inner[-1] is Ellipsis else f" of {len(inner)} entries")
+    if is_dataclass(shape) or (origin is not None and issubclass(origin, Mapping)):
+        return "a table"
+    return _WORDS.get(shape, getattr(shape, "__name__", str(shape)))
+
+
+def _is_of_the_form(shape: Any, value: object) -> bool:
+    origin = get_origin(shape)
+    if origin is tuple:
+        return isinstance(value, Sequence) and not isinstance(value, str)
+    if is_dataclass(shape) or (isinstance(origin, type) and issubclass(origin, Mapping)):
+        return isinstance(value, Mapping)
+    return False
 
 
 def _short(value: object) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # a whole number of more digits than Python prints
+        return "a number of thousands of digits"
     return text if len(text) <= 60 else f"{text[:57]}…"

@@ -1,7 +1,8 @@
 """Quantize image files: find them, give each an output name, and write one PNG for each.
 
-Outputs are named after inputs, so the name also fixes the random stream: with a seeded defense a file of
-the same name gets the same result whatever else is purified beside it.
+An input's own name fixes its random stream: a file's name, or the path below the folder that was given, with
+.png as its ending. So with a seeded defense the same picture under the same name gets the same pixels,
+whatever else is purified beside it, even where another input takes its output name and it becomes NAME-2.png.
 """
 
 import hashlib
@@ -15,7 +16,7 @@ from pathlib import Path, PurePosixPath
 import torch
 from torch import Tensor
 
-from vqshield.errors import InvalidInputError, VqshieldError
+from vqshield.errors import InvalidInputError, VqshieldError, printable
 from vqshield.images import DEFAULT_MAX_PIXELS, SUFFIXES, Picture, read_image, write_png
 
 Quantizer = Callable[..., Tensor]
@@ -24,17 +25,17 @@ Quantizer = Callable[..., Tensor]
 
 @dataclass(frozen=True)
 class Job:
-    """One file to purify: where it is, where its result goes, and its name below the output folder."""
+    """One file to purify: where it is, where its result goes, and the name that fixes its random stream."""
 
     source: Path
     target: Path
-    name: str
+    stream_name: str
     problem: str | None = None
 
 
 @dataclass(frozen=True)
 class Purified:
-    """What became of one file; error is None exactly when output was written."""
+    """The outcome for one file; error is None exactly when output was written."""
 
     input: Path
     output: Path | None
@@ -52,7 +53,7 @@ def purify_files(
     overwrite: bool = False,
     max_pixels: int = DEFAULT_MAX_PIXELS,
 ) -> Iterator[Purified]:
-    """Quantize every file of plan(paths, out); one that fails is reported and the rest goes on."""
+    """Quantize every file of plan(paths, out); one that fails is reported, and the others are still done."""
     for job in plan(paths, out):
         yield purify_job(job, defense, overwrite=overwrite, max_pixels=max_pixels)
 
@@ -73,11 +74,10 @@ def plan(paths: Iterable[Path], out: Path) -> list[Job]:
     for source, wanted, problem in found:
         if (key := os.path.normpath(source.absolute())) in jobs:  # named twice, or named beside its folder
             continue
-        name = _free_name(wanted, taken) if problem is None else ""
-        target = out / name
+        target = out / (_free_name(wanted, taken) if problem is None else "")
         if problem is None and _file_number(target) in inputs:
             problem = f"{source}: its output {target} would overwrite an input; choose another output folder"
-        jobs[key] = Job(source=source, target=target, name=name, problem=problem)
+        jobs[key] = Job(source=source, target=target, stream_name=str(wanted), problem=problem)
     return list(jobs.values())
 
 
@@ -97,11 +97,11 @@ def purify_job(
     except VqshieldError as problem:
         error = str(problem)
     except OSError as problem:
-        error = f"{job.source}: cannot write {job.target} ({problem.strerror or problem})"
+        error = printable(f"{job.source}: cannot write {job.target} ({problem.strerror or problem})")
     except (MemoryError, RuntimeError) as problem:  # torch says "not enough memory" in a plain RuntimeError
         if not isinstance(problem, MemoryError) and "memory" not in str(problem):
             raise
-        error = f"{job.source}: not enough memory for this picture"
+        error = printable(f"{job.source}: not enough memory for this picture")
     return Purified(
         input=job.source,
         output=None if error else job.target,
@@ -113,7 +113,7 @@ def purify_job(
 
 
 def stream_of(name: str) -> int:
-    """The 63-bit random stream of an output name, equal on every machine."""
+    """The 63-bit random stream of a name, equal on every machine."""
     return (
         int.from_bytes(hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=8).digest()) >> 1
     )
@@ -168,7 +168,7 @@ def _check_target(job: Job, overwrite: bool) -> None:
 
 
 def _quantize(picture: Picture, defense: Quantizer, job: Job) -> Tensor:
-    streams = torch.tensor([stream_of(job.name)], dtype=torch.int64)
+    streams = torch.tensor([stream_of(job.stream_name)], dtype=torch.int64)
     try:
         return defense(picture.colour[None], streams=streams)[0]
     except InvalidInputError as error:  # smaller than a patch, or fewer patches than codes

@@ -1,9 +1,10 @@
-"""Settings as people type them: "swrd:size=3,codes=25,tau=4/255" to a name and a dict, and back to text.
+"""Settings in one text: "swrd:size=3,codes=25,tau=4/255" to a name and a dict, and back.
 
 The values are numbers, fractions and words, read by pattern; nothing is ever evaluated as code.
-Whether a name or a setting exists is for the registry that is asked to create it, not decided here.
+Whether a name or a setting exists is decided by the registry that creates the thing, not here.
 """
 
+import difflib
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -77,6 +78,7 @@ def refuse_unknown(name: str, settings: Iterable[str], known: Sequence[str]) -> 
         if setting not in known:
             raise InvalidInputError(
                 f"{name} has no setting {setting!r}; it has {', '.join(known) or 'none at all'}"
+                f"{did_you_mean(setting, known)}"
             )
 
 
@@ -84,6 +86,13 @@ def setting_names(kind: object) -> list[str]:
     """The names of the fields of a dataclass in a registry: what may be set there."""
     assert is_dataclass(kind), f"{kind} should be a dataclass"
     return [field.name for field in fields(kind)]
+
+
+def did_you_mean(value: object, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: ". Did you mean 'swrd'?", or nothing if none is near."""
+    by_spelling = {each.casefold(): each for each in known}
+    near = difflib.get_close_matches(str(value)[:100].casefold(), by_spelling, n=1)
+    return f". Did you mean {by_spelling[near[0]]!r}?" if near else ""
 
 
 def format_settings(settings: Mapping[str, Any]) -> str:
@@ -98,4 +107,4 @@ def format_value(value: Any) -> str:
         if 0 < abs(value) < 1 and math.isclose(bytes_, round(bytes_), rel_tol=1e-9):
             return f"{round(bytes_)}/255"
         return f"{value:g}"
-    return str(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -8,6 +8,7 @@ from torch import nn
 
 from vqshield.classifiers import Normalised, build, load_classifier, save_classifier, small_cifar10
 from vqshield.classifiers import __file__ as package_file
+from vqshield.classifiers.loading import check_finite
 from vqshield.data import load, sample
 from vqshield.errors import FileFormatError, InvalidInputError
 
@@ -162,3 +163,27 @@ def test_bundled_classifier():
     assert not model.training
     assert not any(parameter.requires_grad for parameter in model.parameters())
     assert right >= 0.89  # 91% of all test images, less two standard errors of 500
+
+
+def test_two_saves_of_one_classifier_are_the_same_bytes(tmp_path):
+    model = Normalised(build("small", classes=4, widths=[4], blocks=[0]), mean=[0.5] * 3, std=[0.2] * 3)
+    card = {"data": "mine", "seed": "3", "note": "equal"}
+    contents = set()
+    for number in range(5):
+        save_classifier(
+            tmp_path / "x.safetensors", model, dict(sorted(card.items(), reverse=bool(number % 2)))
+        )
+        contents.add((tmp_path / "x.safetensors").read_bytes())
+    assert len(contents) == 1
+
+
+def test_masks_may_hold_minus_infinity_but_nothing_else():
+    class Masked(nn.Module):
+        def __init__(self, value):
+            super().__init__()
+            self.register_buffer("attn_mask", torch.tensor([0.0, value]))
+
+    check_finite(Masked(-torch.inf), "x")
+    for value in (torch.nan, torch.inf):
+        with pytest.raises(FileFormatError, match=r"x: 'attn_mask' holds nan or infinity \(1 of 2 values\)"):
+            check_finite(Masked(value), "x")

@@ -79,7 +79,7 @@ def test_small_is_rebuilt_from_its_options(options):
         ("small", {"classes": 1}, "classes=1"),
         ("small", {"in_channels": 0}, "in_channels=0"),
         ("small", {"widths": (8, 16)}, r"\(8, 16\)"),
-        ("small", {"widths": (), "blocks": ()}, "at least 1"),
+        ("small", {"widths": (), "blocks": ()}, "1 to 16"),
         ("small", {"widths": (8, 0), "blocks": (1, 1)}, r"widths\[1\]=0"),
         ("small", {"widths": (8, 8), "blocks": (1, 0)}, r"blocks\[1\]=0"),
         ("small", {"widths": (8, 8.5), "blocks": (1, 1)}, r"8\.5"),

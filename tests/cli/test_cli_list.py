@@ -4,17 +4,19 @@ import json
 
 import pytest
 from typer.testing import CliRunner
-from vqshield.reproduction.files import list_experiments
 
 import vqshield as vq
-from vqshield.attacks import list_attacks
+from vqshield.attacks import ball, list_attacks
 from vqshield.classifiers import classifier_forms, list_classifiers
 from vqshield.cli.application import app
 from vqshield.clustering import list_backends
 from vqshield.data import list_datasets
 from vqshield.defenses import known_settings
+from vqshield.reproduction.experiments import list_experiments
+from vqshield.settings import format_settings
 from vqshield.suites import list_suites
 from vqshield.surrogates import list_surrogates
+from vqshield.threats import threat
 
 REGISTRIES = {
     "defenses": vq.list_defenses,
@@ -66,3 +68,16 @@ def test_an_unknown_kind_is_answered_with_the_known_ones():
     assert result.exit_code == 2
     assert "colours" in result.stderr
     assert "backends" in result.stderr
+
+
+def test_each_attack_is_described_with_its_settings_and_their_defaults():
+    entries = {entry["name"]: entry for entry in json.loads(run("attacks", "--json"))["attacks"]}
+    for name, entry in entries.items():
+        assert entry["description"]
+        text = format_settings({key: each for key, each in entry["settings"].items() if each is not None})
+        threat(f"{name}:{text}", ball("linf", 8 / 255))  # what is listed can be typed
+    assert entries["pgd"]["settings"]["steps"] == 20
+    assert entries["pgd"]["settings"]["surrogate"] == "ste"
+    assert entries["square"]["settings"]["queries"] == 5000
+    assert "seed" not in entries["pgd"]["settings"]
+    assert "queries=5000" in run("attacks").replace("\n", " ")

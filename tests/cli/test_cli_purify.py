@@ -136,7 +136,7 @@ def test_a_picture_over_the_pixel_limit_is_refused(album, tmp_path):
 
 
 def test_ctrl_c_leaves_only_whole_files(album, tmp_path, monkeypatch):
-    from vqshield import purify as library
+    from vqshield import purification as library
 
     def interrupted(path, picture):
         if path.name == "b.png":
@@ -149,3 +149,16 @@ def test_ctrl_c_leaves_only_whole_files(album, tmp_path, monkeypatch):
     assert result.exit_code == 130
     assert result.stderr == "interrupted\n"
     assert [path.name for path in (tmp_path / "out").rglob("*") if path.is_file()] == ["a.png"]
+
+
+def test_a_file_name_cannot_steer_the_terminal(tmp_path):
+    evil = tmp_path / "a\x1b[2J\x9b31m\u202e\nerror: forged\r.png"
+    result = purify(evil, "--out", tmp_path / "out")
+    assert result.exit_code == 1
+    assert result.stderr.count("\n") == 1
+    assert result.stderr.rstrip("\n").isprintable()
+    assert r"a\x1b[2J\x9b31m\u202e\nerror: forged\r.png" in result.stderr
+    evil.write_bytes(b"no picture")
+    result = purify(evil, "--out", tmp_path / "out")
+    assert result.stderr.rstrip("\n").isprintable()
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)

@@ -10,16 +10,13 @@ from vqshield.reproduction.files import experiment, list_experiments, read
 from vqshield.reproduction.part import Options
 from vqshield.reproduction.sources import Sources
 from vqshield.reproduction.summary import summarise
+from vqshield.reproduction.untyped import typed  # until reproduction is typed
 from vqshield.runs.jobs import Job
 
 from vqshield.data import sample
 from vqshield.reports.reproduction import caveats, write_report
 from vqshield.reproduction import published
 from vqshield.reproduction.runner import Reproduction
-from vqshield.reproduction.sources import Sources
-from vqshield.reproduction.summary import summarise
-from vqshield.reproduction.untyped import typed  # until reproduction is typed
-from vqshield.runs.jobs import Job
 from vqshield.runs.target import BUNDLED
 from vqshield.settings import parse_spec
 

@@ -9,6 +9,7 @@ ROOT = Path(vqshield.__file__).parent
 ORDER = [
     ["errors"],
     ["archived", "checks", "devices", "files", "fixedpoint", "settings", "environment", "seeds", "plain"],
+    ["images", "tensors"],
     ["names"],
     ["noise"],
     ["patches"],
@@ -27,7 +28,7 @@ ORDER = [
     ["data"],
     ["classifiers"],
     ["training"],
-    ["images", "purification"],
+    ["purification"],
     ["runs"],
     ["studies"],
     ["reproduction"],

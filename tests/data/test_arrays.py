@@ -56,12 +56,12 @@ def test_npz_of_grey_images_with_class_names(tmp_path):
         ({"labels": LABELS}, FileFormatError, "no array 'images'; it has labels"),
         ({"images": IMAGES, "labels": LABELS / 2}, FileFormatError, "labels are float64"),
         ({"images": IMAGES, "labels": LABELS[:0]}, FileFormatError, r"labels .*\(0,\)"),
-        ({"images": IMAGES, "labels": LABELS[:3]}, InvalidInputError, "4 images but 3 labels"),
-        ({"images": IMAGES, "labels": LABELS - 1}, InvalidInputError, "label -1"),
+        ({"images": IMAGES, "labels": LABELS[:3]}, FileFormatError, "4 images but 3 labels"),
+        ({"images": IMAGES, "labels": LABELS - 1}, FileFormatError, "label -1"),
         (
             {"images": IMAGES.astype(np.int64), "labels": LABELS},
-            InvalidInputError,
-            "torch.int64 should be uint8",
+            FileFormatError,
+            "images are int64; give uint8",
         ),
         ({"images": IMAGES.astype(str), "labels": LABELS}, FileFormatError, "images are <U"),
         ({"images": IMAGES / 100, "labels": LABELS}, InvalidInputError, r"should lie in \[0,1\]"),
@@ -123,3 +123,35 @@ def test_class_names_of_a_dataset():
 def test_bad_datasets_are_named(dataset, limit, named):
     with pytest.raises(InvalidInputError, match=named):
         from_dataset(dataset, name="x", limit=limit)
+
+
+@pytest.mark.parametrize("kind", [">f4", ">f8", "<f2"])
+def test_either_byte_order_and_every_float_is_read(tmp_path, kind):
+    np.savez(tmp_path / "x.npz", images=(IMAGES / 255).astype(kind), labels=LABELS.astype(">i2"))
+    data = load("npz", "test", tmp_path / "x.npz")
+    assert data.labels.tolist() == LABELS.tolist()
+    assert torch.equal(data.images, torch.from_numpy(IMAGES))
+
+
+def test_column_major_packed_and_class_names_as_bytes(tmp_path):
+    np.savez_compressed(
+        tmp_path / "x.npz",
+        images=np.asfortranarray(IMAGES),
+        labels=LABELS,
+        classes=np.array([b"a", b"b", b"c"]),
+    )
+    for limit in (None, 3):
+        data = load("npz", "test", tmp_path / "x.npz", limit=limit)
+        assert torch.equal(data.images, torch.from_numpy(IMAGES)[:limit])
+        assert data.classes == ("a", "b", "c")
+
+
+def test_blocks_join_without_a_seam(tmp_path, monkeypatch):
+    monkeypatch.setattr("vqshield.data.npz.BLOCK", 5000)  # one image at a time
+    np.savez_compressed(tmp_path / "x.npz", images=IMAGES.transpose(0, 2, 3, 1), labels=LABELS)
+    assert torch.equal(load("npz", "test", tmp_path / "x.npz").images, torch.from_numpy(IMAGES))
+
+
+def test_class_counts_are_capped():
+    with pytest.raises(InvalidInputError, match="4611686018427387905 classes; there can be at most 100000"):
+        from_dataset(Pairs(torch.from_numpy(IMAGES), labels=[2**62] * 4), name="x")

@@ -1,8 +1,12 @@
+import gzip
+
+import numpy as np
 import pytest
 import torch
 
-from vqshield.data import ImageSet, list_datasets, load
+from vqshield.data import ImageSet, list_datasets, load, sample
 from vqshield.errors import InvalidInputError
+from vqshield.images import encode_png
 
 IMAGES = torch.arange(2 * 3 * 4 * 4, dtype=torch.uint8).reshape(2, 3, 4, 4)
 LABELS = torch.tensor([0, 1])
@@ -62,3 +66,27 @@ def test_load_names_what_is_wrong(name, split, folder, named):
 
 def test_registered_names():
     assert set(list_datasets()) >= {"cifar10", "cifar100", "mnist", "imagenet", "nips17", "folder", "npz"}
+
+
+@pytest.mark.parametrize("name", ["cifar10", "mnist", "npz", "folder", "cifar10-sample"])
+def test_a_limit_gives_the_first_images_of_the_whole(tmp_path, name):
+    images = sample(6).images
+    records = np.concatenate([np.arange(6, dtype=np.uint8)[:, None], images.flatten(1).numpy()], axis=1)
+    records.tofile(tmp_path / "test_batch.bin")
+    for kind, held in (("images-idx3", images[:, 0]), ("labels-idx1", torch.arange(6, dtype=torch.uint8))):
+        sides = b"".join(side.to_bytes(4, "big") for side in held.shape)
+        content = bytes([0, 0, 8, held.ndim]) + sides + held.numpy().tobytes()
+        (tmp_path / f"t10k-{kind}-ubyte.gz").write_bytes(gzip.compress(content))
+    np.savez(tmp_path / "test.npz", images=images.numpy(), labels=np.arange(6))
+    for number in range(6):
+        (tmp_path / "test" / str(number)).mkdir(parents=True)
+        (tmp_path / "test" / str(number) / "a.png").write_bytes(
+            encode_png(images[number].permute(1, 2, 0).numpy())
+        )
+    whole = load(name, "test", tmp_path)
+    for limit in (1, 4, 6, 1000):
+        part = load(name, "test", tmp_path, limit=limit)
+        assert part.digest() == whole.take(limit).digest()
+        assert part.classes == whole.classes
+    with pytest.raises(InvalidInputError, match="limit=0"):
+        load(name, "test", tmp_path, limit=0)

@@ -3,7 +3,6 @@ import builtins
 import pytest
 import torch
 
-import vqshield.data
 from vqshield.data import load, sample, sample_card
 from vqshield.errors import FileFormatError, InvalidInputError, MissingExtraError
 
@@ -41,9 +40,8 @@ def test_limit_must_be_positive():
 
 
 def test_changed_pixels_are_noticed(monkeypatch):
-    module = _module()
     card = {**sample_card(), "pixels_sha256": "0" * 64}
-    monkeypatch.setattr(module, "sample_card", lambda: card)
+    monkeypatch.setattr("vqshield.data.bundled.sample_card", lambda: card)
     with pytest.raises(FileFormatError, match="differ"):
         sample()
 
@@ -59,11 +57,3 @@ def test_without_pillow_the_extra_is_named(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without_pillow)
     with pytest.raises(MissingExtraError, match=r"vqshield\[cli\]"):
         sample()
-
-
-def _module():
-    """The module, which the function of the same name hides."""
-    import sys
-
-    assert vqshield.data.bundled is sample
-    return sys.modules["vqshield.data.bundled"]

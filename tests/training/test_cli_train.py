@@ -52,7 +52,7 @@ def test_a_changed_setting_needs_no_resume(folder):
     assert command(folder, "--seed", "3", "--no-resume").exit_code == 0
 
 
-@pytest.mark.parametrize(("stop_in", "advice"), [(1, "nothing to resume"), (2, "--resume")])
+@pytest.mark.parametrize(("stop_in", "advice"), [(1, "nothing to resume"), (2, "same command to continue")])
 def test_interrupted_says_how_to_go_on(folder, monkeypatch, stop_in, advice):
     from vqshield.cli.train import Bar
 

@@ -1,4 +1,8 @@
 import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -216,3 +220,41 @@ def test_a_checkpoint_without_some_weight_is_named(tmp_path):
     write_checkpoint(path, checkpoint)
     with pytest.raises(FileFormatError, match=r"network\.fc\.bias"):
         run(tmp_path, settings())
+
+
+KILLED = """
+import os, signal, sys
+import torch
+sys.path.insert(0, {tests!r})
+torch.set_num_threads({threads})
+from test_trainer import TEST, TRAINING, Watcher, settings, train_on
+
+class Killed(Watcher):
+    def step(self, *, epoch, step, loss):
+        if epoch == {epoch}:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+train_on(settings(epochs=4, ema=0.9, cutout=3), TRAINING, TEST, out={out!r}, progress=Killed())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no kill -9")
+def test_killed_twice_and_resumed_the_files_are_byte_for_byte_those_of_an_unbroken_run(tmp_path):
+    chosen = settings(epochs=4, ema=0.9, cutout=3)
+    unbroken = run(tmp_path / "unbroken", chosen)
+    again = run(tmp_path / "again", chosen)
+    assert unbroken.weights.read_bytes() == again.weights.read_bytes()
+    for epoch in (2, 4):
+        code = KILLED.format(
+            tests=str(Path(__file__).parent),
+            threads=torch.get_num_threads(),
+            epoch=epoch,
+            out=str(tmp_path / "killed"),
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+        assert done.returncode == -signal.SIGKILL, done.stderr
+    watcher = Watcher()
+    resumed = run(tmp_path / "killed", chosen, progress=watcher)
+    assert watcher.done == 3
+    assert resumed.weights.read_bytes() == unbroken.weights.read_bytes()

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 from torch import nn
 
 from vqshield.checks import whole
+from vqshield.data.base import MAX_CLASSES
 
 
 class Network(nn.Module):
@@ -14,8 +15,8 @@ class Network(nn.Module):
 
     def __init__(self, *, classes: int, in_channels: int) -> None:
         super().__init__()
-        self.classes = whole("classes", classes, least=2)
-        self.in_channels = whole("in_channels", in_channels, least=1)
+        self.classes = whole("classes", classes, least=2, below=MAX_CLASSES + 1)
+        self.in_channels = whole("in_channels", in_channels, least=1, below=1025)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -30,12 +31,12 @@ class FoldableNorms:
 
 
 def conv3x3(inputs: int, outputs: int, *, stride: int = 1) -> nn.Conv2d:
-    """Return a 3x3 convolution that keeps the size (at stride 1); a batch norm supplies the bias."""
+    """A 3x3 convolution that keeps the size (at stride 1); a batch norm supplies the bias."""
     return nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
 
 
 def conv1x1(inputs: int, outputs: int, *, stride: int = 1) -> nn.Conv2d:
-    """Return a 1x1 convolution, used on shortcuts."""
+    """A 1x1 convolution, used on shortcuts."""
     return nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False)
 
 

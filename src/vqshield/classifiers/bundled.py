@@ -10,7 +10,7 @@ from vqshield.classifiers.normalised import Normalised
 
 
 def small_cifar10(device: str | torch.device = "cpu") -> Normalised:
-    """Return the bundled CIFAR-10 classifier: images in [0,1] -> logits, frozen, in eval mode.
+    """The bundled CIFAR-10 classifier: images in [0,1] -> logits, frozen, in eval mode.
 
     Norms are folded and weights laid out channels-last: the fastest form on a CPU.
     """

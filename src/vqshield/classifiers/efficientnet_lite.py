@@ -47,13 +47,13 @@ FAMILY = {
 
 
 def efficientnet_lite(name: str) -> Normalised:
-    """Return one of the family by its name, with its weights."""
+    """One of the family by its name, with its weights."""
     lite = FAMILY[name]
     library, package = _imported(ARCHITECTURE), _imported(lite.package)
     path = Path(getattr(package, f"EfficientnetLite{lite.number}ModelFile").get_model_file_path())
     if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != lite.sha256:
         raise FileFormatError(f"{path} is not the published weight file; reinstall {lite.package}")
-    # It draws random weights first, from the global generator, and tells of its success on stdout.
+    # It draws random weights first, from the global generator, and prints a line on stdout.
     with torch.random.fork_rng(devices=[]), contextlib.redirect_stdout(io.StringIO()):
         network: nn.Module = library.EfficientNet.from_pretrained(name, weights_path=str(path))
     return Normalised(

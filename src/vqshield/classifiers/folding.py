@@ -13,7 +13,7 @@ from vqshield.classifiers.base import FoldableNorms
 
 
 def folded(classifier: nn.Module) -> nn.Module:
-    """Return a copy in eval mode whose foldable norms are gone; logits agree up to float rounding."""
+    """A copy in eval mode whose foldable norms are gone; logits agree up to float rounding."""
     copied = copy.deepcopy(classifier).eval()
     for module in copied.modules():
         if not isinstance(module, FoldableNorms):

@@ -2,27 +2,31 @@
 
 A file holds the network's weights (convolutions in fp16, everything else in fp32) and, as strings
 in its metadata: mean and std (needed), arch, options and classes (inferred where absent), input (size, crop
-and resize, for a classifier that has a size), and whatever the card adds.
+and resize, for a classifier that has a size), and whatever the card adds. Equal weights and equal metadata
+give equal bytes, so that the SHA-256 of a file stands for its content.
 """
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from vqshield.classifiers.base import Network
 from vqshield.classifiers.normalised import Normalised
 from vqshield.classifiers.registry import build, list_classifiers
 from vqshield.errors import FileFormatError, InvalidInputError
-from vqshield.files import write_atomically
+from vqshield.files import parse_json, write_atomically
+from vqshield.tensors import read_tensors, tensors_to_bytes
 
 # A counter that only training without momentum reads; published files leave it out.
 COUNTER = "num_batches_tracked"
+# Buffers that take part in the arithmetic as weights do.
+STATISTICS = ("mean", "std", "running_mean", "running_var")
 # Files without an arch are known by a key that only that network has.
 TELLTALES = {
     "layers.0.conv1.weight": "small",
@@ -48,28 +52,73 @@ def save_classifier(path: str | Path, model: Normalised, card: Mapping[str, str]
     }
     if model.size is not None:
         metadata["input"] = json.dumps({"size": model.size, "crop": model.crop, "resize": model.resize})
-    write_atomically(Path(path), save(_stored_weights(network), metadata))
+    write_atomically(Path(path), tensors_to_bytes(_stored_weights(network), metadata))
 
 
 def read_classifier(path: str | Path, arch: str | None, device: str | torch.device) -> Normalised:
-    """Return the classifier of a file: images in [0,1] -> logits, float32, frozen, in eval mode."""
-    weights, metadata = read_weights(Path(path))
+    """The classifier of a file: images in [0,1] -> logits, float32, frozen, in eval mode."""
+    weights, metadata = read_tensors(Path(path))
     mean, std = (_numbers(metadata, key, path) for key in ("mean", "std"))
     if "fc.weight" not in weights:
         raise FileFormatError(f"{path} has no 'fc.weight'; it holds {_some(sorted(weights))}")
+    if weights["fc.weight"].ndim != 2:
+        raise FileFormatError(
+            f"{path}: 'fc.weight' has shape {tuple(weights['fc.weight'].shape)}, expected (classes, features)"
+        )
+    try:
+        model = _model(weights, metadata, mean, std, arch, path)
+    except InvalidInputError as error:  # the settings that do not fit are the file's
+        raise FileFormatError(f"{path}: {error}") from error
+    check_finite(model, str(path))
+    return model.eval().requires_grad_(False).to(device)
+
+
+def check_finite(model: nn.Module, what: str) -> None:
+    """Refuse weights that hold nan or infinity: every image would get the same class, unnoticed.
+
+    Raises:
+        FileFormatError: naming the tensor. Attention masks may hold -infinity; they are buffers, not weights.
+    """
+    for name, values in [*model.named_parameters(), *model.named_buffers()]:
+        if is_lazy(values) or values.is_meta or not values.is_floating_point():
+            continue
+        wrong = ~values.detach().isfinite()
+        if isinstance(values, nn.Parameter) or name.rpartition(".")[2] in STATISTICS:
+            bad = int(wrong.sum())
+        else:
+            bad = int((wrong & ~values.isneginf()).sum())
+        if bad:
+            raise FileFormatError(
+                f"{what}: {name!r} holds nan or infinity ({bad} of {values.numel()} values); "
+                "all weights should be finite"
+            )
+
+
+def _model(
+    weights: Mapping[str, Tensor],
+    metadata: Mapping[str, str],
+    mean: list[float],
+    std: list[float],
+    arch: str | None,
+    path: str | Path,
+) -> Normalised:
+    options = _object(metadata, "options", path)
+    if taken := options.keys() & {"name", "classes", "in_channels"}:
+        raise FileFormatError(f"{path}: options set {_some(sorted(taken))}, which the weights decide")
     with torch.device("meta"):  # no memory and, above all, no random numbers for weights that are replaced
         network = build(
             arch or metadata.get("arch") or _guess_arch(weights, path),
             classes=len(weights["fc.weight"]),
             in_channels=len(mean),
-            **_object(metadata, "options", path),
+            **options,
         )
     _fill(network, weights, path)
     try:
-        model = Normalised(network, mean=mean, std=std, **_object(metadata, "input", path))
+        return Normalised(network, mean=mean, std=std, **_object(metadata, "input", path))
     except TypeError as error:
-        raise FileFormatError(f"{path}: input={metadata['input']!r} is not size, crop and resize") from error
-    return model.eval().requires_grad_(False).to(device)
+        raise FileFormatError(
+            f"{path}: input={metadata.get('input', '')[:200]!r} is not size, crop and resize"
+        ) from error
 
 
 def _stored_weights(network: nn.Module) -> dict[str, Tensor]:
@@ -90,38 +139,27 @@ def _stored_weights(network: nn.Module) -> dict[str, Tensor]:
     return stored
 
 
-def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Return the tensors and the metadata of a safetensors file."""
-    if not path.is_file():
-        raise InvalidInputError(f"there is no weight file {path}")
-    try:
-        with safe_open(path, framework="pt") as file:
-            return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
-    except SafetensorError as error:
-        raise FileFormatError(f"{path} is not a safetensors file: {error}") from error
-
-
 def _numbers(metadata: Mapping[str, str], key: str, path: str | Path) -> list[float]:
     if key not in metadata:
         raise FileFormatError(f"{path} has no {key!r} in its metadata; it has {_some(sorted(metadata))}")
-    numbers = _json(metadata[key], key, path)
-    if not isinstance(numbers, list) or not all(isinstance(number, int | float) for number in numbers):
-        raise FileFormatError(f"{path}: {key}={metadata[key]!r} is not a list of numbers")
+    numbers = parse_json(metadata[key], f"{path}: {key}")
+    if not isinstance(numbers, list) or not all(map(_is_number, numbers)):
+        raise FileFormatError(f"{path}: {key}={metadata[key][:200]!r} is not a list of finite numbers")
     return [float(number) for number in numbers]
 
 
-def _object(metadata: Mapping[str, str], key: str, path: str | Path) -> dict[str, Any]:
-    found = _json(metadata.get(key, "{}"), key, path)
-    if not isinstance(found, dict):
-        raise FileFormatError(f"{path}: {key}={metadata[key]!r} is not a JSON object")
-    return found
-
-
-def _json(text: str, key: str, path: str | Path) -> Any:
+def _is_number(value: object) -> bool:
     try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise FileFormatError(f"{path}: {key}={text!r} is not JSON") from error
+        return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
+    except OverflowError:  # a whole number beyond every float
+        return False
+
+
+def _object(metadata: Mapping[str, str], key: str, path: str | Path) -> dict[str, Any]:
+    found = parse_json(metadata.get(key, "{}"), f"{path}: {key}")
+    if not isinstance(found, dict):
+        raise FileFormatError(f"{path}: {key}={metadata[key][:200]!r} is not a JSON object")
+    return found
 
 
 def _guess_arch(weights: Mapping[str, Tensor], path: str | Path) -> str:
@@ -142,6 +180,8 @@ def _fill(network: nn.Module, weights: Mapping[str, Tensor], path: str | Path) -
     if surplus := sorted(given.keys() - wanted.keys()):
         raise FileFormatError(f"{path} has weights of another network: {_some(surplus)}")
     for key, value in given.items():
+        if not value.is_floating_point():
+            raise FileFormatError(f"{path}: {key!r} holds {value.dtype}; weights are floating-point numbers")
         if value.shape != wanted[key].shape:
             raise FileFormatError(
                 f"{path}: {key!r} has shape {tuple(value.shape)}, expected {tuple(wanted[key].shape)}"

@@ -10,6 +10,7 @@ from vqshield.checks import one_of, real, whole
 from vqshield.errors import InvalidInputError
 
 RESIZES = ("bicubic", "bilinear")
+MOST_SIDE = 1 << 14  # pixels that an image may be resized to
 
 
 class Normalised(nn.Module):
@@ -17,7 +18,7 @@ class Normalised(nn.Module):
 
     size: (height, width) that the network was trained for; images of another size are resized to it, with
     gradients. None: the network takes them as they are.
-    crop: the middle share of a photograph that was shown in training. It is for whoever reads image files
+    crop: the middle share of a photograph that was shown in training. It is for readers of image files
     (``FileSet.sized``): images that arrive here are never cut.
     """
 
@@ -39,17 +40,24 @@ class Normalised(nn.Module):
             raise InvalidInputError(
                 f"mean={list(mean)} and std={list(std)} must be of one length, at least 1"
             )
-        if not all(value > 0 for value in std):
+        single = {
+            "mean": torch.tensor(mean, dtype=torch.float32),
+            "std": torch.tensor(std, dtype=torch.float32),
+        }
+        for name, values in single.items():
+            if not bool(values.isfinite().all()):
+                raise InvalidInputError(f"{name}={values.tolist()} must be finite in every channel")
+        if not bool((single["std"] > 0).all()):
             raise InvalidInputError(f"std={list(std)} must be positive in every channel")
         self.network = network
         self.size = None if size is None else _checked_size(size)
         self.crop = real("crop", crop, least=0.01, most=1.0)
         self.resize = one_of("resize", resize, RESIZES)
-        self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32).reshape(1, -1, 1, 1))
-        self.register_buffer("std", torch.tensor(std, dtype=torch.float32).reshape(1, -1, 1, 1))
+        self.register_buffer("mean", single["mean"].reshape(1, -1, 1, 1))
+        self.register_buffer("std", single["std"].reshape(1, -1, 1, 1))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return logits (n, classes) for images (n, channels, height, width) in [0,1]."""
+        """Logits (n, classes) for images (n, channels, height, width) in [0,1]."""
         if self.size is not None and images.shape[-2:] != self.size:
             # As Pillow does it: smoothed where it shrinks, and no overshoot of the bicubic filter kept.
             images = F.interpolate(images, self.size, mode=self.resize, antialias=True).clamp(0, 1)
@@ -60,5 +68,5 @@ class Normalised(nn.Module):
 def _checked_size(size: Sequence[int]) -> tuple[int, int]:
     if len(size) != 2:
         raise InvalidInputError(f"size={list(size)} must be height and width")
-    height, width = (whole("size", side, least=1) for side in size)
+    height, width = (whole("size", side, least=1, below=MOST_SIDE + 1) for side in size)
     return height, width

@@ -16,12 +16,12 @@ _NETWORKS: dict[str, type[Network]] = {
 
 
 def list_classifiers() -> tuple[str, ...]:
-    """Return the names that ``build`` knows."""
+    """The names that ``build`` knows."""
     return tuple(_NETWORKS)
 
 
 def build(name: str, *, classes: int, in_channels: int = 3, **options: Any) -> Network:
-    """Return a new network with random weights; ``options`` are the network's own settings."""
+    """A new network with random weights; ``options`` are the network's own settings."""
     one_of("classifier", name, _NETWORKS)
     try:
         return _NETWORKS[name](classes=classes, in_channels=in_channels, **options)

@@ -32,7 +32,7 @@ class BasicBlock(FoldableNorms, nn.Module):
         self.downsample = None if same else Downsample(inputs, outputs, stride=stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return relu(block(x) + shortcut(x))."""
+        """Relu(block(x) + shortcut(x))."""
         shortcut = x if self.downsample is None else self.downsample(x)
         y = F.relu(self.bn1(self.conv1(x)))
         y = self.bn2(self.conv2(y))
@@ -57,7 +57,7 @@ class ResNet18(FoldableNorms, Network):
         initialise(self)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return logits (n, classes)."""
+        """Logits (n, classes)."""
         x = F.relu(self.bn1(self.conv1(x)))  # (n, 64, h, w)
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))  # (n, 512, h/8, w/8)
         logits: Tensor = self.fc(x.mean((2, 3)))

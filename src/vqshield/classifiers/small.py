@@ -11,6 +11,9 @@ from vqshield.classifiers.base import FoldableNorms, Network, conv3x3, initialis
 from vqshield.classifiers.resnet import BasicBlock
 from vqshield.errors import InvalidInputError
 
+# Far above any use; a file's options cannot ask for a network that takes forever to build.
+MOST_STAGES, MOST_BLOCKS, MOST_WIDTH = 16, 1000, 1 << 16
+
 
 class SmallResNet(FoldableNorms, Network):
     """A residual network of free shape.
@@ -59,7 +62,7 @@ class SmallResNet(FoldableNorms, Network):
         return {"widths": list(self.widths), "blocks": list(self.blocks), "unshuffle": self.unshuffle}
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return logits (n, classes)."""
+        """Logits (n, classes)."""
         if self.unshuffle > 1:
             x = F.pixel_unshuffle(x, self.unshuffle)
         x = self.layers(F.relu(self.bn1(self.conv1(x))))
@@ -68,11 +71,11 @@ class SmallResNet(FoldableNorms, Network):
 
 
 def _check(widths: Sequence[int], blocks: Sequence[int], unshuffle: int) -> None:
-    if len(widths) != len(blocks) or not widths:
+    if len(widths) != len(blocks) or not 0 < len(widths) <= MOST_STAGES:
         raise InvalidInputError(
-            f"widths={tuple(widths)} and blocks={tuple(blocks)} must be of one length, at least 1"
+            f"widths={tuple(widths)} and blocks={tuple(blocks)} should be of one length, 1 to {MOST_STAGES}"
         )
     for stage, (width, count) in enumerate(zip(widths, blocks, strict=True)):
-        whole(f"widths[{stage}]", width, least=1)
-        whole(f"blocks[{stage}]", count, least=0 if stage == 0 else 1)
+        whole(f"widths[{stage}]", width, least=1, below=MOST_WIDTH + 1)
+        whole(f"blocks[{stage}]", count, least=0 if stage == 0 else 1, below=MOST_BLOCKS + 1)
     whole("unshuffle", unshuffle, least=1, below=3)

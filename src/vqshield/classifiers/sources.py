@@ -1,4 +1,4 @@
-"""One way to any classifier: the text that a person types, to a model of images in [0,1]."""
+"""Every classifier by a text: a file, a name, a library's model, or a function of the user's."""
 
 import hashlib
 from pathlib import Path
@@ -9,9 +9,10 @@ from torch import nn
 from vqshield.classifiers.bundled import small_cifar10
 from vqshield.classifiers.efficientnet_lite import FAMILY, efficientnet_lite
 from vqshield.classifiers.external import from_function, from_timm, from_torchvision
-from vqshield.classifiers.loading import read_classifier
+from vqshield.classifiers.loading import check_finite, read_classifier
 from vqshield.classifiers.normalised import Normalised
 from vqshield.errors import InvalidInputError
+from vqshield.files import file_exists
 
 BUNDLED = "small-cifar10"
 
@@ -38,16 +39,23 @@ def classifier_forms() -> dict[str, str]:
 
 def is_source(text: str) -> bool:
     """Whether a text names a classifier other than a weight file."""
-    return text in _NAMES or (":" in text and not Path(text).is_file())
+    return text in _NAMES or (":" in text and not file_exists(Path(text)))
 
 
 def load_classifier(
     which: str | Path, arch: str | None = None, device: str | torch.device = "cpu"
 ) -> Normalised:
-    """Return a classifier: images in [0,1] -> logits, float32, frozen, in eval mode.
+    """A classifier: images in [0,1] -> logits, float32, frozen, in eval mode.
 
-    ``which`` is a safetensors file, a name such as "efficientnet-lite0", "timm:NAME", "torchvision:NAME", or
-    "module:function"; ``arch`` says what network a file without that note holds.
+    Args:
+        which: a safetensors file, a name such as "efficientnet-lite0", "timm:NAME", "torchvision:NAME", or
+            "module:function"; the module may be a file in the current directory.
+        arch: the network of a file that does not say so itself.
+        device: where it goes.
+
+    Raises:
+        InvalidInputError: where there is no such classifier.
+        FileFormatError: where its weights do not fit its network, or hold nan or infinity.
     """
     if isinstance(which, Path) or not is_source(which):
         return read_classifier(which, arch, device)
@@ -55,7 +63,9 @@ def load_classifier(
         raise InvalidInputError(f"arch={arch!r} is for weight files; {which!r} brings its own network")
     if which == BUNDLED:
         return small_cifar10(device)
-    return _made(which).float().eval().requires_grad_(False).to(device)
+    model = _made(which).float().eval().requires_grad_(False)
+    check_finite(model, which)
+    return model.to(device)
 
 
 def weights_digest(model: nn.Module) -> str:

@@ -26,7 +26,7 @@ class PreActivationBlock(FoldableNorms, nn.Module):
         self.shortcut = None if same else conv1x1(inputs, outputs, stride=stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return block(x) + shortcut(x), without a ReLU at the end."""
+        """Block(x) + shortcut(x), without a ReLU at the end."""
         active = F.relu(self.bn1(x))
         shortcut = x if self.shortcut is None else self.shortcut(active)
         y: Tensor = self.conv2(F.relu(self.bn2(self.conv1(active))))
@@ -49,7 +49,7 @@ class WideResNet28x10(Network):
         initialise(self)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return logits (n, classes)."""
+        """Logits (n, classes)."""
         x = self.layer3(self.layer2(self.layer1(self.conv1(x))))  # (n, 640, h/4, w/4)
         x = F.relu(self.bn1(x))
         logits: Tensor = self.fc(x.mean((2, 3)))

@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import vqshield
-from vqshield.errors import VqshieldError
+from vqshield.errors import VqshieldError, printable
 
 FAILED = 1  # nothing was wrong with the command: a full disk, no permission
 BAD_INPUT = 2  # the code that typer itself uses for a wrong option
@@ -70,7 +70,8 @@ class LazyCommands(TyperGroup):
             if error.errno in (None, errno.EPIPE):  # not the system's, or typer's own business: `| head`
                 raise
             typer.echo(
-                f"error: {error.strerror}" + (f": {error.filename}" if error.filename else ""), err=True
+                f"error: {error.strerror}" + (f": {printable(error.filename)}" if error.filename else ""),
+                err=True,
             )
             raise typer.Exit(FAILED) from error
         except KeyboardInterrupt as error:

@@ -9,6 +9,7 @@ from rich.progress import DownloadColumn, TaskID
 from vqshield.cli.bars import progress_bar
 from vqshield.data import download as fetch
 from vqshield.data import list_downloadable
+from vqshield.errors import printable
 
 
 def download(
@@ -18,7 +19,7 @@ def download(
         typer.Option(help="Where it goes; without it, the cache folder (VQSHIELD_CACHE, if set)."),
     ] = None,
 ) -> None:
-    """Fetch a data set, checked by SHA-256; a download that was stopped continues where it was."""
+    """Fetch a data set, checked by SHA-256; a download that was stopped continues where it ended."""
     tasks: dict[str, TaskID] = {}
     with progress_bar("{task.description}", hidden=False, amount=DownloadColumn()) as bar:
 
@@ -28,4 +29,4 @@ def download(
             bar.update(tasks[file], completed=done, total=total)
 
         place = fetch(name, data_dir, progress=show)
-    typer.echo(f"{name} is in {place}" + ("" if tasks else ", and was there already"))
+    typer.echo(f"{name} is in {printable(place)}" + ("" if tasks else ", and was there already"))

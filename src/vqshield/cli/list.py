@@ -3,6 +3,7 @@
 import inspect
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import MISSING, fields
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -11,6 +12,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from vqshield import attacks
 from vqshield.attacks import list_attacks
 from vqshield.classifiers import classifier_forms, list_classifiers
 from vqshield.clustering import availability
@@ -20,12 +22,13 @@ from vqshield.reproduction.experiments import experiment, list_experiments
 from vqshield.settings import format_settings
 from vqshield.suites import list_suites
 from vqshield.surrogates import list_surrogates
+from vqshield.threats import Threat
 
 Entry = dict[str, Any]
 
 
 class Kind(StrEnum):
-    """What can be listed; the values are what one types."""
+    """What can be listed, by the word on the command line."""
 
     DEFENSES = "defenses"
     ATTACKS = "attacks"
@@ -41,7 +44,7 @@ def list_registered(
     kind: Annotated[Kind | None, typer.Argument(help="One kind alone; without it, all of them.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
 ) -> None:
-    """Show what there is: defenses with their settings, attacks, suites, classifiers, data, backends."""
+    """Show what there is: defenses and attacks with their settings, suites, classifiers, data, backends."""
     listing = {each.value: _LISTS[each]() for each in Kind if kind in (None, each)}
     if as_json:
         typer.echo(json.dumps(listing, indent=2))
@@ -61,6 +64,17 @@ def _list_defenses() -> list[Entry]:
     ]
 
 
+def _list_attacks() -> list[Entry]:
+    """Each with its own settings, then those that any attack takes (--attack pgd:steps=40,surrogate=soft)."""
+    common = {field.name: field.default for field in fields(Threat) if field.default is not MISSING}
+    entries = []
+    for name in list_attacks():
+        attack = attacks.create(name, attacks.ball("linf", 8 / 255))
+        own = {each: getattr(attack, each) for each in attacks.known_settings(name) if each != "seed"}
+        entries.append({"name": name, "description": _summary(type(attack)), "settings": own | common})
+    return entries
+
+
 def _list_classifiers() -> list[Entry]:
     networks = [{"name": name, "description": "a network for vqshield train"} for name in list_classifiers()]
     ready = [{"name": name, "description": said} for name, said in classifier_forms().items()]
@@ -78,7 +92,7 @@ def _names(registry: Callable[[], Any]) -> Callable[[], list[Entry]]:
 
 _LISTS: dict[Kind, Callable[[], list[Entry]]] = {
     Kind.DEFENSES: _list_defenses,
-    Kind.ATTACKS: _names(list_attacks),
+    Kind.ATTACKS: _list_attacks,
     Kind.SUITES: _names(list_suites),
     Kind.SURROGATES: _names(list_surrogates),
     Kind.CLASSIFIERS: _list_classifiers,

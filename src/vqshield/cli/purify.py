@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from vqshield.defenses import create
-from vqshield.errors import InvalidInputError
+from vqshield.errors import InvalidInputError, printable
 from vqshield.images import DEFAULT_MAX_PIXELS
 from vqshield.purification import Purified, plan, purify_job
 from vqshield.settings import parse_spec
@@ -36,8 +36,9 @@ def purify(
     seed: Annotated[
         int | None,
         typer.Option(
-            help="Make the results reproducible: the same seed, picture and output name below --out give "
-            "the same result. Without it the noise is unpredictable, as a defense in use needs it."
+            help="Make the results reproducible: the same seed, picture and name (of the file, or below the "
+            "folder given) give the same pixels. Without it the noise is unpredictable, as a defense in use "
+            "needs it."
         ),
     ] = None,
     overwrite: Annotated[
@@ -79,7 +80,7 @@ def purify(
         )
     else:
         written = sum(result.error is None for result in results)
-        typer.echo(f"{written} of {len(results)} pictures quantized with {name} into {out}")
+        typer.echo(f"{written} of {len(results)} pictures quantized with {name} into {printable(out)}")
     if any(result.error is not None for result in results):
         raise typer.Exit(SOME_FAILED)
 

@@ -9,6 +9,7 @@ import typer
 from vqshield.classifiers import list_classifiers
 from vqshield.cli.bars import progress_bar
 from vqshield.defenses import list_all_defenses
+from vqshield.errors import printable
 from vqshield.training import EpochRecord, TrainResult, TrainSettings, checkpoint_path, trainable
 from vqshield.training import train as run_training
 from vqshield.training.settings import COMPILE_MODES, PRECISIONS
@@ -33,7 +34,7 @@ def train(
         ),
     ] = None,
     start: Annotated[
-        Path | None, typer.Option(help="A safetensors file of the same network to train on; else random.")
+        Path | None, typer.Option(help="A safetensors file of the same network to start from; else random.")
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto: the GPU where there is one.")] = "auto",
     precision: Annotated[str, typer.Option(help=f"One of {', '.join(PRECISIONS)}.")] = "fp32",
@@ -43,7 +44,7 @@ def train(
     out: Annotated[Path, typer.Option(help="Folder for weights, card and checkpoint.")] = Path("runs"),
     resume: Annotated[
         bool,
-        typer.Option("--resume/--no-resume", help="Go on from the checkpoint in --out, if there is one."),
+        typer.Option("--resume/--no-resume", help="Continue from the checkpoint in --out, if there is one."),
     ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print the card as JSON instead of text.")] = False,
 ) -> None:
@@ -68,7 +69,7 @@ def train(
                 settings, folder=data_dir, out=out, device=device, resume=resume, progress=bar
             )
     except KeyboardInterrupt as stop:
-        typer.echo(f"interrupted: {_how_to_go_on(settings, out)}", err=True)
+        typer.echo(f"interrupted: {_how_to_continue(settings, out)}", err=True)
         raise typer.Exit(INTERRUPTED) from stop
     typer.echo(json.dumps(result.card, indent=2) if as_json else _summary(result))
 
@@ -118,12 +119,12 @@ def _summary(result: TrainResult) -> str:
     return (
         f"{card['test_accuracy']:.2%} of {card['test_images']} test images right{behind} after "
         f"{card['settings']['epochs']} epochs, {card['seconds']:.0f} s\n"
-        f"weights {result.weights}\ncard    {result.card_file}"
+        f"weights {printable(result.weights)}\ncard    {printable(result.card_file)}"
     )
 
 
-def _how_to_go_on(settings: TrainSettings, out: Path) -> str:
+def _how_to_continue(settings: TrainSettings, out: Path) -> str:
     checkpoint = checkpoint_path(settings, out)
     if checkpoint.is_file():
-        return f"the last whole epoch is in {checkpoint}; run the same command with --resume to go on"
+        return f"the last whole epoch is in {printable(checkpoint)}; run the same command to continue"
     return "no epoch was finished, so there is nothing to resume"

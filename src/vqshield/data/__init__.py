@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from vqshield.checks import one_of
+from vqshield.checks import one_of, whole
 from vqshield.data.arrays import from_dataset, read_npz
 from vqshield.data.base import SPLITS, ImageSet
 from vqshield.data.bundled import NAME as SAMPLE_NAME
@@ -42,28 +42,37 @@ _READERS: dict[str, Callable[..., ImageSet]] = {
     "folder": read_folder,
     "npz": read_npz,
 }
-_ANYONES = ("folder", "npz")  # nobody's in particular, so the cache has no place for them
+_ANYONES = ("folder", "npz")  # layouts rather than data sets, so the cache has no place for them
 
 
 def list_datasets() -> tuple[str, ...]:
-    """Return the names that ``load`` knows."""
+    """The names that ``load`` knows."""
     return (*_READERS, SAMPLE_NAME)
 
 
-def load(name: str, split: str, folder: str | Path | None = None) -> ImageSet:
-    """Read one split of a data set from a folder, or from the cache folder; the bundled sample needs none."""
+def load(name: str, split: str, folder: str | Path | None = None, *, limit: int | None = None) -> ImageSet:
+    """Read one split of a data set.
+
+    Args:
+        name: one of ``list_datasets()``.
+        split: "train" or "test".
+        folder: where its files are; without it, the cache folder. The bundled sample needs none.
+        limit: how many images, the first ones; no more than these are read. None: all.
+    """
     one_of("name", name, list_datasets())
     one_of("split", split, SPLITS)
+    if limit is not None:
+        whole("limit", limit, least=1)
     if name == SAMPLE_NAME:
         if split != "test":
             raise InvalidInputError(f"{SAMPLE_NAME!r} has no split {split!r}; it has 'test' only")
-        return sample()
+        return sample(limit)
     if folder is not None:
-        return _READERS[name](split=split, folder=Path(folder))
+        return _READERS[name](split=split, folder=Path(folder), limit=limit)
     if name in _ANYONES:
         raise InvalidInputError(f"data set {name!r} needs its folder (--data-dir), folder=None was given")
     try:
-        return _READERS[name](split=split, folder=cache_folder())
+        return _READERS[name](split=split, folder=cache_folder(), limit=limit)
     except InvalidInputError as error:
         way = f", or first: vqshield download {name}" if name in list_downloadable() else ""
         raise InvalidInputError(

@@ -9,6 +9,8 @@ from torch import Tensor
 from vqshield.errors import InvalidInputError
 
 SPLITS = ("train", "test")
+MAX_CLASSES = 100_000
+"""No data set has more: a label beyond it is a broken or hostile file, and each class's name takes memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,11 +38,11 @@ class ImageSet:
         return len(self.labels)
 
     def floats(self, part: slice = slice(None)) -> Tensor:
-        """Return the images of one part as float32 in [0,1], the unit of every eps and sigma."""
+        """The images of one part as float32 in [0,1], the unit of every eps and sigma."""
         return self.images[part].float() / 255
 
     def take(self, count: int | None) -> "ImageSet":
-        """Return the first ``count`` images (all of them for None, or where there are fewer)."""
+        """The first ``count`` images (all of them for None, or where there are fewer)."""
         if count is None:
             return self
         check_count(self.name, count)
@@ -64,10 +66,17 @@ def check_labels(name: str, count: int, labels: Tensor, classes: tuple[str, ...]
         raise InvalidInputError(f"{name!r} holds no images; it must hold at least one")
     if count != len(labels):
         raise InvalidInputError(f"{name!r} has {count} images but {len(labels)} labels")
+    check_class_count(name, len(classes))
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= len(classes):
         wrong = low if low < 0 else high
         raise InvalidInputError(f"label {wrong} in {name!r} is outside 0..{len(classes) - 1}")
+
+
+def check_class_count(name: str, count: int) -> None:
+    """Refuse more classes than any data set has."""
+    if count > MAX_CLASSES:
+        raise InvalidInputError(f"{name!r} has {count} classes; there can be at most {MAX_CLASSES}")
 
 
 def check_count(name: str, count: int) -> None:

@@ -19,7 +19,7 @@ TILE = 32
 
 
 def sample(limit: int | None = None) -> ImageSet:
-    """Return the bundled images, all 500 or the first ``limit``.
+    """The bundled images, all 500 or the first ``limit``.
 
     The classes take turns, so that every multiple of ten is balanced: the first 100 are 10 a class.
     """
@@ -37,13 +37,13 @@ def sample(limit: int | None = None) -> ImageSet:
 
 
 def sample_card() -> dict[str, Any]:
-    """Return what is known of the sample: labels, test-set indices, source, licence note."""
+    """What is known of the sample: labels, test-set indices, source, licence note."""
     card: dict[str, Any] = json.loads(_asset(f"{NAME}.json").decode())
     return card
 
 
 def _tiles(card: dict[str, Any]) -> "np.typing.NDArray[np.uint8]":
-    """Return the sheet cut into (n, 32, 32, 3) tiles, row by row, after checking every pixel's sum."""
+    """The sheet cut into (n, 32, 32, 3) tiles, row by row, after checking every pixel's sum."""
     try:
         from PIL import Image
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Where data sets lie that nobody gave a folder for."""
+"""The folder of data sets for which no other folder is given."""
 
 import os
 import sys

@@ -9,14 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from vqshield.checks import one_of
 from vqshield.data.base import SPLITS, ImageSet
 from vqshield.errors import FileFormatError, InvalidInputError
 
+Bytes = npt.NDArray[np.uint8]
+
 HOME = "https://www.cs.toronto.edu/~kriz/cifar.html"
 PIXELS = 3 * 32 * 32
+MOST_RECORDS = 60_000  # in one file: a whole CIFAR data set
 
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 # The official order of the fine labels, which is alphabetical.
@@ -60,21 +64,25 @@ CIFAR100 = Layout(
 )
 
 
-def read_cifar10(*, split: str, folder: Path) -> ImageSet:
-    """Read CIFAR-10 from ``folder`` or from ``cifar-10-batches-bin`` below it."""
-    return _read(CIFAR10, split, folder)
+def read_cifar10(*, split: str, folder: Path, limit: int | None = None) -> ImageSet:
+    """Read CIFAR-10, or its first ``limit`` images, from ``folder`` or ``cifar-10-batches-bin`` below it."""
+    return _read(CIFAR10, split, folder, limit)
 
 
-def read_cifar100(*, split: str, folder: Path) -> ImageSet:
-    """Read CIFAR-100 (fine labels) from ``folder`` or from ``cifar-100-binary`` below it."""
-    return _read(CIFAR100, split, folder)
+def read_cifar100(*, split: str, folder: Path, limit: int | None = None) -> ImageSet:
+    """Read CIFAR-100 (fine labels) likewise, from ``folder`` or ``cifar-100-binary`` below it."""
+    return _read(CIFAR100, split, folder, limit)
 
 
-def _read(layout: Layout, split: str, folder: Path) -> ImageSet:
+def _read(layout: Layout, split: str, folder: Path, limit: int | None) -> ImageSet:
     one_of("split", split, SPLITS)
     files = layout.files[split]
     home = _find(layout, folder, files)
-    parts = [_records(home / file, layout.label_limits) for file in files]
+    parts, left = [], limit
+    for file in files:
+        if left is None or left > 0:
+            parts.append(_records(home / file, layout.label_limits, left))
+            left = None if left is None else left - len(parts[-1][0])
     labels = np.concatenate([labels for labels, _ in parts])
     pixels = np.concatenate([pixels for _, pixels in parts])
     return ImageSet(
@@ -86,7 +94,7 @@ def _read(layout: Layout, split: str, folder: Path) -> ImageSet:
 
 
 def _find(layout: Layout, folder: Path, files: Sequence[str]) -> Path:
-    """Return the folder that holds all the files; name the first absent one otherwise."""
+    """The folder that holds all the files; an error names the first absent one."""
     places = (folder / layout.subfolder, folder)
     for place in places:
         if all((place / file).is_file() for file in files):
@@ -99,18 +107,25 @@ def _find(layout: Layout, folder: Path, files: Sequence[str]) -> Path:
     )
 
 
-def _records(path: Path, label_limits: tuple[int, ...]) -> tuple["np.typing.NDArray[np.uint8]", ...]:
-    """Return the labels (n,) and pixels (n, 3072) of one file."""
+def _records(path: Path, label_limits: tuple[int, ...], limit: int | None) -> tuple[Bytes, Bytes]:
+    """The labels (n,) and pixels (n, 3072) of one file, or of its first ``limit`` records."""
     size = len(label_limits) + PIXELS
-    data = np.fromfile(path, dtype=np.uint8)
-    if data.size == 0 or data.size % size:
+    length = path.stat().st_size
+    count = length // size
+    if length == 0 or length % size:
         raise FileFormatError(
-            f"{path} has {data.size} bytes; expected a positive multiple of {size}, the size of one record"
+            f"{path} has {length} bytes; expected a positive multiple of {size}, the size of one record"
         )
-    rows = data.reshape(-1, size)
-    for byte, limit in enumerate(label_limits):
-        wrong = np.flatnonzero(rows[:, byte] >= limit)
+    if count > MOST_RECORDS:
+        raise FileFormatError(f"{path} has {count} records; a CIFAR file has at most {MOST_RECORDS}")
+    wanted = count if limit is None else min(limit, count)
+    data = np.fromfile(path, dtype=np.uint8, count=wanted * size)
+    rows = data[: data.size // size * size].reshape(-1, size)
+    if len(rows) < wanted:
+        raise FileFormatError(f"{path} ended after {len(rows)} of {wanted} records while it was read")
+    for byte, below in enumerate(label_limits):
+        wrong = np.flatnonzero(rows[:, byte] >= below)
         if wrong.size:
             value, record = int(rows[wrong[0], byte]), int(wrong[0])
-            raise FileFormatError(f"{path}: label {value} of record {record} is outside 0..{limit - 1}")
+            raise FileFormatError(f"{path}: label {value} of record {record} is outside 0..{below - 1}")
     return rows[:, len(label_limits) - 1], np.ascontiguousarray(rows[:, len(label_limits) :])

@@ -1,6 +1,6 @@
-"""Data sets from their homes, checked by SHA-256: a file is whole and right, or it is not there.
+"""Downloads of data sets from their official homes; a file is there only after its SHA-256 is right.
 
-An interrupted download stays beside its place as NAME.part, and the next try goes on from there.
+An interrupted download is kept as NAME.part, and the next try continues it.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ NO_MORE = 416  # the server's answer where the part is already all there is
 
 
 def list_downloadable() -> tuple[str, ...]:
-    """Return the names that ``download`` knows."""
+    """The names that ``download`` knows."""
     return tuple(HOMES)
 
 
@@ -71,7 +71,7 @@ def _fetch(pooch: Any, home: Home, place: Path, progress: Progress) -> Path:
 
 
 class _Resuming:
-    """A downloader for pooch, which itself knows no going on: fills the .part, then hands it over."""
+    """A downloader for pooch that can continue an earlier one: fills NAME.part, then hands it over."""
 
     def __init__(self, part: Path, progress: Progress) -> None:
         self.part, self.progress = part, progress
@@ -100,7 +100,7 @@ class _Resuming:
         if total is not None and done < total:
             raise FileFormatError(
                 f"ended after {done} of {total} bytes, which are kept in {self.part}; "
-                "try again to go on from there"
+                "try again to continue from there"
             )
 
 

@@ -1,52 +1,63 @@
-"""Folders of image files: one subfolder a class, or ImageNet's validation images with their class map.
+"""Folders of image files: one sub-folder per class, or one flat folder with a table of labels.
 
-Classes take turns in the order of the files, so that the first N images of a large set are not all alike.
+In sub-folders the classes take turns, so that the first N images of a large set are not all alike; a table's
+order stands as it is.
 """
 
 import csv
+import io
 from importlib import resources
 from pathlib import Path
 
 import torch
 
 from vqshield.checks import one_of
-from vqshield.data.base import SPLITS
-from vqshield.data.pictures import SUFFIXES, FileSet
+from vqshield.data.base import MAX_CLASSES, SPLITS
+from vqshield.data.pictures import FileSet
 from vqshield.errors import FileFormatError, InvalidInputError
+from vqshield.files import file_exists, read_text
+from vqshield.images import SUFFIXES
 
 # Where a split may lie below the folder given; the folder itself serves as test set.
 PLACES = {"train": ("train",), "test": ("test", "val", "validation", ".")}
-CLASS_MAP = "classes.txt"  # one line a class, in the order of the labels: folder's name, then what it shows
-ANSWERS = (
-    "labels.csv",
-    "LOC_val_solution.csv",
-)  # for images in one folder: file, class; the second is Kaggle's
+CLASS_MAP = (
+    "classes.txt"  # a line per class, in the order of the labels: the folder's name, then what it shows
+)
+TABLES = ("labels.csv", "LOC_val_solution.csv")  # for a flat folder: file, class; the second is Kaggle's
+
+LAYOUTS = (
+    "give one sub-folder per class (cat/1.png, dog/2.png), or a flat folder with labels.csv (a header, then "
+    f"lines such as 1.png,cat). {CLASS_MAP} beside them may fix the order of the classes: one line each, the "
+    "name used there, then, if you like, what it shows"
+)
 
 
-def read_folder(*, split: str, folder: Path) -> FileSet:
-    """Read a folder with one subfolder of PNG or JPEG files a class; ``classes.txt`` may set their order."""
+def read_folder(*, split: str, folder: Path, limit: int | None = None) -> FileSet:
+    """Read a folder with one sub-folder of PNG or JPEG files per class, or with ``labels.csv`` beside them.
+
+    ``classes.txt`` may set the order of the classes; without it they are sorted by name.
+    """
     place = _place(split, folder)
-    known = _class_map(place, folder) or {
-        each.name: each.name for each in sorted(place.iterdir()) if each.is_dir()
-    }
-    return _by_subfolder("folder", place, known)
+    known = _class_map(place, folder)
+    if table := _table(place, folder):
+        return _by_table("folder", place, table, known).take(limit)
+    subfolders = {each.name: each.name for each in sorted(place.iterdir()) if each.is_dir()}
+    return _by_subfolder("folder", place, known or subfolders).take(limit)
 
 
-def read_imagenet(*, split: str, folder: Path) -> FileSet:
+def read_imagenet(*, split: str, folder: Path, limit: int | None = None) -> FileSet:
     """Read ImageNet (ILSVRC-2012) from ``folder`` or from ``imagenet`` below it.
 
-    The images lie in wnid subfolders, or in one folder beside a CSV of their classes. Labels are the usual
+    The images lie in wnid sub-folders, or in one folder beside a CSV of their classes. Labels are the usual
     0..999 even where only some classes are there, unless ``classes.txt`` says otherwise.
     """
     if (folder / "imagenet").is_dir():
         folder = folder / "imagenet"
     place = _place(split, folder)
     known = _class_map(place, folder) or imagenet_classes()
-    for above in (place, folder):
-        for name in ANSWERS:
-            if (above / name).is_file():
-                return _by_answers("imagenet", place, above / name, known)
-    return _by_subfolder("imagenet", place, known)
+    if table := _table(place, folder):
+        return _by_table("imagenet", place, table, known).take(limit)
+    return _by_subfolder("imagenet", place, known).take(limit)
 
 
 def imagenet_classes() -> dict[str, str]:
@@ -58,17 +69,22 @@ def imagenet_classes() -> dict[str, str]:
 def _place(split: str, folder: Path) -> Path:
     one_of("split", split, SPLITS)
     if not folder.is_dir():
-        raise InvalidInputError(f"{folder} is no folder; give the one that holds the images")
+        raise InvalidInputError(f"{folder} is no folder; give the one that holds the images: {LAYOUTS}")
     for name in PLACES[split]:
         if (folder / name).is_dir():
             return folder / name
-    raise InvalidInputError(f"{folder} has no subfolder {' or '.join(PLACES[split])} for split {split!r}")
+    raise InvalidInputError(f"{folder} has no sub-folder {' or '.join(PLACES[split])} for split {split!r}")
+
+
+def _table(*places: Path) -> Path | None:
+    candidates = (place / name for place in places for name in TABLES)
+    return next((path for path in candidates if path.is_file()), None)
 
 
 def _class_map(*places: Path) -> dict[str, str] | None:
     for place in places:
         if (place / CLASS_MAP).is_file():
-            return _parse_map((place / CLASS_MAP).read_text("utf-8"), str(place / CLASS_MAP))
+            return _parse_map(read_text(place / CLASS_MAP), str(place / CLASS_MAP))
     return None
 
 
@@ -81,15 +97,18 @@ def _parse_map(text: str, path: str) -> dict[str, str]:
         raise FileFormatError(
             f"{path} names {len(lines)} classes, {len(known)} of them different; name each once"
         )
+    if len(known) > MAX_CLASSES:
+        raise FileFormatError(f"{path} names {len(known)} classes; there can be at most {MAX_CLASSES}")
     return known
 
 
 def _by_subfolder(name: str, place: Path, known: dict[str, str]) -> FileSet:
-    """Files of subfolders named as the classes; the j-th file of every class comes before any (j+1)-th."""
+    """Files of sub-folders named as the classes; the j-th file of every class comes before any (j+1)-th."""
     present = {each.name for each in place.iterdir() if each.is_dir()}
     if strange := sorted(present - known.keys()):
         raise FileFormatError(
-            f"{place} has a folder {strange[0]!r}, which is none of the {len(known)} classes"
+            f"{place} has a folder {strange[0]!r}, which is none of the {len(known)} classes; "
+            f"name it in {CLASS_MAP}, which lists every class once, or take it away"
         )
     found = [
         (turn, label, file)
@@ -99,7 +118,8 @@ def _by_subfolder(name: str, place: Path, known: dict[str, str]) -> FileSet:
     ]
     if not found:
         raise InvalidInputError(
-            f"{place} has no image in a subfolder named as its class; readable are {', '.join(SUFFIXES)}"
+            f"{place} has no image in a sub-folder named as its class; {LAYOUTS}. "
+            f"Readable are {', '.join(SUFFIXES)}"
         )
     found.sort()
     return FileSet(
@@ -110,19 +130,27 @@ def _by_subfolder(name: str, place: Path, known: dict[str, str]) -> FileSet:
     )
 
 
-def _by_answers(name: str, place: Path, answers: Path, known: dict[str, str]) -> FileSet:
-    """Files named in the first column of a CSV; the second begins with the class's key or index."""
+def _by_table(name: str, place: Path, table: Path, known: dict[str, str] | None) -> FileSet:
+    """Files named in the first column of a CSV; the second begins with the class's key or index.
+
+    Where no list of classes is known, they are those of the table: sorted, or 0, 1, … where all are numbers.
+    """
+    rows = _rows(table, place)
+    keys = [row[1].split()[0] if len(row) > 1 and row[1].strip() else "" for _, row in rows]
+    if known is None:
+        known = _classes_of(keys, table)
     index = {key: number for number, key in enumerate(known)}
-    with answers.open(newline="", encoding="utf-8") as opened:
-        rows = [row for row in csv.reader(opened) if row][1:]
     files, labels = [], []
-    for number, row in enumerate(rows, start=2):
-        key = row[1].split()[0] if len(row) > 1 and row[1].strip() else ""
-        label = index.get(key, int(key) if key.isdecimal() else -1)
+    for (line, row), key in zip(rows, keys, strict=True):
+        label = index.get(key, int(key) if key.isdecimal() and len(key) < 10 else -1)
         if not 0 <= label < len(known):
-            raise FileFormatError(f"{answers}, line {number}: {key!r} is none of the {len(known)} classes")
-        files.append(_named(place, row[0], answers))
+            raise FileFormatError(
+                f"{table}, line {line}: {key[:60]!r} is none of the {len(known)} classes, and no index of one"
+            )
+        files.append(_named(place, row[0], table))
         labels.append(label)
+    if not files:
+        raise InvalidInputError(f"{table} names no image; {LAYOUTS}")
     return FileSet(
         name=name,
         files=files,
@@ -131,12 +159,42 @@ def _by_answers(name: str, place: Path, answers: Path, known: dict[str, str]) ->
     )
 
 
-def _named(place: Path, name: str, answers: Path) -> Path:
-    """The file of a CSV's row, inside the folder whatever the row says; Kaggle leaves the ending out."""
-    for ending in ("", ".JPEG", ".jpg", ".png"):
-        if (place / (Path(name).name + ending)).is_file():
-            return place / (Path(name).name + ending)
-    raise InvalidInputError(f"{answers} names {name!r}, but {place} has no such image")
+def _rows(table: Path, place: Path) -> list[tuple[int, list[str]]]:
+    """The lines with their numbers, without the header; a first line that names an image is no header."""
+    reader = csv.reader(io.StringIO(read_text(table), newline=""))
+    try:
+        rows = [(reader.line_num, row) for row in reader if row]
+    except csv.Error as error:
+        raise FileFormatError(f"{table} is not a table of file and class: {error}") from error
+    return rows if rows and _found(place, rows[0][1][0], table) else rows[1:]
+
+
+def _classes_of(keys: list[str], table: Path) -> dict[str, str]:
+    if all(key.isdecimal() and len(key) < 10 for key in keys):
+        highest = max(map(int, keys), default=0)
+        if highest >= MAX_CLASSES:
+            raise FileFormatError(f"{table}: label {highest} is outside 0..{MAX_CLASSES - 1}")
+        return {str(number): str(number) for number in range(highest + 1)}
+    return {key: key for key in sorted(set(keys)) if key}
+
+
+def _named(place: Path, name: str, table: Path) -> Path:
+    if (file := _found(place, name, table)) is None:
+        raise InvalidInputError(f"{table} names {name!r}, but {place} has no such image")
+    return file
+
+
+def _found(place: Path, name: str, table: Path) -> Path | None:
+    """The file of a row, inside the folder whatever the row says; Kaggle leaves the ending out."""
+    parts = Path(name).parts
+    inside = not Path(name).is_absolute() and ".." not in parts
+    last = parts[-1] if parts else ""
+    places = [table.parent / Path(*parts[:-1])] if inside else []
+    for folder in (*places, place, place / "images"):
+        for ending in ("", ".JPEG", ".jpg", ".png"):
+            if file_exists(folder / f"{last}{ending}"):
+                return folder / f"{last}{ending}"
+    return None
 
 
 def _is_picture(file: Path) -> bool:

@@ -1,30 +1,36 @@
 """MNIST in its official idx layout, plain or gzipped."""
 
 import gzip
+import math
 import zlib
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from vqshield.checks import one_of
 from vqshield.data.base import SPLITS, ImageSet
 from vqshield.errors import FileFormatError, InvalidInputError
+from vqshield.files import check_size
 
 CLASSES = tuple(str(digit) for digit in range(10))
 PREFIXES = {"train": "train", "test": "t10k"}
 SUBFOLDER = Path("MNIST", "raw")
 BYTES_TYPE = 8  # idx's code for unsigned bytes
+BLOCK = 1 << 20
+
+Bytes = npt.NDArray[np.uint8]
 
 
-def read_mnist(*, split: str, folder: Path) -> ImageSet:
-    """Read MNIST from ``folder`` or from ``MNIST/raw`` below it."""
+def read_mnist(*, split: str, folder: Path, limit: int | None = None) -> ImageSet:
+    """Read MNIST, or its first ``limit`` images, from ``folder`` or from ``MNIST/raw`` below it."""
     one_of("split", split, SPLITS)
-    images = _read(folder, f"{PREFIXES[split]}-images-idx3-ubyte", dimensions=3)
-    labels = _read(folder, f"{PREFIXES[split]}-labels-idx1-ubyte", dimensions=1)
-    if len(images) != len(labels):
-        raise FileFormatError(f"mnist {split} in {folder} has {len(images)} images but {len(labels)} labels")
+    images, image_count = _read(folder, f"{PREFIXES[split]}-images-idx3-ubyte", 3, limit)
+    labels, label_count = _read(folder, f"{PREFIXES[split]}-labels-idx1-ubyte", 1, limit)
+    if image_count != label_count:
+        raise FileFormatError(f"mnist {split} in {folder} has {image_count} images but {label_count} labels")
     if int(labels.max()) > 9:
         raise FileFormatError(f"mnist {split} in {folder}: label {int(labels.max())} is outside 0..9")
     return ImageSet(
@@ -35,18 +41,18 @@ def read_mnist(*, split: str, folder: Path) -> ImageSet:
     )
 
 
-def _read(folder: Path, name: str, dimensions: int) -> "np.typing.NDArray[np.uint8]":
+def _read(folder: Path, name: str, dimensions: int, limit: int | None) -> tuple[Bytes, int]:
     for place in (folder / SUBFOLDER, folder):
         for path in (place / name, place / f"{name}.gz"):
             if path.is_file():
-                return _parse(path, dimensions)
+                return _parse(path, dimensions, limit)
     raise InvalidInputError(f"{name}[.gz] is neither in {folder} nor in {folder / SUBFOLDER}")
 
 
-def _parse(path: Path, dimensions: int) -> "np.typing.NDArray[np.uint8]":
+def _parse(path: Path, dimensions: int, limit: int | None) -> tuple[Bytes, int]:
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            return _idx(file, path, dimensions)
+            return _idx(file, path, dimensions, limit)
     except (OSError, EOFError, zlib.error) as error:
         raise FileFormatError(f"{path} cannot be read: {error}") from error
 
@@ -55,8 +61,11 @@ class _Readable(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
-def _idx(file: _Readable, path: Path, dimensions: int) -> "np.typing.NDArray[np.uint8]":
-    """Parse one idx file: 0, 0, type, number of dimensions, each dimension as big-endian int32, data."""
+def _idx(file: _Readable, path: Path, dimensions: int, limit: int | None) -> tuple[Bytes, int]:
+    """The first ``limit`` entries of an idx file, and how many it promises.
+
+    The layout: 0, 0, type, number of dimensions, each dimension as big-endian int32, data.
+    """
     magic = bytes([0, 0, BYTES_TYPE, dimensions])
     found = file.read(4)
     if found != magic:
@@ -67,9 +76,22 @@ def _idx(file: _Readable, path: Path, dimensions: int) -> "np.typing.NDArray[np.
     if len(header) < 4 * dimensions:
         raise FileFormatError(f"{path} ends inside its header")
     shape = tuple(int(length) for length in np.frombuffer(header, dtype=">u4"))
-    expected = int(np.prod(shape, dtype=object))
-    data = file.read(expected + 1)  # one more than promised: surplus shows, a lying gzip stays small
-    if expected == 0 or len(data) != expected:
-        found_size = f"more than {expected}" if len(data) > expected else str(len(data))
-        raise FileFormatError(f"{path} promises shape {shape}, {expected} bytes, but holds {found_size}")
-    return np.frombuffer(data, dtype=np.uint8).reshape(shape).copy()
+    promised = math.prod(shape)
+    if promised == 0:
+        raise FileFormatError(f"{path} promises shape {shape}, 0 bytes; it should hold at least one image")
+    count = shape[0] if limit is None else min(limit, shape[0])
+    wanted = math.prod(shape[1:], start=count)
+    check_size(path, wanted, f"shape {(count, *shape[1:])}")
+    data = _up_to(file, wanted + (count == shape[0]))  # one more than promised: surplus shows
+    if len(data) != wanted:
+        held = f"more than {promised}" if len(data) > wanted else str(len(data))
+        raise FileFormatError(f"{path} promises shape {shape}, {promised} bytes, but holds {held}")
+    return np.frombuffer(data, dtype=np.uint8).reshape(count, *shape[1:]), shape[0]
+
+
+def _up_to(file: _Readable, count: int) -> bytearray:
+    """At most ``count`` bytes; memory is taken for those that are there, not for those that are promised."""
+    data = bytearray()
+    while block := file.read(min(BLOCK, count - len(data))):
+        data += block
+    return data

@@ -5,6 +5,7 @@ counted from 1; PNG files in ``images/`` or beside it) and ``labels.csv`` with f
 """
 
 import csv
+import io
 from pathlib import Path
 
 import torch
@@ -12,6 +13,7 @@ import torch
 from vqshield.data.folders import imagenet_classes
 from vqshield.data.pictures import FileSet
 from vqshield.errors import FileFormatError, InvalidInputError
+from vqshield.files import file_exists, read_text
 
 TABLES = ("labels.csv", "images.csv", "dev_dataset.csv")
 SUBFOLDER = "nips17"
@@ -19,14 +21,16 @@ SUBFOLDER = "nips17"
 COLUMNS = (("file", "class_index", 0, ""), ("ImageId", "TrueLabel", 1, ".png"))
 
 
-def read_nips17(*, split: str, folder: Path) -> FileSet:
+def read_nips17(*, split: str, folder: Path, limit: int | None = None) -> FileSet:
     """Read the competition's images, a test split only, from ``folder`` or from ``nips17`` below it."""
     if split != "test":
         raise InvalidInputError(f"'nips17' has no split {split!r}; it has 'test' only")
     table = _table(folder)
-    with table.open(newline="", encoding="utf-8") as opened:
-        reader = csv.DictReader(opened)
+    reader = csv.DictReader(io.StringIO(read_text(table), newline=""))
+    try:
         rows, header = list(reader), reader.fieldnames or ()
+    except csv.Error as error:
+        raise FileFormatError(f"{table} is not a table of file and class: {error}") from error
     fitting = [columns for columns in COLUMNS if columns[0] in header and columns[1] in header]
     if not fitting:
         raise FileFormatError(
@@ -38,9 +42,9 @@ def read_nips17(*, split: str, folder: Path) -> FileSet:
     files, labels = [], []
     for number, row in enumerate(rows, start=2):
         text = row[label_column] or ""
-        if not text.isdecimal() or not first <= int(text) < len(classes) + first:
+        if not text.isdecimal() or len(text) > 9 or not first <= int(text) < len(classes) + first:
             raise FileFormatError(
-                f"{table}, line {number}: {label_column}={text!r} is outside "
+                f"{table}, line {number}: {label_column}={text[:60]!r} is outside "
                 f"{first}..{len(classes) - 1 + first}"
             )
         files.append(_file(table, Path(row[file_column] or "").name + ending))
@@ -51,7 +55,7 @@ def read_nips17(*, split: str, folder: Path) -> FileSet:
         labels=torch.tensor(labels, dtype=torch.int64),
         classes=classes,
         cropped=True,  # the competition cut them already
-    )
+    ).take(limit)
 
 
 def _table(folder: Path) -> Path:
@@ -67,6 +71,6 @@ def _table(folder: Path) -> Path:
 
 def _file(table: Path, name: str) -> Path:
     for place in (table.parent / "images", table.parent):
-        if (place / name).is_file():
+        if file_exists(place / name):
             return place / name
     raise InvalidInputError(f"{table} names {name!r}, which is neither beside it nor in images/")

@@ -11,13 +11,12 @@ from torch import Tensor
 
 from vqshield.checks import one_of, real, whole
 from vqshield.data.base import ImageSet, check_count, check_labels
-from vqshield.errors import FileFormatError, InvalidInputError, MissingExtraError
+from vqshield.errors import InvalidInputError
+from vqshield.images import open_image, pillow
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-FORMATS = ("PNG", "JPEG")
-SUFFIXES = (".png", ".jpg", ".jpeg")
 RESIZES = ("bicubic", "bilinear")
 
 Size = tuple[int, int]  # height, width
@@ -72,11 +71,11 @@ class FileSet(ImageSet):
         return self.read(slice(None))
 
     def floats(self, part: slice = slice(None)) -> Tensor:
-        """Return the images of one part as float32 in [0,1]."""
+        """The images of one part as float32 in [0,1]."""
         return self.read(part).float() / 255
 
     def read(self, part: slice) -> Tensor:
-        """Return the images of one part, uint8."""
+        """The images of one part, uint8."""
         found: list[Tensor] = []
         for file in self.files[part]:
             found.append(self._read(file))
@@ -88,14 +87,14 @@ class FileSet(ImageSet):
         return torch.stack(found)
 
     def take(self, count: int | None) -> "FileSet":
-        """Return the first ``count`` images (all of them for None, or where there are fewer)."""
+        """The first ``count`` images (all of them for None, or where there are fewer)."""
         if count is None:
             return self
         check_count(self.name, count)
         return self._changed(files=self.files[:count], labels=self.labels[:count])
 
     def sized(self, size: Size, *, crop: float = 1.0, resize: str = "bicubic") -> "FileSet":
-        """Return the same files seen at one size, as a classifier wants them."""
+        """The same files seen at one size, as a classifier wants them."""
         for side in size:
             whole("size", side, least=1)
         return self._changed(size=size, crop=1.0 if self.cropped else crop, resize=resize)
@@ -112,12 +111,8 @@ class FileSet(ImageSet):
         return FileSet(**{**vars(self), **changes})
 
     def _read(self, file: Path) -> Tensor:
-        pil = _pillow()
-        try:
-            with pil.open(file, formats=FORMATS) as opened:
-                pixels = np.array(self._cut(opened.convert("RGB")))
-        except (OSError, SyntaxError, ValueError, pil.DecompressionBombError) as error:
-            raise FileFormatError(f"{file} is no whole PNG or JPEG image: {error}") from error
+        with open_image(file) as opened:
+            pixels = np.array(self._cut(opened.convert("RGB")))
         return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()  # (3, height, width)
 
     def _cut(self, picture: "Image") -> "Image":
@@ -128,16 +123,8 @@ class FileSet(ImageSet):
         across, down = min(width * scale, picture.width), min(height * scale, picture.height)
         left, top = (picture.width - across) / 2, (picture.height - down) / 2
         box = (left, top, min(left + across, picture.width), min(top + down, picture.height))
-        return picture.resize((width, height), _pillow().Resampling[self.resize.upper()], box=box)
+        return picture.resize((width, height), pillow().Resampling[self.resize.upper()], box=box)
 
 
 def _shown(image: Tensor) -> str:
     return f"{image.shape[2]}x{image.shape[1]}"
-
-
-def _pillow() -> Any:
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise MissingExtraError("pillow", "cli") from error
-    return Image

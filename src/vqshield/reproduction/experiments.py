@@ -6,7 +6,6 @@ id = "T2"; title; shows = "table" | "curves" | "gallery" | "example"
     again
 """
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -16,6 +15,7 @@ from typing import Any
 
 from vqshield import checks
 from vqshield.errors import FileFormatError, InvalidInputError
+from vqshield.files import parse_toml, read_text
 from vqshield.plain import Json, from_plain
 from vqshield.reproduction import published
 from vqshield.reproduction.model import View
@@ -69,10 +69,7 @@ def experiment(name: str) -> Experiment:
         path = Path(name)
         if not path.is_file():
             raise InvalidInputError(f"{name} is no file; give an experiment file, or an id: {_ids()}")
-        try:
-            return read_experiment(path.read_text(encoding="utf-8"), source=name)
-        except UnicodeDecodeError as error:
-            raise FileFormatError(f"{name} is not TOML: {error}") from error
+        return read_experiment(read_text(path), source=name)
     if name not in list_experiments():
         raise InvalidInputError(f"experiment {name!r} is not known; give one of {_ids()}, or a .toml file")
     return read_experiment(_bundled(name).read_text(encoding="utf-8"), source=f"{name}{_SUFFIX}")
@@ -80,11 +77,7 @@ def experiment(name: str) -> Experiment:
 
 def read_experiment(text: str, *, source: str) -> Experiment:
     """An experiment from the text of its file."""
-    try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise FileFormatError(f"{source} is not TOML: {error}") from error
-    file = from_plain(_File, table, source)
+    file = from_plain(_File, parse_toml(text, source), source)
     try:
         checks.one_of("id", file.id, published.ids())
         if not file.parts:

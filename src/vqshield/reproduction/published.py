@@ -4,7 +4,6 @@ They are transcribed in paper/published.toml as the paper writes them; here ever
 every KL divergence is in nats.
 """
 
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -13,6 +12,7 @@ from typing import Literal, get_args
 
 from vqshield import checks
 from vqshield.errors import FileFormatError, InvalidInputError
+from vqshield.files import parse_toml
 from vqshield.plain import from_plain
 from vqshield.settings import parse_spec
 
@@ -169,10 +169,7 @@ class _Section:
 
 def read_catalogue(text: str, *, source: str) -> Catalogue:
     """The values in a text of published.toml's form; source: the file's name, for errors."""
-    try:
-        content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise FileFormatError(f"{source} is not TOML: {error}") from error
+    content = parse_toml(text, source)
     listed = content.pop("inconsistencies", [])
     where = f"inconsistencies of {source}"
     known = from_plain(tuple[Inconsistency, ...], listed, where)

@@ -18,8 +18,8 @@ import torch
 import vqshield
 from vqshield import archived
 from vqshield.environment import environment
-from vqshield.errors import FileFormatError, InvalidInputError
-from vqshield.files import write_json
+from vqshield.errors import InvalidInputError
+from vqshield.files import parse_json, write_json
 from vqshield.plain import from_plain, to_plain
 from vqshield.reproduction import published
 from vqshield.reproduction.experiments import Experiment, read_experiment
@@ -76,11 +76,7 @@ class ExperimentManifest:
         path = folder / MANIFEST
         if not path.is_file():
             raise InvalidInputError(f"there is no {MANIFEST} in {folder}; no experiment was begun there")
-        try:
-            plain = json.loads(path.read_bytes())
-        except ValueError as error:
-            raise FileFormatError(f"{path} is not JSON: {error}") from error
-        return from_plain(cls, plain, str(path), strict=False)
+        return from_plain(cls, parse_json(path.read_bytes(), path), str(path), strict=False)
 
 
 @dataclass(frozen=True, kw_only=True)

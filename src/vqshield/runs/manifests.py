@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from vqshield import surrogates
 from vqshield.defenses import Defense, Quantizer
-from vqshield.errors import FileFormatError, InvalidInputError
+from vqshield.errors import InvalidInputError
+from vqshield.files import parse_json
 from vqshield.names import NONE
 from vqshield.plain import Json, from_plain, to_plain
 from vqshield.threats import Threat
@@ -118,10 +119,7 @@ def read_plain_manifest(folder: Path) -> Json:
     path = folder / MANIFEST
     if not path.is_file():
         raise InvalidInputError(f"there is no {MANIFEST} in {folder}; no run was begun there")
-    try:
-        plain: Json = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise FileFormatError(f"{path} is not JSON: {error}") from error
+    plain: Json = parse_json(path.read_bytes(), path)
     return plain
 
 

@@ -75,7 +75,7 @@ class RecordFolder(Generic[AnyRecord]):
         for line in path.read_bytes().splitlines() if path.is_file() else ():
             try:
                 defense, attack, image, seconds = json.loads(line)
-            except ValueError:  # half a line of a run that was killed
+            except (ValueError, TypeError, RecursionError):  # half a line of a run that was killed
                 continue
             if (defense, attack, image) in done:
                 latest[defense, attack, image] = float(seconds)
@@ -134,7 +134,7 @@ class RecordFolder(Generic[AnyRecord]):
         for number, line in enumerate(lines, start=1):
             try:
                 records.append(self._parse(line))
-            except (ValueError, TypeError, KeyError) as error:
+            except (ValueError, TypeError, KeyError, RecursionError) as error:
                 if number == len(lines):  # half a line of a run that was killed
                     break
                 raise FileFormatError(f"{path}: line {number} is no record: {error}") from error

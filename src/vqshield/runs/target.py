@@ -59,7 +59,12 @@ class _Loaded:
 
     def __init__(self) -> None:
         self.images: ImageSet | None = None
+        self.limit: int | None = None
         self.model: nn.Module | None = None
+
+    def reach(self, limit: int | None) -> bool:
+        """Whether the images that were read are as many as that."""
+        return self.limit is None or (limit is not None and limit <= self.limit)
 
     def __reduce__(self) -> tuple[type["_Loaded"], tuple[()]]:
         return _Loaded, ()
@@ -133,12 +138,13 @@ class Target:
     @property
     def images(self) -> ImageSet:
         """The images, with their labels and the names of the classes."""
-        if self._loaded.images is None:
-            images, model = load(self.data, "test", self.data_dir), self.model
+        held = self._loaded
+        if held.images is None or not held.reach(self.limit):
+            images, model = load(self.data, "test", self.data_dir, limit=self.limit), self.model
             if isinstance(images, FileSet) and isinstance(model, Normalised) and model.size is not None:
                 images = images.sized(model.size, crop=model.crop, resize=model.resize)
-            self._loaded.images = images
-        return self._loaded.images.take(self.limit)
+            held.images, held.limit = images, self.limit
+        return held.images.take(self.limit)
 
     @property
     def model(self) -> nn.Module:

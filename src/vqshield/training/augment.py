@@ -10,7 +10,7 @@ from vqshield.errors import InvalidInputError
 
 
 def crop_and_flip(images: Tensor, *, padding: int, flip: bool, generator: torch.Generator) -> Tensor:
-    """Shift each image by up to ``padding`` pixels, mirrored at the edges, and flip every second one or so.
+    """Shift each image by up to ``padding`` pixels, mirrored at the edges, and flip it with probability 1/2.
 
     images: (n, channels, height, width), any dtype; the generator lives on the same device.
     """
@@ -43,7 +43,7 @@ def cutout(images: Tensor, *, size: int, fill: Tensor, generator: torch.Generato
 
 
 def _shifted(n: int, length: int, padding: int, generator: torch.Generator) -> Tensor:
-    """Return for each image the source index of each row or column, reflected back into 0..length-1."""
+    """For each image the source index of each row or column, reflected back into 0..length-1."""
     device = generator.device
     shift = torch.randint(-padding, padding + 1, (n, 1), generator=generator, device=device)
     index = (torch.arange(length, device=device) + shift).abs()
@@ -51,7 +51,7 @@ def _shifted(n: int, length: int, padding: int, generator: torch.Generator) -> T
 
 
 def _span(n: int, length: int, size: int, generator: torch.Generator) -> Tensor:
-    """Return (n, length) flags: which rows or columns the square covers; it may stick out of the image."""
+    """Flags (n, length): which rows or columns the square covers; it may stick out of the image."""
     device = generator.device
     start = torch.randint(0, length, (n, 1), generator=generator, device=device) - size // 2
     position = torch.arange(length, device=device)

@@ -5,12 +5,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
 from vqshield.errors import FileFormatError, InvalidInputError
-from vqshield.files import write_atomically
+from vqshield.files import parse_json, write_atomically
+from vqshield.plain import from_plain
+from vqshield.tensors import read_tensors, tensors_to_bytes
 from vqshield.training.progress import EpochRecord
 
 PARTS = ("weights", "momentum", "ema")
@@ -29,6 +29,13 @@ class Checkpoint:
     history: tuple[EpochRecord, ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class History:
+    """The epochs so far, as the file holds them."""
+
+    history: tuple[EpochRecord, ...]
+
+
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Write the file, replacing the last one at once."""
     flat = {
@@ -41,29 +48,26 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         "data_sha256": checkpoint.data_sha256,
         "history": [asdict(epoch) for epoch in checkpoint.history],
     }
-    write_atomically(path, save(flat, {"checkpoint": json.dumps(record)}))
+    write_atomically(path, tensors_to_bytes(flat, {"checkpoint": json.dumps(record)}))
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
     """Read the file back, exactly."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            flat = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    except SafetensorError as error:
-        raise FileFormatError(f"{path} is not a safetensors file: {error}") from error
+    flat, metadata = read_tensors(path)
     tensors: dict[str, dict[str, Tensor]] = {part: {} for part in PARTS}
     try:
-        record = json.loads(metadata["checkpoint"])
+        record = parse_json(metadata["checkpoint"], path)
         for key, tensor in flat.items():
             part, name = key.split("/", 1)
             tensors[part][name] = tensor
         return Checkpoint(
             tensors=tensors,
-            settings=record["settings"],
+            settings=dict(record["settings"]),
             data_sha256=record["data_sha256"],
-            history=tuple(EpochRecord(**epoch) for epoch in record["history"]),
+            history=from_plain(History, {"history": record["history"]}, str(path)).history,
         )
+    except FileFormatError:
+        raise
     except (KeyError, ValueError, TypeError) as error:
         raise FileFormatError(f"{path} is not a checkpoint of vqshield: {error!r}") from error
 

@@ -1,4 +1,4 @@
-"""Figures of a model and of a data set: accuracy, mean and deviation."""
+"""Accuracy of a model; mean and standard deviation of a data set."""
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +12,9 @@ TEST_BATCH = 1000
 def accuracy(
     model: nn.Module, images: Tensor, labels: Tensor, *, shield: TrainingShield | None = None
 ) -> float:
-    """Return the fraction of byte images that the model, in eval mode, labels right; behind a shield, in the
-    one draw that tests have.
+    """The fraction of byte images that the model, in eval mode, labels right.
+
+    Behind a shield, every image has one draw, the same in every test.
     """
     was_training = model.training
     model.eval()
@@ -27,7 +28,7 @@ def accuracy(
 
 
 def channel_statistics(images: Tensor) -> tuple[list[float], list[float]]:
-    """Return mean and standard deviation of each channel in [0,1], from exact counts, to four digits."""
+    """Mean and standard deviation of each channel in [0,1], from exact counts, to four digits."""
     values = torch.arange(256, dtype=torch.float64) / 255
     means, deviations = [], []
     for channel in range(images.shape[1]):

@@ -1,4 +1,4 @@
-"""What a run reports, and to whom: the library itself prints nothing and needs no rich."""
+"""What a training run reports while it runs. The library itself prints nothing."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -16,20 +16,20 @@ class EpochRecord:
 
 
 class Progress(Protocol):
-    """Who wants to watch a run; the library itself prints nothing."""
+    """Receives the reports of a run."""
 
     def start(self, *, epochs: int, done: int, steps: int) -> None:
         """Training begins after ``done`` epochs; every epoch has ``steps`` steps."""
 
     def step(self, *, epoch: int, step: int, loss: float) -> None:
-        """Come by every few steps: mean loss since the last call."""
+        """Called every few steps, with the mean loss since the last call."""
 
     def epoch_end(self, record: EpochRecord) -> None:
-        """Come by once an epoch, after its checkpoint is written."""
+        """Called once an epoch, after its checkpoint is written."""
 
 
 class Silent:
-    """Watches nothing."""
+    """Ignores every report."""
 
     def start(self, *, epochs: int, done: int, steps: int) -> None:
         """Do nothing."""

@@ -1,4 +1,4 @@
-"""One call that trains: read the data, resume or begin, checkpoint every epoch, write weights and card."""
+"""A whole training run: read the data, begin or resume, checkpoint every epoch, write weights and card."""
 
 import hashlib
 from dataclasses import asdict, dataclass
@@ -52,8 +52,9 @@ def train_on(
 ) -> TrainResult:
     """Train on images already read.
 
-    With ``resume``, a checkpoint in ``out`` is continued; it must be of equal settings and data.
-    Stopped at any moment, the run leaves the checkpoint of its last whole epoch.
+    With ``resume``, a checkpoint in ``out`` is continued; it must be of equal settings and data. Stopped at
+    any moment, even by kill -9, the run leaves the checkpoint of its last whole epoch. On a CPU a resumed run
+    ends with the very weights of an unbroken one if torch, processor and number of threads are the same.
     """
     place, watcher = pick_device(device), progress or Silent()
     checkpoint_file = checkpoint_path(settings, out)
@@ -82,7 +83,7 @@ def train_on(
 
 
 def checkpoint_path(settings: TrainSettings, out: str | Path) -> Path:
-    """Return where the run keeps its checkpoint."""
+    """Where the run keeps its checkpoint."""
     return Path(out) / f"{settings.name}.checkpoint.safetensors"
 
 
@@ -98,7 +99,7 @@ def _finish(
     weights, card_file = out / f"{settings.name}.safetensors", out / f"{settings.name}.json"
     described = {"data": settings.data, "seed": str(settings.seed)}
     if settings.shield is not None:
-        described["shield"] = settings.shield  # whoever certifies the file needs to know what it is used to
+        described["shield"] = settings.shield  # certifying the file needs the noise that it was trained with
     save_classifier(weights, trainer.best, described)
     # The accuracy that counts is that of the file, whose convolutions are rounded to fp16.
     saved = load_classifier(weights, device=trainer.device)

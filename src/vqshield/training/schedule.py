@@ -10,7 +10,7 @@ END = 1e-3  # the last rate, as a part of the peak
 
 
 def one_cycle(step: int, *, steps: int, peak: float) -> float:
-    """Return the rate of ``step`` in 0..steps-1: a line up to the peak, then a cosine down to almost 0."""
+    """The rate of ``step`` in 0..steps-1: a line up to the peak, then a cosine down to almost 0."""
     if not 0 <= step < steps:
         raise InvalidInputError(f"step={step} must be in 0..{steps - 1}")
     top = WARMUP * (steps - 1)

@@ -18,7 +18,7 @@ COMPILE_MODES = ("off", "default", "reduce-overhead", "max-autotune-no-cudagraph
 
 
 def trainable() -> tuple[str, ...]:
-    """Return the data sets with a training split that is held in memory whole, as the trainer does."""
+    """The data sets whose training split fits into memory, where the trainer holds it."""
     return ("cifar10", "cifar100", "mnist")
 
 
@@ -30,9 +30,9 @@ class TrainSettings:
     cutout: side of the painted square in pixels, 0 for none.
     ema: decay of the moving average of the weights, which is then what is tested and saved; 0 for none.
     flip: None flips unless the data are digits, for which a mirror image is another sign.
-    shield: what stands in front of the network in training and in tests, as typed: a defense, such as
-        "swrd:noise=shared,sigma=0.12,tau=0.12", or "gaussian:sigma=0.12", noise alone.
-    start: a safetensors file of the same network, whose weights are trained on; None: random ones.
+    shield: what stands in front of the network in training and in tests: a defense, such as
+        "swrd:noise=shared,sigma=0.12,tau=0.12", or noise alone, "gaussian:sigma=0.12".
+    start: a safetensors file of the same network, whose weights are the first ones; None: random ones.
     """
 
     data: str
@@ -97,5 +97,5 @@ class TrainSettings:
         return {"file": Path(self.start).name, "sha256": digest}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings as JSON can hold them; the file to start from by its name and content."""
+        """The settings as JSON can hold them; the file to start from by its name and SHA-256."""
         return {**asdict(self), "start": self._start}

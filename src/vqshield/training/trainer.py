@@ -1,7 +1,12 @@
-"""Train a classifier: the data whole on the device, one-cycle SGD, a checkpoint every epoch.
+"""Train a classifier: all data on the device, one-cycle SGD, a checkpoint after every epoch.
 
-Order and augmentation of an epoch come from generators seeded by (seed, epoch), so a resumed run
-meets the very batches it would have met, and the global generator is left alone.
+Order and augmentation of an epoch come from generators seeded by (seed, epoch), so a resumed run meets the
+batches that it would have met anyway, and the global generator is left alone.
+
+What is promised: on a CPU, with one version of torch, one kind of processor and one number of threads
+(OMP_NUM_THREADS), the weights are the same, bit for bit and as files byte for byte, however often the run is
+killed and resumed. Another number of threads adds up in another order and ends with different weights. On a
+GPU nothing is promised: cuDNN chooses its algorithms by timing them, and some add up in no fixed order.
 """
 
 import copy
@@ -31,7 +36,7 @@ REPORT_EVERY = 20  # steps; each report waits for the device, so not more often
 
 
 class Trainer:
-    """The moving parts of one run; ``epoch`` advances them, ``tensors`` and ``restore`` carry them over."""
+    """The state of one run: ``epoch`` advances it, ``tensors`` and ``restore`` carry it over a restart."""
 
     def __init__(
         self, settings: TrainSettings, training: ImageSet, test: ImageSet, device: torch.device
@@ -41,9 +46,8 @@ class Trainer:
                 f"batch={settings.batch} must be at most {len(training)}, the training images"
             )
         self.settings, self.device = settings, device
-        self.steps = (
-            len(training) // settings.batch
-        )  # an incomplete last batch is left out, others come next epoch
+        # An incomplete last batch is left out; the next epoch's order leaves out other images.
+        self.steps = len(training) // settings.batch
         self.images, self.labels = training.images.to(device), training.labels.to(device)
         self.test_images, self.test_labels = test.images.to(device), test.labels.to(device)
         self.shield = None
@@ -99,11 +103,11 @@ class Trainer:
         )
 
     def test_accuracy(self, model: nn.Module) -> float:
-        """Return the fraction of test images that a model labels right, behind the shield if there is one."""
+        """The fraction of test images that a model labels right, behind the shield if there is one."""
         return accuracy(model, self.test_images, self.test_labels, shield=self.shield)
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
-        """Return everything that a continuation needs."""
+        """Everything that a resumed run needs."""
         return {
             "weights": dict(self.model.state_dict()),
             "momentum": {
@@ -120,15 +124,16 @@ class Trainer:
             self.model.load_state_dict(tensors["weights"])
             if self.average is not None:
                 self.average.load_state_dict(tensors["ema"])
+            for name, parameter in self.model.named_parameters():
+                if name in tensors["momentum"]:
+                    buffer = torch.empty_like(parameter).copy_(tensors["momentum"][name])
+                    self.optimizer.state[parameter] = {"momentum_buffer": buffer}
         except RuntimeError as error:
-            raise FileFormatError(f"the checkpoint is of another network: {error}") from error
-        for name, parameter in self.model.named_parameters():
-            if name in tensors["momentum"]:
-                buffer = torch.empty_like(parameter).copy_(tensors["momentum"][name])
-                self.optimizer.state[parameter] = {"momentum_buffer": buffer}
+            said = " ".join(str(error).split())
+            raise FileFormatError(f"the checkpoint is of another network: {said}") from error
 
     def _epoch_data(self, number: int) -> tuple[Tensor, Tensor]:
-        """Return the epoch's augmented images and labels in their order; all at once costs few launches."""
+        """The epoch's augmented images and labels in their order; all at once costs few launches."""
         settings = self.settings
         generator = torch.Generator(self.device).manual_seed(epoch_seed(settings.seed, number))
         order = torch.randperm(len(self.images), generator=generator, device=self.device)
@@ -179,7 +184,7 @@ class Trainer:
 
 
 def epoch_seed(seed: int, epoch: int) -> int:
-    """Return 63 bits that differ for every (seed, epoch), unlike seed + epoch."""
+    """63 bits that differ for every (seed, epoch), unlike seed + epoch."""
     return int.from_bytes(hashlib.sha256(f"vqshield {seed} {epoch}".encode()).digest()[:8], "big") >> 1
 
 
@@ -210,5 +215,5 @@ def _optimizer(model: nn.Module, settings: TrainSettings, device: torch.device) 
 
 
 def _moving(model: nn.Module) -> list[Tensor]:
-    """Return what an average follows: parameters and norm statistics, but no counters."""
+    """What an average follows: parameters and norm statistics, but no counters."""
     return [tensor for tensor in model.state_dict().values() if tensor.is_floating_point()]

@@ -58,7 +58,7 @@ def read_summary(path: Path) -> Summary:
     """What a summary.json holds; keys that nobody here knows are passed over."""
     try:
         plain = json.loads(path.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FileFormatError(f"{path} is not JSON: {error}") from error
     return from_plain(Summary, plain, str(path), strict=False)
 
