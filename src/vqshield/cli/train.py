@@ -30,7 +30,8 @@ def train(
     shield: Annotated[
         str | None,
         typer.Option(
-            help=f"Train and test behind one of {', '.join(list_all_defenses())}, as in swrd:noise=image,sigma=0.1."
+            help=f"Train and test behind one of {', '.join(list_all_defenses())}, as in "
+            "swrd:noise=image,sigma=0.1."
         ),
     ] = None,
     start: Annotated[
