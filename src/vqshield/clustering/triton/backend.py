@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from vqshield.clustering.base import Recipe
+from vqshield import checks
+from vqshield.clustering.base import (
+    Recipe,
+    check_centres,
+    check_codes,
+    check_images,
+    check_lloyd,
+    check_magnitude,
+)
 from vqshield.noise import Draw
 
 if TYPE_CHECKING:
@@ -44,6 +52,8 @@ class Triton:
 
     def codebook(self, padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
         """The centres of every image."""
+        _check_images(padded, recipe, draw)
+        check_codes(padded, recipe)
         dimensions = padded.shape[1] * recipe.grid.size**2
         centres = padded.new_empty(len(padded), recipe.codes, dimensions)
 
@@ -56,6 +66,8 @@ class Triton:
 
     def quantize(self, padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
         """Every patch replaced by its nearest centre."""
+        _check_images(padded, recipe, draw)
+        _check_centres(centres, padded, recipe)
         output = torch.empty_like(padded, dtype=torch.float32)
 
         def work(part: slice, launch: "Launch") -> None:
@@ -67,6 +79,8 @@ class Triton:
 
     def assignments(self, padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
         """The number of the centre that each patch is replaced by, (B, n)."""
+        _check_images(padded, recipe, draw)
+        _check_centres(centres, padded, recipe)
         labels = torch.empty(len(padded), recipe.grid.count(*padded.shape[2:]), dtype=torch.int64)
 
         def work(part: slice, launch: "Launch") -> None:
@@ -79,6 +93,8 @@ class Triton:
 
     def shield(self, padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
         """Both, without the codebooks leaving the workspace."""
+        _check_images(padded, recipe, draw)
+        check_codes(padded, recipe)
         output = torch.empty_like(padded, dtype=torch.float32)
 
         def work(part: slice, launch: "Launch") -> None:
@@ -92,6 +108,9 @@ class Triton:
         """Plain k-means, one program per image."""
         from vqshield.clustering.triton.launch import rounds
 
+        check_lloyd(patches, start, iterations=iterations, tolerance=tolerance)
+        check_magnitude("patches", patches)
+        check_magnitude("start", start)
         batch, n, dimensions = patches.shape
         codes = start.shape[1]
         sizes = Sizes.of(n, codes, dimensions)
@@ -104,6 +123,16 @@ class Triton:
         space.centres[:, :codes, :dimensions] = start - middle
         rounds(space, sizes, n, codes, dimensions, iterations=iterations, tolerance=tolerance)
         return (space.centres[:, :codes, :dimensions] + middle).to(patches.dtype)
+
+
+def _check_images(padded: Tensor, recipe: Recipe, draw: Draw) -> None:
+    check_images(padded, recipe, draw)
+    checks.pixel_values(padded)
+
+
+def _check_centres(centres: Tensor, padded: Tensor, recipe: Recipe) -> None:
+    check_centres(centres, padded, recipe)
+    check_magnitude("centres", centres)
 
 
 def interpreting() -> bool:
