@@ -9,19 +9,26 @@
 
 #define VQ_EXPORT extern "C" __attribute__((visibility("default")))
 
-enum VqStatus : int32_t { VQ_DONE = 0, VQ_OUT_OF_MEMORY = 1, VQ_STOPPED = 2 };
+// Of VQ_INVALID the job's message says what is wrong.
+enum VqStatus : int32_t { VQ_DONE = 0, VQ_OUT_OF_MEMORY = 1, VQ_STOPPED = 2, VQ_INVALID = 3 };
+
+// Raised whenever VqJob or VqLloydJob changes: a library built from other source is not to be called.
+constexpr int32_t kInterface = 2;
 
 namespace {
 
 // Makes a worker for each thread and has it do every number below count.
 template <class Make, class Do>
-int32_t for_each_image(int64_t count, int64_t threads, const Make& make, const Do& work) {
+int32_t for_each_image(int64_t count, int64_t threads, char* message, const Make& make, const Do& work) {
     std::atomic<int64_t> next{0};
     std::atomic<int32_t> status{VQ_DONE};
     const auto run = [&] {
         try {
             auto worker = make();
             for (int64_t i; status == VQ_DONE && (i = next++) < count;) work(worker, i);
+        } catch (const Invalid& invalid) {
+            int32_t none = VQ_DONE;
+            if (status.compare_exchange_strong(none, VQ_INVALID)) std::memcpy(message, invalid.message, kMessage);
         } catch (const Stopped&) {
             status = VQ_STOPPED;
         } catch (const std::bad_alloc&) {
@@ -36,7 +43,22 @@ int32_t for_each_image(int64_t count, int64_t threads, const Make& make, const D
     return status;
 }
 
+// The job's own checks, and then its work.
+template <class Job, class Make, class Do>
+int32_t checked(Job* job, VqCall call, const Make& make, const Do& work) {
+    if (job == nullptr) return VQ_INVALID;
+    try {
+        check_job(*job, call);
+    } catch (const Invalid& invalid) {
+        std::memcpy(job->message, invalid.message, kMessage);
+        return VQ_INVALID;
+    }
+    return job->batch == 0 ? VQ_DONE : for_each_image(job->batch, job->threads, job->message, make, work);
+}
+
 }  // namespace
+
+VQ_EXPORT int32_t vq_interface() { return kInterface; }
 
 VQ_EXPORT const char* vq_isa() { return VQ_ISA; }
 
@@ -51,32 +73,33 @@ VQ_EXPORT int32_t vq_level() {
 #endif
 }
 
-VQ_EXPORT int32_t vq_codebook(const VqJob* job) {
-    return for_each_image(
-        job->batch, job->threads, [&] { return ImageWorker(*job, true); },
+VQ_EXPORT int32_t vq_codebook(VqJob* job) {
+    return checked(
+        job, VqCall::codebook, [&] { return ImageWorker(*job, true); },
         [](ImageWorker& worker, int64_t i) { worker.codebook(i); });
 }
 
-VQ_EXPORT int32_t vq_quantize(const VqJob* job) {
-    return for_each_image(
-        job->batch, job->threads, [&] { return ImageWorker(*job, false); },
+VQ_EXPORT int32_t vq_quantize(VqJob* job) {
+    return checked(
+        job, VqCall::quantize, [&] { return ImageWorker(*job, false); },
         [](ImageWorker& worker, int64_t i) { worker.quantize(i); });
 }
 
-VQ_EXPORT int32_t vq_shield(const VqJob* job) {
-    return for_each_image(
-        job->batch, job->threads, [&] { return ImageWorker(*job, true); },
+VQ_EXPORT int32_t vq_shield(VqJob* job) {
+    return checked(
+        job, VqCall::shield, [&] { return ImageWorker(*job, true); },
         [](ImageWorker& worker, int64_t i) { worker.shield(i); });
 }
 
-VQ_EXPORT int32_t vq_lloyd(const VqLloydJob* job) {
-    return for_each_image(
-        job->batch, job->threads, [&] { return LloydWorker(*job); },
+VQ_EXPORT int32_t vq_lloyd(VqLloydJob* job) {
+    return checked(
+        job, VqCall::lloyd, [&] { return LloydWorker(*job); },
         [](LloydWorker& worker, int64_t i) { worker.run(i); });
 }
 
 // Words 0 … 4·blocks−1 of a stream and the normal values made of them, to be compared with vqshield.noise.
-VQ_EXPORT void vq_noise(uint64_t seed, int64_t stream, int64_t stage, int64_t blocks, uint32_t* words, float* values) {
+VQ_EXPORT int32_t vq_noise(uint64_t seed, int64_t stream, int64_t stage, int64_t blocks, uint32_t* words, float* values) {
+    if (words == nullptr || values == nullptr || blocks < 0 || blocks > kMostNoiseValues / 4) return VQ_INVALID;
     const Stream source(seed, stream, (uint32_t)stage);
     for (int64_t block = 0; block < blocks; ++block) {
         U fours[4];
@@ -88,4 +111,5 @@ VQ_EXPORT void vq_noise(uint64_t seed, int64_t stream, int64_t stage, int64_t bl
             *values++ = normal[lane][0];
         }
     }
+    return VQ_DONE;
 }

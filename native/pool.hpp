@@ -2,10 +2,11 @@
 // itself, a scheduler may keep a thread on the core that made or woke it for longer than a whole call takes.
 #pragma once
 
+#include <pthread.h>
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <mutex>
@@ -16,19 +17,22 @@ namespace {
 
 class Pool {
    public:
-    // The process's pool. It is never destroyed, since its threads may be waiting when the process ends; a forked
-    // child has none of its parent's threads, and gets a pool of its own.
+    // The process's pool. It is never destroyed, since its threads may be waiting when the process ends. A forked
+    // child has none of its parent's threads and may have inherited their locks as they were, so it forgets the
+    // pool (see kForgetsAtFork) and makes one of its own; nothing here takes a lock that a fork could leave closed.
     static Pool& of_this_process() {
-        static std::mutex guard;
-        static Pool* pool = nullptr;
-        static pid_t owner = 0;
-        const std::lock_guard<std::mutex> lock(guard);
-        if (pool == nullptr || owner != getpid()) {
-            pool = new Pool;
-            owner = getpid();
+        Pool* pool = current_.load();
+        if (pool == nullptr) {
+            Pool* fresh = new Pool;
+            if (current_.compare_exchange_strong(pool, fresh))
+                pool = fresh;
+            else
+                delete fresh;  // another thread was faster
         }
         return *pool;
     }
+
+    static void forget() { current_ = nullptr; }
 
     // Runs the task here and in up to `helpers` other threads, and returns when all have returned. Where another
     // call has the pool, or no more threads are to be had, fewer run it: the task must allow for that.
@@ -112,6 +116,11 @@ class Pool {
     const std::function<void()>* task_ = nullptr;
     int caller_ = 0;
     int64_t made_ = 0, wanted_ = 0, running_ = 0, round_ = 0;
+
+    static inline std::atomic<Pool*> current_{nullptr};
 };
+
+// Done when the library is loaded.
+[[maybe_unused]] const int kForgetsAtFork = pthread_atfork(nullptr, nullptr, Pool::forget);
 
 }  // namespace

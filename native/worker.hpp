@@ -6,12 +6,13 @@
 // and sums, and for images of at most 1 MiB of patches as much again for these as rows and 12·n for bounds.
 #pragma once
 
+#include "checks.hpp"
 #include "lloyd.hpp"
 #include "rebuild.hpp"
 #include "start.hpp"
 
-// What vq_codebook, vq_quantize and vq_shield are given. Every field has eight bytes: no padding to get wrong on
-// the other side of the interface.
+// What vq_codebook, vq_quantize and vq_shield are given. Every field has eight bytes, the message twenty times as
+// many: no padding to get wrong on the other side of the interface.
 struct VqJob {
     const float* images;     // (batch, channels, height, width)
     const int64_t* streams;  // (batch)
@@ -25,6 +26,8 @@ struct VqJob {
     int64_t sliding, size, codes, iterations, plus_plus, noisy_weights;
     int64_t bits;  // noisy patches and centres are multiples of 2^-bits, below bound in size
     double bound, tolerance, sigma, tau, beta;
+    int64_t images_count, streams_count, centres_count, output_count, labels_count;  // values that the arrays hold
+    char message[kMessage];  // written where the job is refused
 };
 
 // What vq_lloyd is given.
@@ -36,11 +39,68 @@ struct VqLloydJob {
     int64_t threads;
     int64_t batch, count, dimensions, codes, iterations;
     double tolerance;
+    int64_t patches_count, start_count, centres_count;
+    char message[kMessage];
 };
 
 namespace {
 
 enum Stage : uint32_t { kCodebook = 0, kAssignment = 1, kInit = 2 };
+enum class VqCall { codebook, quantize, shield, lloyd };
+
+// Everything that decides where the work reads and writes, and that every number is one the arithmetic holds. What
+// is in the arrays is looked at image by image.
+void check_job(const VqJob& job, VqCall call) {
+    check_whole("threads", job.threads, 1, kMostThreads);
+    check_whole("memory", job.keep, 0, INT64_MAX);
+    check_whole("batch", job.batch, 0, kMostInMemory);
+    check_whole("channels", job.channels, 1, kMostPatches);
+    check_whole("height", job.height, 1, kMostPatches);
+    check_whole("width", job.width, 1, kMostPatches);
+    check_whole("size", job.size, 1, std::min(job.height, job.width));
+    if (!job.sliding && (job.height % job.size != 0 || job.width % job.size != 0))
+        throw Invalid("height=%lld and width=%lld should be multiples of size=%lld", (long long)job.height,
+                      (long long)job.width, (long long)job.size);
+    const Grid grid{job.sliding != 0, job.size, job.channels, job.height, job.width};
+    const int64_t patches = checked_product("the number of patches", {grid.rows(), grid.columns()}, kMostPatches);
+    const int64_t dimensions =
+        checked_product("the number of values in a patch", {job.channels, job.size, job.size}, kMostPatches);
+    checked_product("the number of values in all patches", {patches, dimensions}, kMostNoiseValues);
+    check_whole("codes", job.codes, 1, call == VqCall::quantize ? kMostCodes : std::min(kMostCodes, patches));
+    check_whole("iterations", job.iterations, 1, kMostIterations);
+    check_real("tolerance", job.tolerance, 0, 1);
+    check_real("sigma", job.sigma, 0, kMostNoise);
+    check_real("tau", job.tau, 0, kMostNoise);
+    check_real("beta", job.beta, 0, kMostBeta);
+    check_real("bound", job.bound, 1 + kLargestNormal * std::max(job.sigma, job.tau), 8);
+    check_whole("bits", job.bits, 1, 23);  // a float32's; FixedPoint adds noise in units finer than that
+    const int64_t pixels = checked_product("the number of pixels in all images",
+                                           {job.batch, job.channels, job.height, job.width}, kMostInMemory);
+    const int64_t centres = checked_product("the number of values in all centres",
+                                            {job.batch, job.codes, dimensions}, kMostInMemory);
+    check_array("images", job.images, job.images_count, pixels);
+    check_array("streams", job.streams, job.streams_count, job.batch);
+    if (call != VqCall::shield) check_array("centres", job.centres, job.centres_count, centres);
+    if (call != VqCall::codebook) check_array("output", job.output, job.output_count, pixels);
+    if (job.labels) check_array("labels", job.labels, job.labels_count, job.batch * patches);
+}
+
+void check_job(const VqLloydJob& job, VqCall) {
+    check_whole("threads", job.threads, 1, kMostThreads);
+    check_whole("batch", job.batch, 0, kMostInMemory);
+    check_whole("count", job.count, 1, kMostPatches);
+    check_whole("dimensions", job.dimensions, 1, kMostPatches);
+    check_whole("codes", job.codes, 1, kMostCodes);
+    check_whole("iterations", job.iterations, 1, kMostIterations);
+    check_real("tolerance", job.tolerance, 0, 1);
+    const int64_t patches = checked_product("the number of values in all patches",
+                                            {job.batch, job.count, job.dimensions}, kMostInMemory);
+    const int64_t centres = checked_product("the number of values in all centres",
+                                            {job.batch, job.codes, job.dimensions}, kMostInMemory);
+    check_array("patches", job.patches, job.patches_count, patches);
+    check_array("start", job.start, job.start_count, centres);
+    check_array("centres", job.centres, job.centres_count, centres);
+}
 
 class ImageWorker {
   public:
@@ -56,9 +116,17 @@ class ImageWorker {
         found_.resize(job.codes * grid_.dimensions());
     }
 
-    void codebook(int64_t image) { codebook(image, centres_of(image)); }
-    void quantize(int64_t image) { quantize(image, centres_of(image)); }
+    void codebook(int64_t image) {
+        check_pixels(image);
+        codebook(image, centres_of(image));
+    }
+    void quantize(int64_t image) {
+        check_pixels(image);
+        check_values("centres", centres_of(image), job_.codes * grid_.dimensions(), -kMostValue, kMostValue);
+        quantize(image, centres_of(image));
+    }
     void shield(int64_t image) {
+        check_pixels(image);
         codebook(image, found_);
         quantize(image, found_);
     }
@@ -66,6 +134,9 @@ class ImageWorker {
   private:
     float* centres_of(int64_t image) const { return job_.centres + image * job_.codes * grid_.dimensions(); }
     const float* pixels(int64_t image) const { return job_.images + image * grid_.channels * grid_.pixels(); }
+    void check_pixels(int64_t image) const {
+        check_values("images", pixels(image), grid_.channels * grid_.pixels(), 0.0f, 1.0f);
+    }
 
     void codebook(int64_t image, float* centres) {
         patches_.use(pixels(image), Stream(job_.seed, job_.streams[image], kCodebook), job_.sigma);
@@ -197,6 +268,8 @@ class LloydWorker {
     void run(int64_t image) {
         const int64_t d = job_.dimensions, values = job_.codes * d;
         const float* start = job_.start + image * values;
+        check_values("patches", job_.patches + image * job_.count * d, job_.count * d, -kMostValue, kMostValue);
+        check_values("start", start, values, -kMostValue, kMostValue);
         patches_.use(job_.patches + image * job_.count * d, start, job_.codes);
         for (int64_t j = 0; j < job_.codes; ++j) {
             for (int64_t c = 0; c < d; ++c) book_.edit(j)[c] = start[j * d + c] - patches_.origin(c);

@@ -1,6 +1,7 @@
 """Checks of settings and tensors; every message names the value found and what would be valid."""
 
 import math
+import sys
 from collections.abc import Iterable
 
 import torch
@@ -10,6 +11,13 @@ from vqshield.errors import InvalidInputError
 from vqshield.settings import did_you_mean
 
 IMAGE_DTYPES = (torch.float32, torch.float64)
+
+# How far the settings of a quantizer reach. Noise of 1 is as wide as a pixel's whole range, and up to there
+# the float32 kernels agree with the exact reference.
+MOST_CODES = 2**20
+MOST_ITERATIONS = 10**6
+MOST_NOISE = 1.0
+MOST_BETA = 1e6
 
 
 def whole(name: str, value: object, *, least: int, below: int | None = None) -> int:
@@ -26,7 +34,7 @@ def real(name: str, value: object, *, least: float = 0.0, most: float = math.inf
     """A finite number in least … most."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidInputError(f"{name}={value!r} should be a number, not {type(value).__name__}")
-    if not (math.isfinite(value) and least <= value <= most):
+    if not least <= value <= min(most, sys.float_info.max):
         limit = f">= {least:g} and finite" if math.isinf(most) else f"from {least:g} to {most:g}"
         raise InvalidInputError(f"{name}={value} should be {limit}")
     return float(value)
@@ -85,6 +93,17 @@ def _extremes(values: Tensor) -> tuple[float, float]:
         return float(array.min()), float(array.max())
     low, high = torch.aminmax(values)
     return float(low), float(high)
+
+
+def within(name: str, values: Tensor, limit: float) -> None:
+    """All values finite, and at most limit in size."""
+    if values.numel():
+        low, high = _extremes(values.detach())
+        wrong = low if not low >= -limit else high  # nan is never >= anything
+        if not -limit <= wrong <= limit:
+            raise InvalidInputError(
+                f"{name} contain {wrong:g}; every value should lie in [{-limit:g}, {limit:g}]"
+            )
 
 
 def finite(name: str, values: Tensor) -> None:

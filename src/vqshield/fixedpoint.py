@@ -42,8 +42,16 @@ class FixedPoint:
         return self.dimensions * max(3 * self.bound**2, (2 * self.bound - 1) ** 2)
 
     def round(self, values: Tensor) -> Tensor:
-        """The nearest grid points (in float64); half-way values go to the even one."""
+        """Centres on the grid (in float64): the nearest points, half-way values to the even one."""
         return values.double().mul(2.0**self.bits).round_().mul_(2.0**-self.bits)
+
+    def round_patches(self, values: Tensor) -> Tensor:
+        """Patches on the grid (in float64): the nearest points, half-way values to the upper one.
+
+        The CPU kernel adds pixels and noise as integers and shifts, which rounds so. It matters without noise
+        alone, where float32 pixels above ½ often lie half-way: a tie between centres must be one everywhere.
+        """
+        return values.double().mul(2.0**self.bits).add_(0.5).floor_().mul_(2.0**-self.bits)
 
     def summable(self, distances: Tensor, count: int) -> Tensor:
         """Squared distances as whole numbers so scaled that any count of them add up exactly."""

@@ -3,6 +3,13 @@
 The package's build compiles one source for several processors (generic, avx2, avx512) into files beside this
 one; the best that the processor runs is loaded at the first use. Without a compiler none is there, and
 `missing` says so. Threads work on different images, as many as torch.get_num_threads() says.
+
+After a fork the kernel works in the child: it forgets its parent's threads and makes new ones, and nothing
+here uses torch's. Those do not survive a fork: a torch operation that uses several of them can hang in a
+child whose parent has used them, with any library. Processes that are spawned have no such limit.
+
+Everything is checked before it is used: shapes, types and settings here and by the kernel, the values of
+tensors by the kernel, in its threads; where it refuses some, they are looked at here to name the value.
 """
 
 import ctypes
@@ -12,10 +19,20 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from vqshield.clustering.base import Recipe
+from vqshield import checks
+from vqshield.clustering.base import (
+    Recipe,
+    check_centres,
+    check_codes,
+    check_images,
+    check_lloyd,
+    check_magnitude,
+)
+from vqshield.errors import InvalidInputError
 from vqshield.fixedpoint import FixedPoint
 from vqshield.noise import LARGEST_NORMAL, Draw
 from vqshield.patches import Sliding
@@ -24,7 +41,11 @@ ISAS = ("generic", "avx2", "avx512")
 """The builds, each faster than the one before; "generic" is NEON on ARM."""
 
 _FOLDER = Path(__file__).parent
-_DONE, _OUT_OF_MEMORY = 0, 1
+_DONE, _OUT_OF_MEMORY, _INVALID = 0, 1, 3
+_INTERFACE = 2  # kInterface of native/kernel.hpp
+_MESSAGE = 160
+_ANY_MEMORY = 2**62  # more than there is anywhere, and less than the interface's integers hold
+_NUMPY_TYPES = {torch.float32: np.float32, torch.float64: np.float64, torch.int64: np.int64}
 _SHORT = 5e8  # multiply-adds: a call of at most a quarter of a second on one slow core
 
 
@@ -38,6 +59,8 @@ class _Job(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("sliding", "size", "codes", "iterations")),
         *((name, ctypes.c_int64) for name in ("plus_plus", "noisy_weights", "bits")),
         *((name, ctypes.c_double) for name in ("bound", "tolerance", "sigma", "tau", "beta")),
+        *((f"{name}_count", ctypes.c_int64) for name in ("images", "streams", "centres", "output", "labels")),
+        ("message", ctypes.c_char * _MESSAGE),
     )
 
 
@@ -49,6 +72,8 @@ class _LloydJob(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("threads", "batch", "count", "dimensions")),
         *((name, ctypes.c_int64) for name in ("codes", "iterations")),
         ("tolerance", ctypes.c_double),
+        *((f"{name}_count", ctypes.c_int64) for name in ("patches", "start", "centres")),
+        ("message", ctypes.c_char * _MESSAGE),
     )
 
 
@@ -59,6 +84,14 @@ class Native:
     point next to the reference's, 2^-23 away. From there on labels and sums are as exact as the reference's:
     float32 decides which centre is nearest only where it safely can, float64 elsewhere. An image whose noisy
     patches exceed recipe.memory (all threads together) has them made anew in every pass: the same result.
+
+    The builds avx2 and avx512 give the same bits. "generic" has no fused multiply-add, so its normal values
+    differ from theirs in the last bits, and it is as far from them as from the reference; without noise it
+    gives their codebooks bit for bit.
+
+    Besides input and output a call takes, for each thread that has an image: its share of recipe.memory at
+    most for noisy patches; 12 bytes a patch, 20 with noisy weights; 48 bytes times codes times the values of
+    a patch; and less than 8 MiB.
     """
 
     name = "native"
@@ -82,32 +115,42 @@ class Native:
 
     def codebook(self, padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
         """The centres of every image."""
+        _check_images(padded, recipe, draw)
+        check_codes(padded, recipe)
         shape = len(padded), recipe.codes, padded.shape[1] * recipe.grid.size**2
         centres = torch.empty(shape, dtype=torch.float32)
         self._run("vq_codebook", padded, centres, None, recipe, draw)
-        return centres.to(padded.dtype)
+        return _of_type(centres, padded.dtype)
 
     def quantize(self, padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
         """Every patch replaced by its nearest centre."""
+        _check_images(padded, recipe, draw)
+        check_centres(centres, padded, recipe)
         output = torch.empty(padded.shape, dtype=torch.float32)
         self._run("vq_quantize", padded, _plain(centres), output, recipe, draw)
-        return output.to(padded.dtype)
+        return _of_type(output, padded.dtype)
 
     def shield(self, padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
         """Both, image by image."""
+        _check_images(padded, recipe, draw)
+        check_codes(padded, recipe)
         output = torch.empty(padded.shape, dtype=torch.float32)
         self._run("vq_shield", padded, None, output, recipe, draw)
-        return output.to(padded.dtype)
+        return _of_type(output, padded.dtype)
 
     def assignments(self, padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
         """The numbers (B, n) of the centres that quantize puts in place of the patches."""
+        _check_images(padded, recipe, draw)
+        check_centres(centres, padded, recipe)
         output = torch.empty(padded.shape, dtype=torch.float32)
         labels = torch.empty(len(padded), recipe.grid.count(*padded.shape[2:]), dtype=torch.int32)
         self._run("vq_quantize", padded, _plain(centres), output, recipe, draw, labels)
-        return labels.long()
+        return _of_type(labels, torch.int64)
 
     def lloyd(self, patches: Tensor, start: Tensor, *, iterations: int, tolerance: float) -> Tensor:
         """Plain k-means."""
+        _check_device("patches", patches)
+        check_lloyd(patches, start, iterations=iterations, tolerance=tolerance)
         batch, count, dimensions = patches.shape
         codes = start.shape[1]
         points, begin = _plain(patches), _plain(start)
@@ -116,10 +159,16 @@ class Native:
             patches=points.data_ptr(), start=begin.data_ptr(), centres=centres.data_ptr(),
             threads=torch.get_num_threads(), batch=batch, count=count, dimensions=dimensions,
             codes=codes, iterations=iterations, tolerance=tolerance,
+            patches_count=points.numel(), start_count=begin.numel(), centres_count=centres.numel(),
         )  # fmt: skip
         work = points.numel() * codes * iterations
-        self._call("vq_lloyd", job, work, [points, begin, centres])
-        return centres.to(patches.dtype)
+        try:
+            self._call("vq_lloyd", job, work, [points, begin, centres])
+        except InvalidInputError:
+            check_magnitude("patches", patches)
+            check_magnitude("start", start)
+            raise
+        return _of_type(centres, patches.dtype)
 
     def _run(
         self,
@@ -131,7 +180,7 @@ class Native:
         draw: Draw,
         labels: Tensor | None = None,
     ) -> None:
-        images, streams = _plain(padded), draw.streams.to("cpu", torch.int64).contiguous()
+        images, streams = _plain(padded), draw.streams.contiguous()
         batch, channels, height, width = images.shape
         threads = torch.get_num_threads()
         codes = recipe.codes if centres is None else centres.shape[1]
@@ -140,23 +189,31 @@ class Native:
         job = _Job(
             images=images.data_ptr(), streams=streams.data_ptr(),
             centres=_address(centres), output=_address(output), labels=_address(labels),
-            threads=threads, keep=recipe.memory // threads,
+            threads=threads, keep=min(recipe.memory, _ANY_MEMORY) // threads,
             batch=batch, channels=channels, height=height, width=width, seed=draw.seed,
             sliding=isinstance(recipe.grid, Sliding), size=recipe.grid.size, codes=codes,
             iterations=recipe.iterations, plus_plus=recipe.init == "kmeans++",
             noisy_weights=recipe.weights_from == "noisy",
             bits=fixed.bits, bound=bound, tolerance=recipe.tolerance, sigma=recipe.sigma,
             tau=recipe.tau, beta=recipe.beta,
+            images_count=images.numel(), streams_count=streams.numel(), centres_count=_count(centres),
+            output_count=_count(output), labels_count=_count(labels),
         )  # fmt: skip
         values = batch * recipe.grid.count(height, width) * channels * recipe.grid.size**2
         work = values * (codes * (recipe.iterations + 2) + 100)  # some 100 for the noise
-        self._call(function, job, work, [images, streams, centres, output, labels])
+        try:
+            self._call(function, job, work, [images, streams, centres, output, labels])
+        except InvalidInputError:
+            checks.pixel_values(padded)
+            if centres is not None and function == "vq_quantize":
+                check_magnitude("centres", centres)
+            raise
 
     def _call(self, name: str, job: _Job | _LloydJob, work: float, memory: list[Tensor | None]) -> None:
         """Call the kernel. A long call runs beside this thread, which stays awake for Ctrl-C and stops it."""
         function = getattr(self._library(), name)
         if work <= _SHORT or threading.current_thread() is not threading.main_thread():
-            _check(function(ctypes.byref(job)))
+            _check(function(ctypes.byref(job)), job.message)
             return
         stop, done, status = ctypes.c_int32(0), threading.Event(), []
         job.stop = ctypes.addressof(stop)
@@ -171,24 +228,52 @@ class Native:
                 pass
         finally:
             stop.value = 1
-        _check(status[0])
+        _check(status[0], job.message)
 
     def _library(self) -> ctypes.CDLL:
         return _load(self._isa) if self._isa else _best()
 
 
-def _check(status: int) -> None:
+def _check(status: int, message: bytes = b"") -> None:
     if status == _OUT_OF_MEMORY:
         raise MemoryError("the native kernel found no memory for its workspace")
+    if status == _INVALID:
+        raise InvalidInputError(message.decode(errors="replace"))
     assert status == _DONE, status
 
 
+def _check_images(padded: Tensor, recipe: Recipe, draw: Draw) -> None:
+    _check_device("images", padded)
+    check_images(padded, recipe, draw)
+
+
+def _check_device(name: str, values: object) -> None:
+    if isinstance(values, Tensor) and (values.device.type, values.layout) != ("cpu", torch.strided):
+        raise InvalidInputError(
+            f"{name} on {values.device} ({values.layout}) should be a dense tensor on the CPU"
+        )
+
+
 def _plain(values: Tensor) -> Tensor:
-    return values.detach().to("cpu", torch.float32).contiguous()
+    """As float32, values side by side. By numpy, here and below: torch's threads hang after a fork."""
+    if values.dtype == torch.float32 and values.is_contiguous():
+        return values.detach()
+    with np.errstate(over="ignore"):  # the kernel refuses infinity
+        return torch.from_numpy(np.ascontiguousarray(values.detach().numpy(), dtype=np.float32))
+
+
+def _of_type(values: Tensor, dtype: torch.dtype) -> Tensor:
+    if values.dtype == dtype:
+        return values
+    return torch.from_numpy(values.numpy().astype(_NUMPY_TYPES[dtype]))
 
 
 def _address(values: Tensor | None) -> int | None:
     return None if values is None else values.data_ptr()
+
+
+def _count(values: Tensor | None) -> int:
+    return 0 if values is None else values.numel()
 
 
 def available() -> list[str]:
@@ -213,12 +298,16 @@ def _loads(isa: str) -> bool:
 @cache
 def _load(isa: str) -> ctypes.CDLL:
     """One build, or an OSError that says why not."""
-    library = ctypes.CDLL(str(_find(isa)))
+    path = _find(isa)
+    library = ctypes.CDLL(str(path))
+    if not hasattr(library, "vq_interface") or library.vq_interface() != _INTERFACE:
+        raise OSError(f"{path.name} was built from another version's source; install vqshield again")
     for name, job in (("codebook", _Job), ("quantize", _Job), ("shield", _Job), ("lloyd", _LloydJob)):
         function = getattr(library, f"vq_{name}")
         function.argtypes, function.restype = [ctypes.POINTER(job)], ctypes.c_int32
     library.vq_isa.restype = ctypes.c_char_p
     library.vq_noise.argtypes = [ctypes.c_uint64, *[ctypes.c_int64] * 3, *[ctypes.c_void_p] * 2]
+    library.vq_noise.restype = ctypes.c_int32
     return library
 
 

@@ -85,7 +85,7 @@ class NoisyPatches:
         if self.scale > 0:
             first, count = start * self.dimensions, (stop - start) * self.dimensions
             clean += self.draw.normals(self.stage, first, count).view_as(clean).mul_(self.scale)
-        return self.fixed.round(clean)
+        return self.fixed.round_patches(clean)
 
     def _with(self, padded: Tensor, draw: Draw, kept: tuple[Tensor, ...] | None) -> "NoisyPatches":
         return NoisyPatches(padded, self.grid, self.scale, self.stage, draw, self.fixed, kept)

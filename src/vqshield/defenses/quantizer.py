@@ -89,15 +89,15 @@ class Quantizer(Defense):
         seed: int | None,
     ) -> None:
         super().__init__(seed=seed)
-        self.codes = checks.whole("codes", codes, least=1)
-        self.sigma = checks.real("sigma", sigma)
-        self.tau = checks.real("tau", tau)
+        self.codes = checks.whole("codes", codes, least=1, below=checks.MOST_CODES + 1)
+        self.sigma = checks.real("sigma", sigma, most=checks.MOST_NOISE)
+        self.tau = checks.real("tau", tau, most=checks.MOST_NOISE)
         self.noise = checks.one_of("noise", noise, NOISES)
         if noise == "shared" and self.sigma != self.tau:
             raise InvalidInputError(
                 f"sigma={sigma} and tau={tau} should be equal for noise='shared': it is one draw for both"
             )
-        self.iterations = checks.whole("iterations", iterations, least=1)
+        self.iterations = checks.whole("iterations", iterations, least=1, below=checks.MOST_ITERATIONS + 1)
         self.init = checks.one_of("init", init, clustering.list_inits())
         self.tolerance = checks.real("tolerance", tolerance, most=1.0)
         self.backend = checks.one_of("backend", backend, ["auto", *clustering.list_backends()])

@@ -70,7 +70,7 @@ class SWRD(Quantizer):
             tolerance=tolerance, backend=backend, memory=memory, seed=seed,
         )  # fmt: skip
         self._grid = Sliding(checks.whole("size", size, least=1))
-        self.beta = checks.real("beta", beta)
+        self.beta = checks.real("beta", beta, most=checks.MOST_BETA)
         usual = "clean" if self.noise == "patch" else "noisy"
         self.weights_from = checks.one_of(
             "weights_from", usual if weights_from is None else weights_from, WEIGHTS_FROM

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from vqshield.clustering.base import Recipe
+from vqshield import checks
+from vqshield.clustering.base import (
+    Recipe,
+    check_centres,
+    check_codes,
+    check_images,
+    check_lloyd,
+    check_magnitude,
+)
 from vqshield.clustering.triton import workspace
 from vqshield.clustering.triton.workspace import Sizes, Workspace
 from vqshield.noise import Draw
@@ -29,6 +37,8 @@ class Triton:
         return "its kernels run on CUDA devices"
 
     def codebook(self, padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
+        _check_images(padded, recipe, draw)
+        check_codes(padded, recipe)
         dimensions = padded.shape[1] * recipe.grid.size**2
         centres = padded.new_empty(len(padded), recipe.codes, dimensions)
 
@@ -40,6 +50,8 @@ class Triton:
         return centres
 
     def quantize(self, padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
+        _check_images(padded, recipe, draw)
+        _check_centres(centres, padded, recipe)
         output = torch.empty_like(padded, dtype=torch.float32)
 
         def work(part: slice, launch: "Launch") -> None:
@@ -51,6 +63,8 @@ class Triton:
 
     def assignments(self, padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
         """The number of the centre that each patch is replaced by, (B, n)."""
+        _check_images(padded, recipe, draw)
+        _check_centres(centres, padded, recipe)
         labels = torch.empty(len(padded), recipe.grid.count(*padded.shape[2:]), dtype=torch.int64)
 
         def work(part: slice, launch: "Launch") -> None:
@@ -62,6 +76,8 @@ class Triton:
         return labels.to(padded.device)
 
     def shield(self, padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
+        _check_images(padded, recipe, draw)
+        check_codes(padded, recipe)
         output = torch.empty_like(padded, dtype=torch.float32)
 
         def work(part: slice, launch: "Launch") -> None:
@@ -75,6 +91,9 @@ class Triton:
         """Plain k-means, one program per image."""
         from vqshield.clustering.triton.launch import rounds  # needs the package
 
+        check_lloyd(patches, start, iterations=iterations, tolerance=tolerance)
+        check_magnitude("patches", patches)
+        check_magnitude("start", start)
         batch, n, dimensions = patches.shape
         codes = start.shape[1]
         sizes = Sizes.of(n, codes, dimensions)
@@ -87,6 +106,16 @@ class Triton:
         space.centres[:, :codes, :dimensions] = start - middle
         rounds(space, sizes, n, codes, dimensions, iterations=iterations, tolerance=tolerance)
         return (space.centres[:, :codes, :dimensions] + middle).to(patches.dtype)
+
+
+def _check_images(padded: Tensor, recipe: Recipe, draw: Draw) -> None:
+    check_images(padded, recipe, draw)
+    checks.pixel_values(padded)
+
+
+def _check_centres(centres: Tensor, padded: Tensor, recipe: Recipe) -> None:
+    check_centres(centres, padded, recipe)
+    check_magnitude("centres", centres)
 
 
 def _by_parts(

@@ -1,0 +1,74 @@
+// What the entry points refuse before they touch any memory: each refusal is a sentence that names the value. The
+// Python side checks the same and more; these checks hold for any other caller, and for a mistake over there.
+#pragma once
+
+#include <cstdarg>
+#include <cstdio>
+#include <initializer_list>
+
+#include "simd.hpp"
+
+namespace {
+
+constexpr int kMessage = 160;
+
+constexpr int64_t kMostThreads = 1 << 12;
+constexpr int64_t kMostCodes = 1 << 20, kMostIterations = 1'000'000;  // as vqshield.checks
+constexpr double kMostNoise = 1.0, kMostBeta = 1e6;
+constexpr double kMostValue = 1e6;                // of vectors and centres: squares stay far below float32's end
+constexpr int64_t kMostPatches = (1LL << 31) - 1; // labels and places are 32 bits wide
+constexpr int64_t kMostNoiseValues = 1LL << 34;   // a stream's counter has 32 bits, four values a number
+constexpr int64_t kMostInMemory = 1LL << 46;      // values; more than any machine holds, far from overflow
+constexpr double kLargestNormal = 6.66;           // vqshield.noise.LARGEST_NORMAL, rounded down
+
+struct Invalid {
+    char message[kMessage];
+
+    __attribute__((format(printf, 2, 3))) explicit Invalid(const char* format, ...) {
+        va_list arguments;
+        va_start(arguments, format);
+        std::vsnprintf(message, sizeof message, format, arguments);
+        va_end(arguments);
+    }
+};
+
+inline void check_whole(const char* name, int64_t value, int64_t least, int64_t most) {
+    if (value < least || value > most)
+        throw Invalid("%s=%lld should be from %lld to %lld", name, (long long)value, (long long)least, (long long)most);
+}
+
+// Written so that nan is refused.
+inline void check_real(const char* name, double value, double least, double most) {
+    if (!(value >= least && value <= most))
+        throw Invalid("%s=%g should be from %g to %g", name, value, least, most);
+}
+
+// The product of numbers that are not negative.
+inline int64_t checked_product(const char* name, std::initializer_list<int64_t> factors, int64_t most) {
+    int64_t product = 1;
+    for (const int64_t factor : factors)
+        if (__builtin_mul_overflow(product, factor, &product) || product > most)
+            throw Invalid("%s should be at most %lld", name, (long long)most);
+    return product;
+}
+
+// An array that has as many values as it must have.
+inline void check_array(const char* name, const void* values, int64_t count, int64_t expected) {
+    if (count != expected)
+        throw Invalid("%s of %lld values should have %lld", name, (long long)count, (long long)expected);
+    if (expected > 0 && values == nullptr) throw Invalid("%s should be given", name);
+}
+
+inline void check_values(const char* name, const float* values, int64_t count, float least, float most) {
+    I inside = splat(-1);
+    int64_t i = 0;
+    for (; i + W <= count; i += W) {
+        const F some = load<F>(values + i);
+        inside &= (some >= least) & (some <= most);
+    }
+    bool all = lanes(inside) == lanes(splat(-1));
+    for (; i < count; ++i) all &= values[i] >= least && values[i] <= most;
+    if (!all) throw Invalid("%s should be finite and from %g to %g", name, (double)least, (double)most);
+}
+
+}  // namespace
