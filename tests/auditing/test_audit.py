@@ -17,9 +17,21 @@ from torch import Tensor, nn
 
 import vqshield as vq
 from vqshield.attacks import L2, Attack, Ball, Linf
-from vqshield.auditing import FAIL, NOT_RUN, PASS, QUICK, TITLES, Accuracy, Audit, AuditSettings, audit
+from vqshield.auditing import (
+    FAIL,
+    NOT_RUN,
+    PASS,
+    QUICK,
+    TITLES,
+    Accuracy,
+    Audit,
+    AuditSettings,
+    Estimate,
+    audit,
+)
 from vqshield.auditing.probes import Probes
 from vqshield.errors import InvalidInputError
+from vqshield.plain import from_plain, to_plain
 from vqshield.threats import Threat, threat
 
 SIDE, COUNT = 8, 12
@@ -115,11 +127,11 @@ def test_an_attack_that_knows_the_defense_passes_all_ten(believable: Audit) -> N
 
 def test_its_gradient_beats_the_identity_in_the_figures(believable: Audit) -> None:
     figures = believable.flags[9].figures
-    assert figures["correlation"] == figures["soft"]["pooled"] > 0.8
-    assert figures["ste"]["pooled"] < 0.5
-    assert figures["soft"]["images"] == COUNT
-    assert (figures["soft"]["directions"], figures["soft"]["draws"]) == (4, 16)
-    assert figures["soft"]["step"] == BALL.eps
+    assert figures["correlation"] == figures["soft"].pooled > 0.8
+    assert figures["ste"].pooled < 0.5
+    assert figures["soft"].images == COUNT
+    assert (figures["soft"].directions, figures["soft"].draws) == (4, 16)
+    assert figures["soft"].step == BALL.eps
 
 
 def test_figures_name_what_was_varied(believable: Audit) -> None:
@@ -128,7 +140,7 @@ def test_figures_name_what_was_varied(believable: Audit) -> None:
     assert figures["R2"] == ["steps 4", "steps 8", "steps 16"]
     assert figures["R3"] == [f"eps {16 / 255 * f:g}" for f in (0.5, 1, 2)]
     assert figures["R7"] == ["eot 4", "eot 8"]
-    usual = believable.attacks[SOFT]
+    usual = Estimate.of(believable.attacks[SOFT])
     assert believable.flags[1].figures["steps 16"] == believable.flags[6].figures["eot 4"] == usual
 
 
@@ -155,10 +167,11 @@ def test_what_is_varied_is_one_thing_at_a_time(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("name", ["flattered", "believable"])
 def test_an_audit_is_plain_json_without_nan(name: str, request: pytest.FixtureRequest) -> None:
     found: Audit = request.getfixturevalue(name)
-    plain = json.loads(json.dumps(found.plain(), allow_nan=False))
+    plain = json.loads(json.dumps(to_plain(found), allow_nan=False))
     assert plain["passed"] is found.passed
     assert plain["n"] == COUNT
     assert {flag["name"]: flag["outcome"] for flag in plain["flags"]} == outcomes(found)
+    assert from_plain(Audit, plain, "here") == found
 
 
 def test_a_seed_repeats_an_audit_and_another_gives_other_draws(believable: Audit) -> None:
@@ -195,7 +208,7 @@ def test_an_unbounded_l2_attack_may_change_as_much_in_sum() -> None:
     found = run("pgd:steps=8,surrogate=soft,step=1.0", ball=L2(0.6))
     far = 0.5 * math.sqrt(SIDE**2)
     assert f"left at eps={far:g}" in found.flags[0].figures
-    step = found.flags[9].figures["ste"]["step"]
+    step = found.flags[9].figures["ste"].step
     assert step == pytest.approx(0.6 / math.sqrt(SIDE**2)), "a step of each value, as long as the budget"
 
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 import vqshield as vq
 from vqshield.attacks import cross_entropy
 from vqshield.auditing.gradients import Differences, differences, expected_gradient
+from vqshield.plain import to_plain
 
 SIDE, COUNT = 6, 12
 LABELS = torch.arange(COUNT) % 3
@@ -158,7 +159,7 @@ def test_agreement_is_pearsons_correlation() -> None:
     own = [np.corrcoef(predicted[:, i], changes[:, i])[0, 1] for i in range(3)]
     assert agreement.median == pytest.approx(np.median(own), abs=1e-6)
     assert agreement.reliability == pytest.approx(1 - 0.01 / float(changes.square().mean()))
-    assert agreement.plain() == {
+    assert to_plain(agreement) == {
         "pooled": agreement.pooled, "median": agreement.median, "reliability": agreement.reliability,
         "images": 3, "directions": 7, "draws": 5, "step": 0.1,
     }  # fmt: skip

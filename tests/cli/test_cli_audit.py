@@ -121,7 +121,7 @@ def test_without_an_attack_a_suite_is_judged(
         asked.update(options)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, "run_audit", record_what_is_asked)
+    monkeypatch.setattr("vqshield.auditing.run.audit", record_what_is_asked)
     stopped = run(*FEW, *flag, "--out", str(tmp_path / "out"))
     assert stopped.exit_code == 130
     assert "run the same command to go on" in stopped.output.replace("\n", " ")

@@ -2,21 +2,20 @@
 
 import dataclasses
 from collections.abc import Callable, MutableMapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor, nn
 
-from vqshield import checks
 from vqshield.attacks import Ball
 from vqshield.auditing import flags
-from vqshield.auditing.flags import Accuracy, Flag
 from vqshield.auditing.gradients import differences, expected_gradient
 from vqshield.auditing.planting import plant_and_find
 from vqshield.auditing.probes import Probes
+from vqshield.auditing.results import PASS, Accuracy, Audit, Flag
+from vqshield.auditing.settings import AuditSettings
 from vqshield.defenses import Defense
 from vqshield.draws import strongest
 from vqshield.errors import InvalidInputError
+from vqshield.plain import Json, from_plain, to_plain
 from vqshield.suites import expand
 from vqshield.threats import Threat
 
@@ -25,63 +24,10 @@ _UNBOUNDED = 0.5
 _GRADIENT_IMAGES = 24
 
 
-@dataclass(frozen=True, kw_only=True)
-class AuditSettings:
-    """How thorough: the defaults suit a GPU; QUICK ends in minutes on a CPU.
-
-    runs: draws behind every accuracy. probe: the short attack that knows the defense (R8). queries: of the
-    black-box attack. directions, draws: of the finite differences (R10); draws serve R9 as well.
-    """
-
-    runs: int = 10
-    batch: int = 250
-    probe: str = "pgd:steps=20,eot=5,surrogate=soft,loss=margin,momentum=0.75,schedule=cosine"
-    queries: int = 500
-    directions: int = 16
-    draws: int = 512
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("runs", "batch", "queries", "directions"):
-            checks.whole(name, getattr(self, name), least=1)
-        checks.whole("draws", self.draws, least=4)  # R9 takes a quarter of them
-        checks.whole("seed", self.seed, least=0, below=2**63)
-
-
-QUICK = AuditSettings(runs=5, batch=50, queries=100, directions=4, draws=32)
-
-
-@dataclass(frozen=True)
-class Audit:
-    """The flags, R1 … R10, and the accuracies they were decided by."""
-
-    flags: tuple[Flag, ...]
-    natural: Accuracy
-    reported: Accuracy
-    attacks: dict[str, Accuracy]
-    images: int
-
-    @property
-    def passed(self) -> bool:
-        """All ten; one that was not run has not passed."""
-        return all(flag.outcome == flags.PASS for flag in self.flags)
-
-    def plain(self) -> dict[str, Any]:
-        """For JSON."""
-        return {
-            "passed": self.passed,
-            "n": self.images,
-            "natural": dataclasses.asdict(self.natural),
-            "reported": dataclasses.asdict(self.reported),
-            "attacks": {name: dataclasses.asdict(each) for name, each in self.attacks.items()},
-            "flags": [flag.plain() for flag in self.flags],
-        }
-
-
 def audit(
     classifier: nn.Module, defense: Defense, images: Tensor, labels: Tensor, *,
     attacks: Sequence[str], ball: Ball, settings: AuditSettings | None = None,
-    report: Callable[[str], None] = lambda name: None, known: MutableMapping[str, Any] | None = None,
+    report: Callable[[str], None] = lambda name: None, known: MutableMapping[str, Json] | None = None,
 ) -> Audit:  # fmt: skip
     """Judge the robust accuracy that these attacks (threats or suites, as text) would report.
 
@@ -97,7 +43,7 @@ def audit(
 
 class _Run:
     def __init__(
-        self, probes: "Probes", attacks: Sequence[str], ball: Ball, report: Callable[[str], None]
+        self, probes: Probes, attacks: Sequence[str], ball: Ball, report: Callable[[str], None]
     ) -> None:
         self.probes, self.texts, self.ball, self._report = probes, attacks, ball, report
         self.settings: AuditSettings = probes.settings
@@ -119,7 +65,11 @@ class _Run:
         found = [flags.below_natural(reported, natural), *self._others(reported, main)]
         found += self._varied(main) if main else self._unvaried()
         named = {threat.name: figure for threat, figure in zip(self.given, accuracies, strict=True)}
-        return Audit(tuple(flags.in_order(found)), natural, reported, named, len(self.probes.images))
+        ordered = tuple(flags.in_order(found))
+        return Audit(
+            passed=all(flag.outcome == PASS for flag in ordered), n=len(self.probes.images),
+            natural=natural, reported=reported, attacks=named, flags=ordered,
+        )  # fmt: skip
 
     def _others(self, reported: Accuracy, main: Threat | None) -> list[Flag]:
         """R4, R6, R8: beside attacks that use less, or more, than those given."""
@@ -166,8 +116,8 @@ class _Run:
         self._report(name)
         key = f"{name} {main}"
         if key not in self.probes.known:
-            self.probes.known[key] = measure(main).plain()
-        return Flag.from_plain(self.probes.known[key])
+            self.probes.known[key] = to_plain(measure(main))
+        return from_plain(Flag, self.probes.known[key], key)
 
     def _unvaried(self) -> list[Flag]:
         why = "no attack given uses gradients of the defense"
@@ -198,8 +148,7 @@ class _Run:
                 draws=options.draws,
             )  # fmt: skip
             figures[str(surrogate)] = measured.agreement(gradient)
-        plain = {name: agreement.plain() for name, agreement in figures.items()}
-        return flags.gradients_agree(figures[str(main.surrogate)].pooled, plain)
+        return flags.gradients_agree(figures[str(main.surrogate)].pooled, figures)
 
     def _threats(self, ball: Ball) -> list[Threat]:
         return [each for text in self.texts for each in expand(text, ball, seed=self.settings.seed)]

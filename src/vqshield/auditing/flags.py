@@ -2,12 +2,18 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
-from vqshield.draws import Draws
-
-PASS, FAIL, NOT_RUN = "pass", "fail", "not run"
+from vqshield.auditing.results import (
+    FAIL,
+    NOT_RUN,
+    PASS,
+    Accuracy,
+    Agreement,
+    Estimate,
+    Figure,
+    Flag,
+    Outcome,
+)
 
 TITLES = {
     "R1": "an unbounded attack leaves nothing",
@@ -21,61 +27,22 @@ TITLES = {
     "R9": "the attack finds adversarial images that were planted",
     "R10": "the attack's gradient points where the expected loss really rises",
 }
-_NAMES = tuple(TITLES)
 
 
-@dataclass(frozen=True)
-class Accuracy:
-    """A measured accuracy and its standard error over images."""
-
-    mean: float
-    error: float
-
-    @classmethod
-    def of(cls, draws: Draws) -> "Accuracy":
-        """From repeated evaluation."""
-        return cls(draws.mean, draws.standard_error)
-
-    def __str__(self) -> str:
-        return f"{100 * self.mean:.1f} ± {100 * self.error:.1f} %"
-
-    def beyond(self, other: "Accuracy") -> bool:
-        """Whether this one is the higher by more than two standard errors of the difference."""
-        return self.mean > other.mean + 2 * math.hypot(self.error, other.error)
-
-
-@dataclass(frozen=True)
-class Flag:
-    """One of R1 … R10: its outcome, the figures it was decided by, and what it means."""
-
-    name: str
-    outcome: str
-    meaning: str
-    figures: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def title(self) -> str:
-        """What ought to hold."""
-        return TITLES[self.name]
-
-    def plain(self) -> dict[str, Any]:
-        """For JSON."""
-        shown = {
-            key: {"mean": value.mean, "standard_error": value.error} if isinstance(value, Accuracy) else value
-            for key, value in self.figures.items()
-        }
-        return {"name": self.name, "title": self.title, "outcome": self.outcome, "meaning": self.meaning,
-                "figures": shown}  # fmt: skip
-
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> "Flag":
-        """Back from JSON; figures that are accuracies stay plain."""
-        return cls(plain["name"], plain["outcome"], plain["meaning"], plain["figures"])
+def flag(
+    name: str, outcome: Outcome, meaning: str, figures: Mapping[str, Figure | Accuracy] | None = None
+) -> Flag:
+    """A flag with the title of that name."""
+    shown: dict[str, Figure] = {
+        key: Estimate.of(value) if isinstance(value, Accuracy) else value
+        for key, value in (figures or {}).items()
+    }
+    return Flag(name, TITLES[name], outcome, meaning, shown)
 
 
 def not_run(name: str, why: str) -> Flag:
     """A flag that could not be decided; it never counts as passed."""
-    return Flag(name, NOT_RUN, why)
+    return flag(name, NOT_RUN, why)
 
 
 def unbounded(left: Accuracy, eps: float, limit: float = 0.01) -> Flag:
@@ -87,19 +54,19 @@ def unbounded(left: Accuracy, eps: float, limit: float = 0.01) -> Flag:
         else "an attack that may change every pixel by half of its range must win; this one is stuck, so its "
         "figures at the real budget say nothing"
     )
-    return Flag("R1", _outcome(good), meaning, {f"left at eps={eps:g}": left, "limit": limit})
+    return flag("R1", _outcome(good), meaning, {f"left at eps={eps:g}": left, "limit": limit})
 
 
 def monotone(name: str, what: str, curve: Sequence[tuple[float, Accuracy]]) -> Flag:
     """R2 and R3: along a growing effort the accuracy never rises beyond two standard errors."""
     figures = {f"{what} {value:g}": accuracy for value, accuracy in curve}
     rises = [
-        (a, b) for i, (a, before) in enumerate(curve) for b, after in curve[i + 1 :] if after.beyond(before)
+        (a, b) for i, (a, before) in enumerate(curve) for b, after in curve[i + 1 :] if _beyond(after, before)
     ]
     if not rises:
-        return Flag(name, PASS, f"accuracy falls, or stays, as {what} grow", figures)
+        return flag(name, PASS, f"accuracy falls, or stays, as {what} grow", figures)
     a, b = rises[0]
-    return Flag(
+    return flag(
         name,
         FAIL,
         f"accuracy rises from {what} {a:g} to {b:g}: the attack loses its way; a better one would win more",
@@ -110,7 +77,7 @@ def monotone(name: str, what: str, curve: Sequence[tuple[float, Accuracy]]) -> F
 def without_gradients(white: Accuracy | None, others: Mapping[str, Accuracy], slack: float = 0.002) -> Flag:
     """R4: black-box and transfer attacks against the strongest that uses the defense's gradients."""
     if white is None:
-        return Flag(
+        return flag(
             "R4", FAIL, "no attack given uses gradients of the defense; these need none, so nothing shows "
             "that the defense resists anything but ignorance", others,
         )  # fmt: skip
@@ -121,25 +88,25 @@ def without_gradients(white: Accuracy | None, others: Mapping[str, Accuracy], sl
         if good
         else f"{best} beats the attack with gradients: those are masked, and the true accuracy is lower"
     )
-    return Flag("R4", _outcome(good), meaning, {"with gradients": white, **others})
+    return flag("R4", _outcome(good), meaning, {"with gradients": white, **others})
 
 
 def below_natural(robust: Accuracy, natural: Accuracy) -> Flag:
     """R5."""
-    good = not robust.beyond(natural)
+    good = not _beyond(robust, natural)
     meaning = "attacked images are no easier than natural ones" if good else (
         "attacked images are classified better than natural ones: the attack works against itself"
     )  # fmt: skip
-    return Flag("R5", _outcome(good), meaning, {"robust": robust, "natural": natural})
+    return flag("R5", _outcome(good), meaning, {"robust": robust, "natural": natural})
 
 
 def noise_is_weaker(noise: Accuracy, attack: Accuracy) -> Flag:
     """R6."""
-    good = not attack.beyond(noise)
+    good = not _beyond(attack, noise)
     meaning = "the attack does no less harm than noise of the same size" if good else (
         "noise of the same size does more harm than the attack, which therefore searches in the wrong place"
     )  # fmt: skip
-    return Flag("R6", _outcome(good), meaning, {"random noise": noise, "attack": attack})
+    return flag("R6", _outcome(good), meaning, {"random noise": noise, "attack": attack})
 
 
 def draws_suffice(usual: Accuracy, doubled: Accuracy, eot: int, slack: float = 0.01) -> Flag:
@@ -148,27 +115,27 @@ def draws_suffice(usual: Accuracy, doubled: Accuracy, eot: int, slack: float = 0
     meaning = "enough draws are averaged in each step" if good else (
         "the figure still moves with the number of draws: average over more"
     )  # fmt: skip
-    return Flag("R7", _outcome(good), meaning, {f"eot {eot}": usual, f"eot {2 * eot}": doubled})
+    return flag("R7", _outcome(good), meaning, {f"eot {eot}": usual, f"eot {2 * eot}": doubled})
 
 
 def knowing_helps(reported: Accuracy, ignorant: Accuracy, probe: Accuracy, knows: bool) -> Flag:
     """R8: what is reported beside the ignorant attack and beside a probe that knows the defense."""
     figures = {"reported": reported, "ignorant": ignorant, "probe that knows the defense": probe}
-    if reported.beyond(probe):
+    if _beyond(reported, probe):
         who = (
             "it comes from attacks that are too weak"
             if knows
             else "it comes from attacks that ignore the defense"
         )
-        return Flag(
+        return flag(
             "R8", FAIL, f"a short attack that knows the defense leaves {probe}, not {reported}: the reported "
             f"figure flatters the defense, {who}", figures,
         )  # fmt: skip
-    good = not reported.beyond(ignorant)
+    good = not _beyond(reported, ignorant)
     meaning = "knowing the defense helps the attack, as it must" if good else (
         "the attack that knows the defense does worse than one that ignores it: it is misled by the defense"
     )  # fmt: skip
-    return Flag("R8", _outcome(good), meaning, figures)
+    return flag("R8", _outcome(good), meaning, figures)
 
 
 def planted(found: int, valid: int, total: int, blindly: int, least: float = 0.95) -> Flag:
@@ -180,23 +147,28 @@ def planted(found: int, valid: int, total: int, blindly: int, least: float = 0.9
     meaning = "where adversarial images are known to be, the attack finds them" if good else (
         "adversarial images are there, by construction, and the attack does not find them: it is too weak"
     )  # fmt: skip
-    return Flag("R9", _outcome(good), meaning, {**figures, "share": found / valid})
+    return flag("R9", _outcome(good), meaning, {**figures, "share": found / valid})
 
 
-def gradients_agree(correlation: float, figures: Mapping[str, Any], least: float = 0.8) -> Flag:
+def gradients_agree(correlation: float, figures: Mapping[str, Agreement], least: float = 0.8) -> Flag:
     """R10."""
     good = correlation >= least
     meaning = "its gradient predicts how the expected loss changes" if good else (
         "its gradient is a poor guide to the expected loss: a better surrogate would find more"
     )  # fmt: skip
-    return Flag("R10", _outcome(good), meaning, {"correlation": correlation, **figures})
+    return flag("R10", _outcome(good), meaning, {"correlation": correlation, **figures})
 
 
 def in_order(flags: Sequence[Flag]) -> list[Flag]:
     """R1 … R10, those missing as not run."""
-    found = {flag.name: flag for flag in flags}
-    return [found.get(name) or not_run(name, "not asked for") for name in _NAMES]
+    found = {each.name: each for each in flags}
+    return [found.get(name) or not_run(name, "not asked for") for name in TITLES]
 
 
-def _outcome(good: bool) -> str:
+def _outcome(good: bool) -> Outcome:
     return PASS if good else FAIL
+
+
+def _beyond(one: Accuracy, other: Accuracy) -> bool:
+    """Whether one is the higher by more than two standard errors of the difference."""
+    return one.mean > other.mean + 2 * math.hypot(one.error, other.error)

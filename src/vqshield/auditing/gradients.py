@@ -1,34 +1,17 @@
 """R10: does a surrogate's gradient predict how the expected loss changes? Measured by finite differences."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from vqshield.attacks import EOT, cross_entropy
+from vqshield.auditing.results import Agreement
 from vqshield.defended import Defended
 from vqshield.defenses import Defense
 from vqshield.draws import outputs
 from vqshield.noise import Draw, Stage
 from vqshield.surrogates import Surrogate
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """Correlations of predicted with measured changes of the expected loss, over random directions."""
-
-    pooled: float  # over all images and directions at once
-    median: float  # of the images' own
-    reliability: float  # share of the measured changes' variance that is not sampling noise: a ceiling
-    images: int
-    directions: int
-    draws: int
-    step: float
-
-    def plain(self) -> dict[str, Any]:
-        """For JSON."""
-        return dict(vars(self))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,21 +1,21 @@
 """Accuracies for the audit: attack in chunks, evaluate on fresh draws, each with a seed of its own."""
 
 from collections.abc import MutableMapping
-from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from vqshield import checks
-from vqshield.auditing.flags import Accuracy
+from vqshield.auditing.results import Accuracy
+from vqshield.auditing.settings import AuditSettings
 from vqshield.defended import Defended
 from vqshield.defenses import Defense
 from vqshield.draws import Draws, draw_predictions
+from vqshield.plain import Json, from_plain
 from vqshield.seeds import purpose_seed
 from vqshield.threats import Threat
 
-if TYPE_CHECKING:
-    from vqshield.auditing.auditor import AuditSettings
+Predictions = tuple[tuple[int, ...], ...]
 
 
 class Probes:
@@ -30,8 +30,8 @@ class Probes:
         defense: Defense,
         images: Tensor,
         labels: Tensor,
-        settings: "AuditSettings",
-        known: MutableMapping[str, Any],
+        settings: AuditSettings,
+        known: MutableMapping[str, Json],
     ) -> None:
         checks.image_batch(images)
         checks.pixel_values(images)
@@ -60,7 +60,8 @@ class Probes:
             report = self._evaluate(attacked, f"{threat} report")
             self.known[name] = [each.predictions.tolist() for each in (selection, report)]
         right = self.labels.cpu()
-        first, second = (Draws(torch.tensor(each), right) for each in self.known[name])
+        kept = from_plain(tuple[Predictions, Predictions], self.known[name], name)
+        first, second = (Draws(torch.tensor(each), right) for each in kept)
         return first, second
 
     def accuracy(self, threat: Threat) -> Accuracy:

@@ -2,28 +2,22 @@
 
 import dataclasses
 import json
-import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from vqshield.attacks import ball
-from vqshield.auditing import QUICK, AuditSettings
-from vqshield.auditing import audit as run_audit
+from vqshield.auditing import QUICK, AuditSettings, check_audit, run_audit
 from vqshield.cli.bars import progress_bar
 from vqshield.cli.options import AsJson, Classifier, Data, DataDir, Device, Eps, Norm
 from vqshield.data import SAMPLE_NAME
 from vqshield.defenses import list_defenses
-from vqshield.environment import environment
-from vqshield.errors import InvalidInputError
-from vqshield.files import Journal, write_atomically, write_json
+from vqshield.files import write_atomically
 from vqshield.reports.audit import audit_table, render_audit
 from vqshield.runs.target import BUNDLED, load_subject
 from vqshield.settings import parse_number
-from vqshield.studies.specification import defense as create_defense
-from vqshield.suites import expand, list_suites
+from vqshield.suites import list_suites
 
 PARTS = 8  # what the audit reports as it goes
 
@@ -53,53 +47,25 @@ def audit(
     """Try to catch a robust accuracy out: ten checks, R1 to R10, each with its figures and what they mean."""
     settings = dataclasses.replace(QUICK if quick else AuditSettings(), seed=seed)
     chosen = attack or ["adaptive-v1-quick" if quick else "adaptive-v1"]
-    shield = create_defense(defense, seed=seed)
-    if shield is None:
-        raise InvalidInputError(
-            f"defense={defense!r} leaves nothing to audit; give one of {', '.join(list_defenses())}"
-        )
-    room = ball(norm, parse_number("eps", eps))
-    for text in chosen:
-        expand(text, room)  # refuses nonsense before anything is written
+    budget = parse_number("eps", eps)
+    check_audit(defense, chosen, norm=norm, eps=budget)
     subject = load_subject(data=data, data_dir=data_dir, classifier=classifier, limit=limit, device=device)
-    images, labels = subject.data.floats().to(subject.device), subject.data.labels.to(subject.device)
-    about = {
-        "data": subject.data.name,
-        "classifier": subject.name,
-        "defense": defense,
-        "given": chosen,
-        "norm": norm,
-        "eps": room.eps,
-        "settings": dataclasses.asdict(settings),
-        "machine": environment(subject.device),
-    }
-    known = Journal(out / "measured.jsonl")
-    whole = json.loads(json.dumps({**about, **subject.described()}))
-    if "specification" not in known:
-        known["specification"] = whole
-    if known["specification"] != whole:
-        raise InvalidInputError(f"{out} holds what another audit has measured; choose another folder")
-    began = time.perf_counter()
     with progress_bar("{task.description}", hidden=as_json) as bar:
         task = bar.add_task("starting", total=PARTS)
         try:
-            found = run_audit(
-                subject.classifier, shield.to(subject.device), images, labels, attacks=chosen, ball=room,
-                settings=settings, known=known,
-                report=lambda part: bar.update(task, description=part, advance=1),
+            report = run_audit(
+                subject.classifier, defense,
+                subject.data.floats().to(subject.device), subject.data.labels.to(subject.device),
+                attacks=chosen, norm=norm, eps=budget, settings=settings, out=out,
+                progress=lambda part: bar.update(task, description=part, advance=1),
+                data=subject.data.name, data_sha256=subject.data.digest(),
+                classifier=subject.name, classifier_sha256=subject.sha256,
             )  # fmt: skip
         except KeyboardInterrupt as stop:
             raise KeyboardInterrupt(f"what was measured is in {out}; run the same command to go on") from stop
-    record = {
-        "what": "red flags R1 to R10",
-        **about,
-        "seconds": round(time.perf_counter() - began, 1),
-        **found.plain(),
-    }
-    write_json(out / "audit.json", record)
-    write_atomically(out / "audit.html", render_audit(record).encode())
+    write_atomically(out / "audit.html", render_audit(report).encode())
     if as_json:
-        typer.echo(json.dumps(record, indent=1))
+        typer.echo(json.dumps(report.plain(), indent=1))
         return
-    Console().print(audit_table(record))
+    Console().print(audit_table(report))
     typer.echo(f"Details in {out / 'audit.html'}, figures in {out / 'audit.json'}")
