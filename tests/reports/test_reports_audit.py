@@ -5,6 +5,7 @@ import re
 import sys
 
 import pytest
+import torch
 from pages import Page
 from rich.console import Console
 
@@ -12,6 +13,7 @@ from vqshield.auditing import (
     FAIL,
     NOT_RUN,
     PASS,
+    SUSPICIOUS,
     TITLES,
     Accuracy,
     Agreement,
@@ -22,6 +24,7 @@ from vqshield.auditing import (
     Flag,
     flags,
 )
+from vqshield.draws import Draws
 from vqshield.errors import MissingExtraError
 from vqshield.reports.audit import audit_table, headline, render_audit, shown_figures
 
@@ -31,23 +34,34 @@ HOSTILE = '"><script>alert(1)</script><img src=http://evil.example/x onerror=ale
 SOFT = Agreement(0.91234, 0.9, 0.95, images=24, directions=4, draws=32, step=0.03)
 
 
+REPORTED = Accuracy(0.123, 0.02)
+
+
+def left(right: int, images: int = 100) -> Draws:
+    """The first so many images right, the others wrong."""
+    return Draws((torch.arange(images) >= right).long()[None], torch.zeros(images, dtype=torch.int64))
+
+
 def report(
-    found: tuple[Flag, ...] = (), attacks: dict[str, Accuracy] | None = None, **changes
+    found: tuple[Flag, ...] = (),
+    attacks: dict[str, Accuracy] | None = None,
+    reported: Accuracy = REPORTED,
+    **changes,
 ) -> AuditReport:
     chosen = found or tuple(
         flags.in_order([
-            flags.unbounded(Accuracy(0.0, 0.0), 0.5),
-            flags.monotone("R2", "steps", [(5, Accuracy(0.4, 0.01)), (10, Accuracy(0.6, 0.01))]),
-            flags.below_natural(Accuracy(0.123, 0.02), Accuracy(0.9, 0.03)),
+            flags.unbounded(left(0), 0.5),
+            flags.monotone("R2", "steps", [(5, left(40)), (10, left(60))]),
+            flags.below_natural(left(12), left(90)),
             flags.planted(23, 24, 24, 1),
-            flags.gradients_agree(0.91234, {"soft": SOFT}),
-        ])
+            flags.flag("R10", PASS, "so", {"soft": SOFT}),
+        ], 100)
     )  # fmt: skip
     audit = Audit(
         passed=all(flag.outcome == PASS for flag in chosen),
         n=24,
         natural=Accuracy(0.9, 0.03),
-        reported=Accuracy(0.123, 0.02),
+        reported=reported,
         attacks=attacks or {"pgd:steps=20,eot=5": Accuracy(0.15, 0.02)},
         flags=chosen,
     )
@@ -68,11 +82,36 @@ def printed(table, width=160):
     return text.getvalue()
 
 
-def test_the_headline_never_shows_a_figure_without_its_verdict():
-    assert headline(report()) == (
-        "swrd:size=3: 12.3 ± 2.0 % under attack; 4 checks passed, 1 failed, 5 not run"
+def test_the_headline_of_an_audit_that_passed_is_its_figure():
+    assert headline(report(ALL_PASSED)) == "swrd:size=3: 12.3 ± 2.0 % under attack; all 12 checks passed"
+
+
+def test_the_headline_never_shows_a_figure_that_its_own_audit_contradicts():
+    probed = flags.knowing_helps(left(95), left(97), left(0), knows=True)
+    found = tuple(flags.in_order([probed], 100))
+    shown = headline(report(found, reported=Accuracy(0.95, 0.05)))
+    assert shown == (
+        "swrd:size=3: not believable: a probe leaves 0.0 % where the attacks given leave 95.0 %; "
+        "checks: 1 failed, 11 not run"
     )
-    assert headline(report(ALL_PASSED)).endswith("; all ten checks passed")
+    assert "± 5.0 % under attack" not in shown
+
+
+def test_a_failed_audit_has_no_figure_in_its_headline_even_if_no_probe_leaves_less():
+    assert headline(report()) == (
+        "swrd:size=3: not believable because of R2; checks: 4 passed, 1 failed, 7 not run"
+    )
+
+
+def test_what_was_not_confirmed_is_called_so():
+    found = tuple(flags.in_order([flags.flag(name, PASS, "so") for name in TITLES], 4))
+    assert headline(report(found)) == (
+        "swrd:size=3: at most 12.3 ± 2.0 % under attack, not confirmed; checks: 12 on too few images"
+    )
+    suspicious = (flags.flag("R11", SUSPICIOUS, "so"), *ALL_PASSED[:10])
+    assert headline(report(suspicious)) == (
+        "swrd:size=3: not believable because of R11; checks: 10 passed, 1 suspicious"
+    )
 
 
 def test_every_flag_stands_in_the_table_with_outcome_figures_and_meaning():
@@ -80,10 +119,10 @@ def test_every_flag_stands_in_the_table_with_outcome_figures_and_meaning():
     for name, title in TITLES.items():
         assert f"{name} " in text
         assert title in text
-    assert (text.count(" not run "), text.count(" fail ")) == (1 + 5, 1), "one of them in the headline"
+    assert (text.count(" not run "), text.count(" fail ")) == (1 + 7, 1), "one of them in the headline"
     assert "accuracy rises from steps 5 to 10" in text
-    assert "robust: 12.3 ± 2.0 %" in text
-    assert "12.3 ± 2.0 % under attack; 4 checks passed, 1 failed, 5 not run" in text
+    assert "robust: 12.0 ± 3.3 %" in text
+    assert "not believable because of R2; checks: 4 passed, 1 failed, 7 not run" in text
 
 
 def test_the_table_fits_a_narrow_terminal_without_losing_a_word():
@@ -118,15 +157,15 @@ def test_the_page_holds_flags_figures_and_how_it_was_made():
     for title in TITLES.values():
         assert title in text
     for words in (
-        "swrd:size=3: 12.3 ± 2.0 % under attack; 4 checks passed, 1 failed, 5 not run",
-        "steps 5: 40.0 ± 1.0 %", "share: 0.958", "soft: pooled 0.912, median 0.9",
+        "swrd:size=3: not believable because of R2; checks: 4 passed, 1 failed, 7 not run",
+        "steps 5: 40.0 ± 4.9 %", "share: 0.958", "soft: pooled 0.912, median 0.9",
         "accuracy rises from steps",
         "90.0 ± 3.0 %", "pgd:steps=20,eot=5 15.0 ± 2.0 %", "linf, eps 0.031373", "24 of cifar10-sample",
-        "small-cifar10", "13 s", "2.13.0",
+        "small-cifar10", "2.13.0",
     ):  # fmt: skip
         assert words in text, words
-    assert text.count("not asked for") == 5
-    assert "A check that was not run has not passed." in text
+    assert text.count("not asked for") == 7
+    assert "A check that was not run, or that saw too few images, has not passed." in text
 
 
 def test_outcomes_are_told_by_words_and_marked_for_style():
@@ -135,6 +174,10 @@ def test_outcomes_are_told_by_words_and_marked_for_style():
     expected = [flag.outcome for flag in report().flags]
     assert marked == [f"outcome {outcome}" for outcome in expected]
     assert set(expected) == {PASS, FAIL, NOT_RUN}
+
+
+def test_the_time_it_took_is_no_part_of_the_page():
+    assert render_audit(report(seconds=1.0)) == render_audit(report(seconds=99.0))
 
 
 def test_nothing_is_asked_for_from_outside():

@@ -4,17 +4,21 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from vqshield.auditing.settings import AuditSettings
 from vqshield.draws import Draws
 from vqshield.errors import FileFormatError
 from vqshield.plain import Json, from_plain, to_plain
 
-Outcome = Literal["pass", "fail", "not run"]
+Outcome = Literal["pass", "fail", "suspicious", "too few images", "not run"]
 PASS: Outcome = "pass"
 FAIL: Outcome = "fail"
+SUSPICIOUS: Outcome = "suspicious"
+TOO_FEW: Outcome = "too few images"
 NOT_RUN: Outcome = "not run"
+
+_WITHIN_BUDGET = ("R2", "R4", "R6", "R7", "R8")  # their figures are what attacks within the budget leave
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,11 @@ class Agreement:
     Attributes:
         pooled: over all images and directions at once.
         median: of the images' own.
-        reliability: share of the measured changes' variance that is not sampling noise: a ceiling.
+        reliability: share of the measured changes' variance that is not sampling noise.
+        gradient_reliability: the same of the predicted changes.
+        corrected: pooled, less what the sampling noise of both takes from it.
+        error: its standard error over images.
+        Files of earlier versions have no more than the first three.
     """
 
     pooled: float
@@ -66,10 +74,21 @@ class Agreement:
     directions: int
     draws: int
     step: float
+    gradient_reliability: float | None = field(default=None, metadata={"omit": True})
+    corrected: float | None = field(default=None, metadata={"omit": True})
+    error: float | None = field(default=None, metadata={"omit": True})
+
+    @property
+    def truth(self) -> float:
+        """The best estimate of the correlation that endless draws would show."""
+        return self.pooled if self.corrected is None else self.corrected
 
     def __str__(self) -> str:
-        shown = {name: f"{value:.3g}" if isinstance(value, float) else value for name, value in _held(self)}
-        return ", ".join(f"{name} {value}" for name, value in shown.items())
+        shown = [
+            (name.replace("_", " "), f"{value:.3g}" if isinstance(value, float) else value)
+            for name, value in to_plain(self).items()
+        ]
+        return ", ".join(f"{name} {value}" for name, value in shown)
 
 
 Figure = Estimate | Agreement | int | float | str
@@ -77,7 +96,7 @@ Figure = Estimate | Agreement | int | float | str
 
 @dataclass(frozen=True)
 class Flag:
-    """One of R1 … R10.
+    """One of R1 … R12.
 
     Attributes:
         name: "R1" and so on.
@@ -95,10 +114,10 @@ class Flag:
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """The flags, R1 … R10, and the accuracies they were decided by.
+    """The flags, R1 … R12, and the accuracies they were decided by.
 
     Attributes:
-        passed: whether all of them passed; one that was not run has not.
+        passed: whether all of them passed; one that is suspicious or was not run has not.
         n: how many images.
         natural: accuracy without any attack.
         reported: what the attacks given leave, the strongest of each image.
@@ -116,6 +135,23 @@ class Audit:
         if self.passed != all(flag.outcome == PASS for flag in self.flags):
             raise FileFormatError(f"passed is {self.passed}, but not all flags say the same")
 
+    @property
+    def failed(self) -> bool:
+        """Whether a flag failed, or is suspicious."""
+        return any(flag.outcome in (FAIL, SUSPICIOUS) for flag in self.flags)
+
+    @property
+    def lowest(self) -> Estimate:
+        """The least that any attack of this audit leaves within the budget, those given or a probe."""
+        probes = [
+            figure
+            for flag in self.flags
+            if flag.name in _WITHIN_BUDGET
+            for figure in flag.figures.values()
+            if isinstance(figure, Estimate)
+        ]
+        return min([Estimate.of(self.reported), *probes], key=lambda each: each.mean)
+
 
 @dataclass(frozen=True, kw_only=True)
 class AuditReport:
@@ -129,7 +165,7 @@ class AuditReport:
         seconds: how long it took.
     """
 
-    what: str = "red flags R1 to R10"
+    what: str = "red flags R1 to R12"
     data: str
     classifier: str
     defense: str
@@ -174,7 +210,3 @@ def read_audit(path: Path) -> AuditReport:
     outer = {key: value for key, value in held.items() if key not in inner}
     nested = {**outer, "audit": {key: value for key, value in held.items() if key in inner}}
     return from_plain(AuditReport, nested, str(path))
-
-
-def _held(value: Any) -> list[tuple[str, Any]]:
-    return [(each.name, getattr(value, each.name)) for each in fields(value)]

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from vqshield.auditing import QUICK, AuditSettings, check_audit, run_audit
+from vqshield.auditing import LEAST_IMAGES, PARTS, QUICK, AuditReport, AuditSettings, check_audit, run_audit
 from vqshield.cli.bars import progress_bar
 from vqshield.cli.options import AsJson, Classifier, Data, DataDir, Device, Eps, Norm
 from vqshield.data import SAMPLE_NAME
@@ -19,7 +19,8 @@ from vqshield.runs.target import BUNDLED, load_subject
 from vqshield.settings import parse_number
 from vqshield.suites import list_suites
 
-PARTS = 8  # what the audit reports as it goes
+FAILED = 3  # 1 and 2 are taken: see application.py
+UNDECIDED = 4
 
 
 def audit(
@@ -35,16 +36,26 @@ def audit(
     classifier: Classifier = BUNDLED,
     norm: Norm = "linf",
     eps: Eps = "8/255",
-    limit: Annotated[int, typer.Option(help="So many images.")] = 50,
+    limit: Annotated[
+        int, typer.Option(help=f"How many images; fewer than {LEAST_IMAGES} show nothing.")
+    ] = 50,
     seed: Annotated[int, typer.Option(help="Decides every draw.")] = 0,
     device: Device = "auto",
     quick: Annotated[bool, typer.Option("--quick/--full", help="Fewer draws and steps, for a CPU.")] = True,
     out: Annotated[Path, typer.Option(help="Folder for audit.json, audit.html; resumes there.")] = Path(
         "vqshield-audit"
     ),
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Checks that were not run, or saw too few images, count as failed."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Try to catch a robust accuracy out: ten checks, R1 to R10, each with its figures and what they mean."""
+    """Try to catch a robust accuracy out: twelve checks, R1 to R12, with figures and what they mean.
+
+    Ends with 0 if all checks passed, 3 if one failed or is suspicious, 4 if none failed but some were not run
+    or saw too few images.
+    """
     settings = dataclasses.replace(QUICK if quick else AuditSettings(), seed=seed)
     chosen = attack or ["adaptive-v1-quick" if quick else "adaptive-v1"]
     budget = parse_number("eps", eps)
@@ -66,6 +77,14 @@ def audit(
     write_atomically(out / "audit.html", render_audit(report).encode())
     if as_json:
         typer.echo(json.dumps(report.plain(), indent=1))
-        return
-    Console().print(audit_table(report))
-    typer.echo(f"Details in {out / 'audit.html'}, figures in {out / 'audit.json'}")
+    else:
+        Console().print(audit_table(report))
+        typer.echo(f"Details in {out / 'audit.html'}, figures in {out / 'audit.json'}")
+    raise typer.Exit(exit_code(report, strict=strict))
+
+
+def exit_code(report: AuditReport, *, strict: bool) -> int:
+    """What a script sees of an audit."""
+    if report.passed:
+        return 0
+    return FAILED if strict or report.audit.failed else UNDECIDED

@@ -3,14 +3,16 @@
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from vqshield.auditing.results import AuditReport, Figure
+from vqshield.auditing.results import FAIL, NOT_RUN, PASS, SUSPICIOUS, TOO_FEW, AuditReport, Figure, Outcome
 from vqshield.errors import MissingExtraError
 from vqshield.reports.html import page
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-_STYLES = {"pass": "green", "fail": "bold red", "not run": "yellow"}
+_STYLES = {
+    PASS: "green", FAIL: "bold red", SUSPICIOUS: "red", TOO_FEW: "yellow", NOT_RUN: "yellow",
+}  # fmt: skip
 
 
 def audit_table(report: AuditReport) -> "Table":
@@ -45,13 +47,30 @@ def render_audit(report: AuditReport) -> str:
 
 
 def headline(report: AuditReport) -> str:
-    """The verdict with its figure: never the one without the other."""
-    counts = [flag.outcome for flag in report.flags]
-    verdict = "all ten checks passed" if report.passed else (
-        f"{counts.count('pass')} checks passed, {counts.count('fail')} failed, "
-        f"{counts.count('not run')} not run"
-    )  # fmt: skip
-    return f"{report.defense}: {report.audit.reported} under attack; {verdict}"
+    """The verdict first; no figure that this very audit contradicts or could not confirm stands alone."""
+    audit = report.audit
+    if report.passed:
+        return f"{report.defense}: {audit.reported} under attack; all {len(report.flags)} checks passed"
+    if not audit.failed:
+        return f"{report.defense}: at most {audit.reported} under attack, not confirmed; {_counted(report)}"
+    lowest = audit.lowest
+    if lowest.mean < audit.reported.mean:
+        return (
+            f"{report.defense}: not believable: a probe leaves {100 * lowest.mean:.1f} % where the attacks "
+            f"given leave {100 * audit.reported.mean:.1f} %; {_counted(report)}"
+        )
+    wrong = ", ".join(flag.name for flag in report.flags if flag.outcome in (FAIL, SUSPICIOUS))
+    return f"{report.defense}: not believable because of {wrong}; {_counted(report)}"
+
+
+def _counted(report: AuditReport) -> str:
+    words: dict[Outcome, str] = {
+        PASS: "passed", FAIL: "failed", SUSPICIOUS: "suspicious", TOO_FEW: "on too few images",
+        NOT_RUN: "not run",
+    }  # fmt: skip
+    outcomes = [flag.outcome for flag in report.flags]
+    shown = [f"{outcomes.count(each)} {word}" for each, word in words.items() if each in outcomes]
+    return f"checks: {', '.join(shown)}"
 
 
 def shown_figures(figures: Mapping[str, Figure]) -> Iterator[str]:
@@ -69,5 +88,4 @@ def _facts(report: AuditReport) -> list[tuple[str, str]]:
         ("Classifier", report.classifier),
         ("Seed", str(report.settings.seed)),
         *((name, str(value)) for name, value in report.machine.items()),
-        ("Time", f"{report.seconds:.0f} s"),
     ]
