@@ -20,7 +20,6 @@ from typing import Any
 import torch
 from common import BUNDLED, defense_of, load_target, make_parser
 from torch import Tensor, nn
-from vqshield.studies.certification_settings import coverage_of
 
 from vqshield.attacks import L2
 from vqshield.certificates import Votes, certify_vote
@@ -31,6 +30,7 @@ from vqshield.environment import environment
 from vqshield.files import write_json
 from vqshield.plain import to_plain
 from vqshield.seeds import derived_seed
+from vqshield.studies.certification import coverage_of
 from vqshield.threats import threat
 
 INSIDE = 0.999  # of the radius, which itself is not certified

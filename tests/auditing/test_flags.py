@@ -1,23 +1,47 @@
-"""From figures to outcomes: every flag at its threshold and on either side of it."""
+"""From figures to outcomes: every flag at its limit and on either side of it."""
 
+import dataclasses
 import json
-import math
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vqshield.auditing import FAIL, NOT_RUN, PASS, TITLES, Accuracy, Audit, AuditSettings, Flag, flags
+from vqshield.auditing import (
+    FAIL,
+    NOT_RUN,
+    PASS,
+    SUSPICIOUS,
+    TITLES,
+    TOO_FEW,
+    Accuracy,
+    Agreement,
+    Audit,
+    AuditSettings,
+    Estimate,
+    Flag,
+    flags,
+    read_audit,
+)
 from vqshield.draws import Draws
+from vqshield.errors import FileFormatError
+from vqshield.plain import from_plain, to_plain
 
-TINY = 1e-9
-share = st.floats(0, 1)
+AGREEMENT = Agreement(0.9, 0.8, 0.95, 24, 4, 32, 0.03, gradient_reliability=0.9, corrected=0.97, error=0.02)
+SURE = Estimate(0.95, 0.02)
+COUNT = 30
 
 
-def exact(mean: float) -> Accuracy:
-    """Without any uncertainty, so that thresholds are sharp."""
-    return Accuracy(mean, 0.0)
+def left(right: int, images: int = COUNT, runs: int = 1) -> Draws:
+    """The first so many images right, the others wrong."""
+    wrong = (torch.arange(images) >= right).long()
+    return Draws(wrong.expand(runs, -1), torch.zeros(images, dtype=torch.int64))
+
+
+def shown(draws: Draws) -> Estimate:
+    return Estimate(draws.mean, draws.standard_error)
 
 
 def test_an_accuracy_is_the_draws_mean_with_the_error_over_images() -> None:
@@ -29,157 +53,125 @@ def test_an_accuracy_is_the_draws_mean_with_the_error_over_images() -> None:
     assert str(Accuracy(0.1234, 0.0456)) == "12.3 ± 4.6 %"
 
 
+COMPARISONS = [
+    ("R2", lambda higher, lower: flags.monotone("R2", "steps", [(5, lower), (10, higher)])),
+    ("R3", lambda higher, lower: flags.monotone("R3", "eps", [(0.1, lower), (0.2, higher)])),
+    ("R5", lambda higher, lower: flags.below_natural(robust=higher, natural=lower)),
+    ("R6", lambda higher, lower: flags.noise_is_weaker(attack=higher, noise=lower)),
+    ("R8", lambda higher, lower: flags.knowing_helps(higher, left(COUNT), lower, knows=True)),
+    ("R8", lambda higher, lower: flags.knowing_helps(higher, lower, left(COUNT), knows=True)),
+]
+
+
+@pytest.mark.parametrize(("name", "compare"), COMPARISONS)
+def test_ten_images_that_all_change_the_same_way_are_more_than_luck(name: str, compare) -> None:
+    """Of so many coins all fall alike once in a thousand times; of nine, which three errors are, twice."""
+    for gap, outcome in ((-9, PASS), (0, PASS), (9, PASS), (10, FAIL), (20, FAIL)):
+        found = compare(left(10 + gap), left(10))
+        assert (found.name, found.outcome) == (name, outcome), gap
+
+
+@pytest.mark.parametrize(("name", "compare"), COMPARISONS)
+def test_the_error_is_that_of_the_difference_on_the_same_images(name: str, compare) -> None:
+    """The same two means: once the same images are right in both, once they change in both directions."""
+    lower = left(12)
+    nested, crossed = left(23), Draws(1 - left(30 - 23).predictions, lower.labels)
+    assert nested.mean == crossed.mean
+    assert compare(nested, lower).outcome == FAIL
+    assert compare(crossed, lower).outcome == PASS, "12 are lost and 23 won: much luck in that"
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=40))
+def test_no_two_are_beyond_each_other(pairs: list[tuple[int, int]]) -> None:
+    one, other = (
+        Draws((torch.arange(5)[:, None] >= torch.tensor(rights)).long(), torch.zeros(len(pairs)).long())
+        for rights in zip(*pairs, strict=True)
+    )
+    found = [flags.below_natural(*both).outcome for both in ((one, other), (other, one), (one, one))]
+    assert found.count(FAIL) <= 1
+    assert found[2] == PASS
+
+
 @pytest.mark.parametrize(
-    ("gap", "beyond"), [(2 - 1e-6, False), (2 + 1e-6, True), (0.0, False), (-5.0, False)]
-)
-def test_beyond_means_two_standard_errors_of_the_difference(gap: float, beyond: bool) -> None:
-    mine, other = Accuracy(0.5 + gap * 0.05, 0.03), Accuracy(0.5, 0.04)  # hypot(0.03, 0.04) = 0.05
-    assert mine.beyond(other) is beyond
-
-
-@given(share, share, st.floats(0, 0.2), st.floats(0, 0.2))
-def test_no_two_accuracies_are_beyond_each_other(a: float, b: float, c: float, d: float) -> None:
-    one, other = Accuracy(a, c), Accuracy(b, d)
-    assert not (one.beyond(other) and other.beyond(one))
-    assert not one.beyond(one)
-
-
-@pytest.mark.parametrize(("left", "outcome"), [(0.0, PASS), (0.01, PASS), (0.01 + TINY, FAIL), (1.0, FAIL)])
-def test_r1_an_unbounded_attack_leaves_at_most_one_percent(left: float, outcome: str) -> None:
-    flag = flags.unbounded(Accuracy(left, 0.3), 0.5)  # no leniency for uncertainty
-    assert (flag.name, flag.outcome) == ("R1", outcome)
-    assert flag.figures == {"left at eps=0.5": Accuracy(left, 0.3), "limit": 0.01}
-
-
-@pytest.mark.parametrize(
-    ("curve", "outcome"),
+    ("right", "images", "outcome"),
     [
-        ([0.9, 0.5, 0.1], PASS),
-        ([0.5, 0.5, 0.5], PASS),
-        ([0.9, 0.1, 0.1 + TINY], FAIL),
-        ([0.1, 0.1 + TINY, 0.1], FAIL),
-        ([0.9], PASS),
+        (0, 20, PASS), (2, 20, PASS), (3, 20, FAIL), (20, 20, FAIL),
+        (4, 50, PASS), (5, 50, FAIL), (7, 200, PASS), (8, 200, FAIL), (1, 1, PASS), (2, 2, FAIL),
     ],
-)
+)  # fmt: skip
+def test_r1_an_unbounded_attack_leaves_no_more_than_one_percent_explains(right, images, outcome) -> None:
+    draws = left(right, images)
+    flag = flags.unbounded(draws, 0.5)
+    assert (flag.name, flag.outcome) == ("R1", outcome)
+    assert flag.figures == {"left at eps=0.5": shown(draws), "limit": 0.01}
+
+
 @pytest.mark.parametrize(("name", "what"), [("R2", "steps"), ("R3", "eps")])
-def test_r2_and_r3_more_effort_never_raises_accuracy(name: str, what: str, curve, outcome: str) -> None:
-    flag = flags.monotone(name, what, [(2.0**i, exact(value)) for i, value in enumerate(curve)])
-    assert (flag.name, flag.outcome) == (name, outcome)
-    assert flag.figures == {f"{what} {2**i}": exact(value) for i, value in enumerate(curve)}
+def test_r2_and_r3_name_the_rise(name: str, what: str) -> None:
+    curve = [(1.0, left(5)), (2.0, left(12)), (4.0, left(16))]
+    for two in (curve[:2], curve[1:]):
+        assert flags.monotone(name, what, two).outcome == PASS
+    flag = flags.monotone(name, what, curve)
+    assert flag.outcome == FAIL, "no step of it is beyond luck, the whole is"
+    assert f"from {what} 1 to 4" in flag.meaning
+    assert flag.figures == {f"{what} {value:g}": shown(draws) for value, draws in curve}
+    assert flags.monotone(name, what, curve[::-1]).outcome == PASS
+    assert flags.monotone(name, what, curve[:1]).outcome == PASS
 
 
-def test_r2_allows_two_standard_errors_and_names_the_rise() -> None:
-    error = 0.02
-    allowed = 2 * math.hypot(error, error)
-    for rise, outcome in ((allowed - TINY, PASS), (allowed + TINY, FAIL)):
-        curve = [(5, Accuracy(0.3, error)), (10, Accuracy(0.3 + rise, error)), (20, Accuracy(0.2, error))]
-        flag = flags.monotone("R2", "steps", curve)
-        assert flag.outcome == outcome
-        assert ("from steps 5 to 10" in flag.meaning) is (outcome == FAIL)
-
-
-def test_r2_sees_a_slow_rise_over_several_points() -> None:
-    """No step of it is beyond two standard errors, the whole is."""
-    error = 0.02
-    curve = [(n, Accuracy(0.3 + 0.04 * n, error)) for n in range(3)]
-    assert not curve[1][1].beyond(curve[0][1])
-    assert not curve[2][1].beyond(curve[1][1])
-    flag = flags.monotone("R2", "steps", curve)
-    assert flag.outcome == FAIL
-    assert "from steps 0 to 2" in flag.meaning
-
-
-@pytest.mark.parametrize(
-    ("other", "outcome"), [(0.3, PASS), (0.298 + TINY, PASS), (0.298 - TINY, FAIL), (0.9, PASS)]
-)
-def test_r4_blind_attacks_may_be_better_by_two_thousandths(other: float, outcome: str) -> None:
-    flag = flags.without_gradients(exact(0.3), {"square": exact(other), "transfer": exact(0.8)})
-    assert (flag.name, flag.outcome) == ("R4", outcome)
-    assert ("square beats" in flag.meaning) is (outcome == FAIL)
-    assert flag.figures == {
-        "with gradients": exact(0.3),
-        "square": exact(other),
-        "transfer": exact(0.8),
-    }
-
-
-def test_r4_fails_where_no_attack_uses_gradients() -> None:
-    flag = flags.without_gradients(None, {"square": exact(0.9)})
-    assert (flag.name, flag.outcome) == ("R4", FAIL)
-    assert "no attack given uses gradients of the defense" in flag.meaning
-    assert flag.figures == {"square": exact(0.9)}
+def test_r4_blind_attacks_may_be_better_by_luck_only() -> None:
+    for right, outcome in ((15, PASS), (6, PASS), (4, FAIL), (0, FAIL)):
+        flag = flags.without_gradients(left(15), {"square": left(right), "transfer": left(20)})
+        assert (flag.name, flag.outcome) == ("R4", outcome), right
+        assert ("square beats" in flag.meaning) is (outcome == FAIL)
+        assert list(flag.figures) == ["with gradients", "square", "transfer"]
 
 
 def test_r4_names_the_best_of_the_blind() -> None:
-    blind = {"square": exact(0.5), "transfer": exact(0.1)}
-    assert "transfer beats" in flags.without_gradients(exact(0.8), blind).meaning
+    blind = {"square": left(10), "transfer": left(2)}
+    assert "transfer beats" in flags.without_gradients(left(25), blind).meaning
+
+
+def test_r4_fails_where_no_attack_uses_gradients() -> None:
+    flag = flags.without_gradients(None, {"square": left(27)})
+    assert (flag.name, flag.outcome) == ("R4", FAIL)
+    assert "no attack given uses gradients of the defense" in flag.meaning
+    assert flag.figures == {"square": shown(left(27))}
 
 
 @pytest.mark.parametrize(
-    ("flag", "name"),
-    [
-        (lambda higher, lower: flags.below_natural(robust=higher, natural=lower), "R5"),
-        (lambda higher, lower: flags.noise_is_weaker(attack=higher, noise=lower), "R6"),
-    ],
+    ("doubled", "outcome"), [(15, PASS), (16, PASS), (24, PASS), (6, PASS), (27, FAIL), (3, FAIL)]
 )
-def test_r5_and_r6_compare_within_two_standard_errors(flag, name: str) -> None:
-    error = 0.01
-    allowed = 2 * math.hypot(error, error)
-    for gap, outcome in ((-0.4, PASS), (0.0, PASS), (allowed - TINY, PASS), (allowed + TINY, FAIL)):
-        found = flag(Accuracy(0.5 + gap, error), Accuracy(0.5, error))
-        assert (found.name, found.outcome) == (name, outcome)
-        assert len(found.figures) == 2
-
-
-@pytest.mark.parametrize(
-    ("doubled", "outcome"),
-    [(0.31 - TINY, PASS), (0.29 + TINY, PASS), (0.31 + TINY, FAIL), (0.29 - TINY, FAIL)],
-)
-def test_r7_twice_the_draws_change_less_than_a_point(doubled: float, outcome: str) -> None:
-    flag = flags.draws_suffice(exact(0.3), exact(doubled), 5)
+def test_r7_twice_the_draws_change_no_more_than_a_point_and_luck(doubled: int, outcome: str) -> None:
+    flag = flags.draws_suffice(left(15), left(doubled), 5)
     assert (flag.name, flag.outcome) == ("R7", outcome)
-    assert flag.figures == {"eot 5": exact(0.3), "eot 10": exact(doubled)}
+    assert flag.figures == {"eot 5": shown(left(15)), "eot 10": shown(left(doubled))}
 
 
-@pytest.mark.parametrize(
-    ("reported", "ignorant", "probe", "outcome", "said"),
-    [
-        (0.1, 0.6, 0.1, PASS, "knowing the defense helps"),
-        (0.1, 0.6, 0.4, PASS, "knowing the defense helps"),
-        (0.6, 0.6, 0.1, FAIL, "flatters the defense"),
-        (0.2, 0.1, 0.2, FAIL, "does worse than one that ignores it"),
-        (0.1 + TINY, 0.1, 0.3, FAIL, "does worse than one that ignores it"),
-        (0.1, 0.1, 0.1, PASS, "knowing the defense helps"),
-    ],
-)
-def test_r8_knowing_the_defense_helps(reported, ignorant, probe, outcome: str, said: str) -> None:
-    flag = flags.knowing_helps(exact(reported), exact(ignorant), exact(probe), knows=True)
-    assert (flag.name, flag.outcome) == ("R8", outcome)
-    assert said in flag.meaning
-    assert list(flag.figures.values()) == [exact(reported), exact(ignorant), exact(probe)]
+def test_r7_sees_a_small_change_of_many_images() -> None:
+    usual, doubled = left(100, 2000), left(160, 2000)
+    assert flags.draws_suffice(usual, doubled, 5).outcome == FAIL, "three points of 2000 images"
+    assert flags.draws_suffice(usual, left(115, 2000), 5).outcome == PASS, "less than one"
 
 
 def test_r8_says_why_a_figure_flatters() -> None:
     for knows, why in ((True, "too weak"), (False, "ignore the defense")):
-        flag = flags.knowing_helps(exact(0.66), exact(0.66), exact(0.05), knows=knows)
+        flag = flags.knowing_helps(left(20), left(20), left(3), knows=knows)
         assert why in flag.meaning
-        assert "leaves 5.0 ± 0.0 %, not 66.0 ± 0.0 %" in flag.meaning
-
-
-def test_r8_allows_two_standard_errors() -> None:
-    error = 0.03
-    allowed = 2 * math.hypot(error, error)
-    for gap, outcome in ((allowed - TINY, PASS), (allowed + TINY, FAIL)):
-        mine, other = Accuracy(0.3 + gap, error), Accuracy(0.3, error)
-        assert flags.knowing_helps(mine, exact(0.9), other, knows=True).outcome == outcome
-        assert flags.knowing_helps(mine, other, exact(0.9), knows=True).outcome == outcome
+        assert f"leaves {shown(left(3))}, not {shown(left(20))}" in flag.meaning
+    assert (
+        "does worse than one that ignores" in flags.knowing_helps(left(20), left(1), left(20), True).meaning
+    )
 
 
 @pytest.mark.parametrize(
     ("found", "valid", "outcome"),
-    [(20, 20, PASS), (19, 20, PASS), (18, 20, FAIL), (0, 20, FAIL), (1, 1, PASS), (0, 0, NOT_RUN)],
-)
-def test_r9_finds_ninety_five_of_a_hundred(found: int, valid: int, outcome: str) -> None:
+    [
+        (24, 24, PASS), (20, 24, PASS), (18, 24, FAIL), (0, 20, FAIL), (0, 3, FAIL),
+        (10, 10, PASS), (9, 9, TOO_FEW), (1, 1, TOO_FEW), (0, 0, NOT_RUN),
+    ],
+)  # fmt: skip
+def test_r9_finds_ninety_five_of_a_hundred_or_has_bad_luck(found: int, valid: int, outcome: str) -> None:
     flag = flags.planted(found, valid, total=24, blindly=2)
     assert (flag.name, flag.outcome) == ("R9", outcome)
     if outcome != NOT_RUN:
@@ -193,18 +185,85 @@ def test_r9_finds_ninety_five_of_a_hundred(found: int, valid: int, outcome: str)
 
 
 @pytest.mark.parametrize(
-    ("correlation", "outcome"), [(0.8, PASS), (0.8 - TINY, FAIL), (1.0, PASS), (-1.0, FAIL)]
+    ("corrected", "error", "outcome"),
+    [(0.8, 0.0, PASS), (0.799, 0.0, FAIL), (0.7, 0.051, PASS), (0.7, 0.049, FAIL), (-1.0, 0.1, FAIL)],
 )
-def test_r10_gradients_correlate_at_least_as_asked(correlation: float, outcome: str) -> None:
-    flag = flags.gradients_agree(correlation, {"ste": {"pooled": 0.1}})
-    assert (flag.name, flag.outcome) == ("R10", outcome)
-    assert flag.figures == {"correlation": correlation, "ste": {"pooled": 0.1}}
+def test_r10_fails_beyond_its_errors_at_either_place(corrected: float, error: float, outcome: str) -> None:
+    poor = dataclasses.replace(AGREEMENT, corrected=corrected, error=error)
+    for places in ({"soft": poor, "soft, attacked": AGREEMENT}, {"soft": AGREEMENT, "soft, attacked": poor}):
+        flag = flags.gradients_agree(places, SURE, {"ste": AGREEMENT})
+        assert (flag.name, flag.outcome) == ("R10", outcome)
+        assert list(flag.figures) == ["correlation", "signs that agree", "soft", "soft, attacked", "ste"]
+        assert flag.figures["correlation"] == min(corrected, 0.97)
+
+
+@pytest.mark.parametrize(
+    ("share", "error", "outcome"), [(0.7, 0.03, PASS), (0.5, 0.1, FAIL), (0.7, 0.02, FAIL)]
+)
+def test_r10_looks_at_signs_as_well(share: float, error: float, outcome: str) -> None:
+    flag = flags.gradients_agree({"soft": AGREEMENT}, Estimate(share, error), {})
+    assert flag.outcome == outcome
+    assert ("wrong for some images" in flag.meaning) is (outcome == FAIL)
+
+
+@pytest.mark.parametrize("name", ["reliability", "gradient_reliability"])
+def test_r10_is_not_run_where_all_is_sampling_noise(name: str) -> None:
+    noisy = dataclasses.replace(AGREEMENT, **{name: 0.1}, corrected=0.2)
+    flag = flags.gradients_agree({"soft": noisy}, SURE, {})
+    assert flag.outcome == NOT_RUN
+    assert "take more draws" in flag.meaning
+
+
+def test_r10_fails_without_any_gradient() -> None:
+    nothing = Agreement(0.0, 0.0, 0.0, 24, 4, 32, 0.03, gradient_reliability=0.0, corrected=0.0, error=0.0)
+    assert flags.gradients_agree({"soft": nothing}, Estimate(0.0, 1.0), {}).outcome == FAIL, "all zeros"
+    assert flags.no_gradient("it is detached").outcome == FAIL
+
+
+def test_r11_is_suspicious_where_moved_images_do_much_worse() -> None:
+    good = (left(28), left(24))
+    assert flags.as_good_when_moved("mirrored", good, None).outcome == PASS
+    assert flags.as_good_when_moved("mirrored", good, (left(2), left(3))).outcome == PASS
+    for natural, attacked, what in (
+        ((left(30), left(10)), None, "natural"), (good, (left(30), left(0)), "attacked"),
+    ):  # fmt: skip
+        flag = flags.as_good_when_moved("mirrored", natural, attacked)
+        assert (flag.name, flag.outcome) == ("R11", SUSPICIOUS)
+        assert f"{what} accuracy falls when images are mirrored" in flag.meaning
+        assert shown((attacked or natural)[1]) == flag.figures[f"{what}, mirrored"]
+
+
+def test_r12_compares_probabilities_of_a_model_that_is_not_random() -> None:
+    for value, outcome in ((0.0, PASS), (0.01, PASS), (0.011, FAIL), (float("nan"), FAIL)):
+        flag = flags.same_answers({"when asked again": 0.0, "when asked alone": value}, False, {})
+        assert (flag.name, flag.outcome) == ("R12", outcome)
+        assert ("differently when asked alone" in flag.meaning) is (outcome == FAIL)
+
+
+def test_r12_compares_accuracies_of_a_model_that_is_random() -> None:
+    for other, outcome in ((15, PASS), (20, PASS), (28, FAIL), (3, FAIL)):
+        flag = flags.same_answers(
+            {"when asked again": 0.7}, True, {"when asked alone": (left(15), left(other))}
+        )
+        assert flag.outcome == outcome
+
+
+@pytest.mark.parametrize(
+    ("images", "outcome"), [(flags.LEAST_IMAGES, PASS), (flags.LEAST_IMAGES - 1, TOO_FEW), (2, TOO_FEW)]
+)
+def test_on_too_few_images_nothing_passes(images: int, outcome: str) -> None:
+    found = flags.in_order([flags.flag(name, PASS, "good") for name in TITLES], images)
+    assert {flag.outcome for flag in found} == {outcome}
+    assert all(f"on {images} images" in flag.meaning for flag in found if outcome == TOO_FEW)
+    assert flags.in_order([flags.flag("R1", FAIL, "bad")], images)[0].outcome == FAIL, (
+        "what is found is found"
+    )
 
 
 def test_flags_come_in_order_and_those_missing_were_not_run() -> None:
-    given_ones = [flags.not_run("R10", "why not"), Flag("R2", PASS, "good")]
-    found = flags.in_order(given_ones)
-    assert [flag.name for flag in found] == [f"R{n}" for n in range(1, 11)] == list(TITLES)
+    given_ones = [flags.not_run("R10", "why not"), flags.flag("R2", PASS, "good")]
+    found = flags.in_order(given_ones, 24)
+    assert [flag.name for flag in found] == [f"R{n}" for n in range(1, 13)] == list(TITLES)
     assert found[1] is given_ones[1]
     assert found[9].meaning == "why not"
     assert {flag.outcome for flag in found if flag not in given_ones} == {NOT_RUN}
@@ -215,32 +274,43 @@ def test_a_flag_says_what_ought_to_hold() -> None:
         assert flags.not_run(name, "why").title == title
 
 
-def audit_of(*outcomes: str) -> Audit:
-    named = tuple(Flag(f"R{n}", outcome, "so") for n, outcome in enumerate(outcomes, start=1))
-    return Audit(named, exact(0.9), exact(0.1), {"pgd": exact(0.1)}, 24)
+def exact(mean: float) -> Accuracy:
+    return Accuracy(mean, 0.0)
 
 
-def test_an_audit_has_passed_if_all_ten_have() -> None:
-    assert audit_of(*[PASS] * 10).passed is True
-    for other in (FAIL, NOT_RUN):
-        for place in range(10):
-            outcomes = [PASS] * 10
-            outcomes[place] = other
-            assert audit_of(*outcomes).passed is False, f"R{place + 1} {other}"
+def audit_of(*found: Flag, passed: bool) -> Audit:
+    return Audit(
+        passed=passed, n=24, natural=exact(0.9), reported=Accuracy(0.1, 0.02), attacks={"pgd": exact(0.1)},
+        flags=found,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("outcome", [FAIL, NOT_RUN, SUSPICIOUS, TOO_FEW])
+def test_an_audit_that_says_it_passed_must_have(outcome: str) -> None:
+    good = [flags.flag(name, PASS, "so") for name in TITLES]
+    assert audit_of(*good, passed=True).passed
+    with pytest.raises(FileFormatError, match="passed is False"):
+        audit_of(*good, passed=False)
+    for place, name in enumerate(TITLES):
+        mixed = [*good[:place], flags.flag(name, outcome, "so"), *good[place + 1 :]]
+        assert not audit_of(*mixed, passed=False).passed
+        with pytest.raises(FileFormatError, match="passed is True"):
+            audit_of(*mixed, passed=True)
 
 
 def test_an_audit_is_plain_enough_for_json() -> None:
     found = [
-        flags.unbounded(Accuracy(0.0, 0.0), 0.5),
-        flags.monotone("R2", "steps", [(5, Accuracy(0.5, 0.1)), (10, Accuracy(0.4, 0.1))]),
-        flags.without_gradients(None, {"square": exact(0.9)}),
+        flags.unbounded(left(0), 0.5),
+        flags.monotone("R2", "steps", [(5, left(15)), (10, left(12))]),
+        flags.without_gradients(None, {"square": left(27)}),
         flags.planted(3, 4, 5, 1),
-        flags.gradients_agree(0.9, {"soft": {"pooled": 0.9, "images": 24}}),
+        flags.gradients_agree({"soft": AGREEMENT}, SURE, {}),
+        flags.as_good_when_moved("mirrored", (left(28), left(0)), None),
     ]
-    audit = Audit(tuple(flags.in_order(found)), exact(0.9), Accuracy(0.1, 0.02), {"pgd": exact(0.1)}, 24)
-    plain = json.loads(json.dumps(audit.plain(), allow_nan=False))
-    assert plain == audit.plain(), "nothing that JSON would change"
-    assert plain["passed"] is False
+    audit = audit_of(*flags.in_order(found, 24), passed=False)
+    plain = json.loads(json.dumps(to_plain(audit), allow_nan=False))
+    assert from_plain(Audit, plain, "here") == audit
+    assert list(plain) == ["passed", "n", "natural", "reported", "attacks", "flags"]
     assert (plain["n"], plain["natural"]) == (24, {"mean": 0.9, "error": 0.0})
     assert plain["reported"] == {"mean": 0.1, "error": 0.02}
     assert plain["attacks"] == {"pgd": {"mean": 0.1, "error": 0.0}}
@@ -254,6 +324,44 @@ def test_an_audit_is_plain_enough_for_json() -> None:
     }
 
 
+RECORDED = sorted((Path(__file__).parents[2] / "results").glob("**/audit*.json"))
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=str)
+def test_recorded_audits_are_read_and_written_back_to_the_byte(path: Path) -> None:
+    report = read_audit(path)
+    assert report.passed
+    assert report.audit.n >= 100
+    assert (json.dumps(report.plain(), indent=1) + "\n").encode() == path.read_bytes()
+
+
+def test_there_are_recorded_audits() -> None:
+    assert len(RECORDED) >= 3
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"eps": "much"}, r"eps is 'much'; it should be a finite number"),
+        ({"luck": 1}, "unknown key 'luck'"),
+        ({"passed": False}, "passed is False, but not all flags say the same"),
+        ({"settings": {"runs": 0}}, "runs=0 should be >= 1"),
+    ],
+)
+def test_a_broken_file_is_named(tmp_path: Path, change: dict[str, object], message: str) -> None:
+    held = json.loads(RECORDED[0].read_text())
+    (tmp_path / "audit.json").write_text(json.dumps({**held, **change}))
+    with pytest.raises(ValueError, match=message):
+        read_audit(tmp_path / "audit.json")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", ""])
+def test_what_is_no_report_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "audit.json").write_text(text)
+    with pytest.raises(FileFormatError, match=r"audit\.json"):
+        read_audit(tmp_path / "audit.json")
+
+
 @pytest.mark.parametrize("name", ["runs", "batch", "queries", "directions", "draws"])
 @pytest.mark.parametrize("value", [0, -1, 2.5, True])
 def test_bad_settings_are_named(name: str, value: object) -> None:
@@ -265,3 +373,11 @@ def test_bad_settings_are_named(name: str, value: object) -> None:
 def test_a_bad_seed_is_named(seed: object) -> None:
     with pytest.raises(ValueError, match=f"seed={seed}"):
         AuditSettings(seed=seed)  # type: ignore[arg-type]
+
+
+def test_the_lowest_figure_is_that_of_any_attack_within_the_budget() -> None:
+    weaker = flags.monotone("R3", "eps", [(0.1, left(0)), (0.2, left(0))])
+    natural = flags.below_natural(left(3), left(0))
+    assert audit_of(weaker, natural, passed=True).lowest == Estimate(0.1, 0.02)
+    probed = flags.knowing_helps(left(15), left(15), left(1), knows=True)
+    assert audit_of(probed, weaker, passed=False).lowest == shown(left(1))

@@ -1,5 +1,7 @@
 """R10's measurement: exact where nothing is random, and the same draws at both ends where something is."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,15 @@ from torch import Tensor, nn
 
 import vqshield as vq
 from vqshield.attacks import cross_entropy
-from vqshield.auditing.gradients import Differences, differences, expected_gradient
+from vqshield.auditing import Agreement, Estimate
+from vqshield.auditing.gradients import (
+    Differences,
+    NoGradientError,
+    differences,
+    expected_gradient,
+    sign_agreement,
+)
+from vqshield.plain import to_plain
 
 SIDE, COUNT = 6, 12
 LABELS = torch.arange(COUNT) % 3
@@ -59,20 +69,22 @@ def test_changes_are_halves_of_the_difference_between_both_ends() -> None:
 def test_an_exact_gradient_correlates_fully_and_its_opposite_in_reverse() -> None:
     model = linear()
     found, gradient = measured(model, identity()), exact_gradient(model, grey())
-    agreement = found.agreement(gradient)
+    agreement = found.agreement([gradient, gradient])
     assert agreement.pooled > 0.9999
     assert agreement.median > 0.9999
     assert agreement.reliability == pytest.approx(1.0)
-    assert found.agreement(-gradient).pooled == pytest.approx(-agreement.pooled)
-    assert found.agreement(1e-3 * gradient).pooled == pytest.approx(agreement.pooled), "its length is nothing"
+    assert found.agreement([-gradient, -gradient]).pooled == pytest.approx(-agreement.pooled)
+    assert found.agreement([1e-3 * gradient] * 2).pooled == pytest.approx(agreement.pooled), (
+        "its length is nothing"
+    )
 
 
 def test_a_random_gradient_correlates_with_nothing() -> None:
     found = measured(linear(), identity(), directions=40)
     random = torch.randn(COUNT, 1, SIDE, SIDE, generator=torch.Generator().manual_seed(0)).double()
     spread = 1 / (40 * COUNT) ** 0.5  # of the correlation between so many independent values
-    assert abs(found.agreement(random).pooled) < 4 * spread
-    assert found.agreement(torch.zeros_like(random)).pooled == 0.0
+    assert abs(found.agreement([random, random]).pooled) < 4 * spread
+    assert found.agreement([torch.zeros_like(random)] * 2).pooled == 0.0
 
 
 def test_the_surrogates_gradient_is_exact_where_quantization_is_the_identity() -> None:
@@ -106,7 +118,10 @@ def test_the_spread_of_draws_tells_how_far_to_trust() -> None:
     ratio = float(few.variances.mean() / many.variances.mean())
     assert 8 < ratio < 32, "16 on average"
     gradient = exact_gradient(model, grey())
-    low, high = few.agreement(gradient).reliability, many.agreement(gradient).reliability
+    low, high = (
+        few.agreement([gradient, gradient]).reliability,
+        many.agreement([gradient, gradient]).reliability,
+    )
     assert low < high <= 1
     assert high > 0.5
 
@@ -140,7 +155,7 @@ def test_a_step_that_is_cut_off_at_the_range_is_predicted_as_it_was_taken() -> N
     found = differences(model, identity(), images, LABELS, step=0.3, directions=10, draws=2, batch=50, seed=1)
     wrong = model(images).softmax(1) - torch.nn.functional.one_hot(LABELS, 3)
     gradient = (wrong @ model[1].weight).detach().view_as(images)
-    assert found.agreement(gradient).pooled > 0.999
+    assert found.agreement([gradient, gradient]).pooled > 0.999
 
 
 def test_agreement_is_pearsons_correlation() -> None:
@@ -152,16 +167,84 @@ def test_agreement_is_pearsons_correlation() -> None:
         variances=torch.full((7, 3), 0.01).double(),
     )  # fmt: skip
     predicted = 0.1 * (signs * gradient).flatten(2).sum(2)
-    agreement = found.agreement(gradient)
+    agreement = found.agreement([gradient, gradient])
     expected = np.corrcoef(predicted.flatten(), changes.flatten())[0, 1]
     assert agreement.pooled == pytest.approx(expected)
     own = [np.corrcoef(predicted[:, i], changes[:, i])[0, 1] for i in range(3)]
     assert agreement.median == pytest.approx(np.median(own), abs=1e-6)
     assert agreement.reliability == pytest.approx(1 - 0.01 / float(changes.square().mean()))
-    assert agreement.plain() == {
-        "pooled": agreement.pooled, "median": agreement.median, "reliability": agreement.reliability,
-        "images": 3, "directions": 7, "draws": 5, "step": 0.1,
-    }  # fmt: skip
+    assert list(to_plain(agreement)) == [
+        "pooled", "median", "reliability", "images", "directions", "draws", "step",
+        "gradient_reliability", "corrected", "error",
+    ]  # fmt: skip
+    assert (agreement.images, agreement.directions, agreement.draws, agreement.step) == (3, 7, 5, 0.1)
+
+
+def noisy(scale: float, seed: int) -> Agreement:
+    """Of a gradient that is right, with noise of that scale in it and in the changes."""
+    random = torch.Generator().manual_seed(seed)
+
+    def normals(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=random).double()
+
+    gradient, signs = normals(40, 1, 4, 4), normals(4, 40, 1, 4, 4).sign()
+    changes = 0.01 * (signs * gradient).flatten(2).sum(2)
+    found = Differences(
+        images=torch.full((40, 1, 4, 4), 0.5).double(), labels=torch.zeros(40).long(), signs=signs, step=0.01,
+        draws=9, changes=changes + scale * 0.04 * normals(4, 40),
+        variances=torch.full((4, 40), (scale * 0.04) ** 2).double(),
+    )  # fmt: skip
+    return found.agreement([gradient + scale * normals(40, 1, 4, 4) for _ in range(2)])
+
+
+def test_few_draws_lower_the_raw_correlation_and_not_the_corrected_one() -> None:
+    found = [noisy(0.7, seed) for seed in range(50)]
+    raw, corrected, errors = (
+        torch.tensor([getattr(each, name) for each in found]) for name in ("pooled", "corrected", "error")
+    )
+    assert float(raw.mean()) < 0.8
+    assert float(corrected.mean()) > 0.95
+    assert float(corrected.std()) < 2 * float(errors.mean()), "the error says how far off one of them may be"
+    assert noisy(0.0, 0).corrected == pytest.approx(1.0)
+    assert noisy(0.0, 0).gradient_reliability == pytest.approx(1.0)
+
+
+def test_signs_count_the_same_for_images_with_small_and_large_losses() -> None:
+    """Three of four images have small losses and gradients that point the wrong way: signs tell."""
+    model = linear()
+    found, gradient = measured(model, identity()), exact_gradient(model, grey())
+    assert sign_agreement([(found, gradient)]).mean == 1.0
+    assert sign_agreement([(found, -gradient)]).mean == 0.0
+    small = torch.where(torch.arange(COUNT) < 9, 1e-3, 1.0).double()
+    scaled = dataclasses.replace(found, changes=found.changes * small)
+    way = torch.where(torch.arange(COUNT) < 9, -1e-3, 1.0).double()[:, None, None, None]
+    assert scaled.agreement([gradient * way] * 2).pooled > 0.99
+    assert sign_agreement([(scaled, gradient * way)]).mean == pytest.approx(0.25)
+
+
+def test_changes_that_may_be_luck_have_no_sign() -> None:
+    found = measured(linear(), identity())
+    unsure = dataclasses.replace(found, variances=found.changes.square())
+    assert sign_agreement([(unsure, exact_gradient(linear(), grey()))]) == Estimate(0.0, 1.0)
+
+
+@pytest.mark.parametrize("broken", [lambda logits: logits.detach(), lambda logits: torch.zeros_like(logits)])
+def test_a_model_without_a_gradient_is_named(broken) -> None:
+    class Detached(nn.Module):
+        def forward(self, images: Tensor) -> Tensor:
+            return broken(linear()(images))
+
+    with pytest.raises(NoGradientError, match="no gradient towards the images"):
+        expected_gradient(Detached(), identity(), "ste", grey(), LABELS, draws=5)
+
+
+def test_other_errors_of_a_model_stay_what_they_are() -> None:
+    class Broken(nn.Module):
+        def forward(self, images: Tensor) -> Tensor:
+            raise RuntimeError("out of luck")
+
+    with pytest.raises(RuntimeError, match="out of luck"):
+        expected_gradient(Broken(), identity(), "ste", grey(), LABELS, draws=5)
 
 
 def test_a_model_that_no_change_moves_gives_zeros_and_no_nan() -> None:
@@ -169,5 +252,5 @@ def test_a_model_that_no_change_moves_gives_zeros_and_no_nan() -> None:
     constant = nn.Sequential(nn.Flatten(), nn.Linear(SIDE**2, 3)).double().requires_grad_(False)
     constant[1].weight.zero_()
     found = measured(constant, vq.RandDisc(codes=4, seed=8))
-    agreement = found.agreement(noise_images(COUNT, 1, SIDE, SIDE).double())
+    agreement = found.agreement([noise_images(COUNT, 1, SIDE, SIDE).double()] * 2)
     assert (agreement.pooled, agreement.median, agreement.reliability) == (0.0, 0.0, 0.0)

@@ -78,7 +78,7 @@ def test_blind_patterns_hit_less_than_the_attack() -> None:
 
 def test_features_are_what_the_last_linear_layer_is_given() -> None:
     classifier = convnet()
-    features = Features(classifier)
+    features = Features(classifier, images()[:2])
     found = features(images())
     assert found.shape == (COUNT, 60)
     assert torch.equal(classifier[-1](found), classifier(images()))
@@ -87,24 +87,68 @@ def test_features_are_what_the_last_linear_layer_is_given() -> None:
 
 def test_no_hook_stays_behind_after_an_error() -> None:
     classifier = convnet()
+    features = Features(classifier, images()[:2])
     with pytest.raises(RuntimeError):
-        Features(classifier)(torch.zeros(1, 5, SIDE, SIDE))
+        features(torch.zeros(1, 5, SIDE, SIDE))
     assert not classifier[-1]._forward_hooks
 
 
 def test_features_let_gradients_through() -> None:
     pixels = images().requires_grad_()
-    (gradient,) = torch.autograd.grad(Features(convnet())(pixels).sum(), pixels)
+    (gradient,) = torch.autograd.grad(Features(convnet(), images()[:2])(pixels).sum(), pixels)
     assert float(gradient.abs().max()) > 0
 
 
 def test_a_classifier_without_a_linear_layer_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="no linear layer whose input could serve as features"):
-        Features(nn.Conv2d(3, 4, 3))
+        Features(nn.Conv2d(3, 4, 3), images()[:2])
+
+
+class WithMore(nn.Module):
+    """A classifier with linear layers that its answers do not depend on: unused, ignored, multiplied by 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head, self.body = nn.Linear(60, 4), convnet()[:-1]
+        self.ignored, self.silent, self.unused = nn.Linear(60, 3), nn.Linear(60, 4), nn.Linear(7, 2)
+
+    def forward(self, images: Tensor) -> Tensor:
+        features = self.body(images)
+        logits = self.head(features)
+        self.ignored(features)
+        return logits + 0 * self.silent(2 * features)
+
+
+def test_features_are_those_of_a_layer_that_the_answers_depend_on() -> None:
+    classifier = WithMore().eval()
+    found = Features(classifier, images()[:2])(images())
+    assert torch.equal(classifier.head(found), classifier(images()))
+    assert not any(layer._forward_hooks for layer in classifier.modules())
+
+
+def test_a_random_classifier_has_features_too() -> None:
+    classifier = nn.Sequential(*convnet()[:-1], nn.Dropout(0.5), convnet()[-1]).train()
+    state = torch.random.get_rng_state()
+    assert Features(classifier, images()[:2])._last == [classifier[-1]]
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_where_no_linear_layer_matters_that_is_said() -> None:
+    class Ignoring(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.ignored = nn.Linear(SIDE, 2)
+
+        def forward(self, images: Tensor) -> Tensor:
+            self.ignored(images)
+            return images.flatten(1)[:, :2]
+
+    with pytest.raises(InvalidInputError, match="depend on none of those"):
+        Features(Ignoring(), images()[:2])
 
 
 def test_every_image_is_read_by_its_own_readout_in_every_draw() -> None:
-    features = Features(convnet())
+    features = Features(convnet(), images()[:2])
     weights, offsets = noise_images(COUNT, 60) - 0.5, noise_images(COUNT, seed=1)
     readouts = Readouts(features, weights, offsets)
     logits = EOT(readouts, draws=3)(images())

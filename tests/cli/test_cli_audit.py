@@ -9,7 +9,20 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from vqshield.auditing import QUICK, TITLES, AuditSettings
+from vqshield.auditing import (
+    FAIL,
+    NOT_RUN,
+    PASS,
+    QUICK,
+    SUSPICIOUS,
+    TITLES,
+    TOO_FEW,
+    Accuracy,
+    Audit,
+    AuditSettings,
+    Flag,
+)
+from vqshield.auditing.results import Outcome
 from vqshield.cli.application import app
 
 TINY = dataclasses.replace(
@@ -33,7 +46,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_writes_both_files_and_prints_the_table(tmp_path: Path) -> None:
     out = tmp_path / "new" / "folder"
     result = run(*FEW, *IGNORANT, "--out", str(out), "--seed", "3")
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == 3, result.output
     assert sorted(path.name for path in out.iterdir()) == ["audit.html", "audit.json", "measured.jsonl"]
     found = json.loads((out / "audit.json").read_text())
     assert [flag["name"] for flag in found["flags"]] == list(TITLES)
@@ -48,7 +61,7 @@ def test_it_writes_both_files_and_prints_the_table(tmp_path: Path) -> None:
     for name in TITLES:
         assert f"\n {name} " in result.stdout
     assert "prd:iterations=2:" in result.stdout
-    assert "under attack" in result.stdout
+    assert "not believable" in result.stdout
     assert "not run" in result.stdout
     assert str(out / "audit.html") in result.stdout.replace("\n", "")
 
@@ -64,10 +77,52 @@ def test_an_audit_that_was_stopped_goes_on_and_says_the_same(tmp_path: Path) -> 
     resumed = json.loads(run(*FEW, *attack, "--out", str(stopped), "--json").stdout)
     assert resumed["flags"] == whole["flags"]
     assert (stopped / "measured.jsonl").read_bytes() == b"".join(lines)
+    assert (stopped / "audit.html").read_bytes() == (tmp_path / "whole" / "audit.html").read_bytes()
+
+
+def test_a_second_run_that_measures_nothing_keeps_the_time_of_the_first(tmp_path: Path) -> None:
+    run(*FEW, *IGNORANT, "--out", str(tmp_path))
+    path = tmp_path / "audit.json"
+    held = json.loads(path.read_text())
+    path.write_text(json.dumps({**held, "seconds": 1234.5}, indent=1) + "\n")
+    before = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
+    run(*FEW, *IGNORANT, "--out", str(tmp_path))
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "code", "strict"),
+    [
+        ([PASS] * 12, 0, 0),
+        ([PASS] * 11 + [FAIL], 3, 3),
+        ([PASS] * 10 + [FAIL, NOT_RUN], 3, 3),
+        ([PASS] * 11 + [SUSPICIOUS], 3, 3),
+        ([PASS] * 11 + [NOT_RUN], 4, 3),
+        ([TOO_FEW] * 12, 4, 3),
+    ],
+)
+def test_every_verdict_has_an_exit_code_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcomes: list[Outcome], code: int, strict: int
+) -> None:
+    found = Audit(
+        passed=set(outcomes) == {PASS},
+        n=4,
+        natural=Accuracy(0.9, 0.1),
+        reported=Accuracy(0.1, 0.1),
+        attacks={},
+        flags=tuple(
+            Flag(name, title, outcome, "so")
+            for (name, title), outcome in zip(TITLES.items(), outcomes, strict=True)
+        ),
+    )
+    monkeypatch.setattr("vqshield.auditing.run.audit", lambda *_given, **_options: found)
+    assert run(*FEW, "--out", str(tmp_path)).exit_code == code
+    assert run(*FEW, "--out", str(tmp_path), "--strict").exit_code == strict
+    assert run(*FEW, "--out", str(tmp_path), "--json").exit_code == code
 
 
 def test_another_audit_in_the_same_folder_is_refused(tmp_path: Path) -> None:
-    assert run(*FEW, *IGNORANT, "--out", str(tmp_path)).exit_code == 0
+    assert run(*FEW, *IGNORANT, "--out", str(tmp_path)).exit_code == 3
     before = (tmp_path / "measured.jsonl").read_bytes()
     other = run(*FEW, *IGNORANT, "--out", str(tmp_path), "--seed", "5")
     assert other.exit_code == 2
@@ -76,7 +131,7 @@ def test_another_audit_in_the_same_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_page_needs_nothing_from_outside(tmp_path: Path) -> None:
-    assert run(*FEW, *IGNORANT, "--out", str(tmp_path)).exit_code == 0
+    assert run(*FEW, *IGNORANT, "--out", str(tmp_path)).exit_code == 3
     page = (tmp_path / "audit.html").read_text()
     assert page.startswith("<!doctype html>")
     assert "<script" not in page
@@ -88,13 +143,13 @@ def test_the_page_needs_nothing_from_outside(tmp_path: Path) -> None:
 def test_json_is_the_record_and_nothing_else(tmp_path: Path) -> None:
     knowing = ["--attack", "pgd:steps=4,eot=2,surrogate=soft", "--attack", "square:queries=4"]
     result = run(*FEW, *knowing, "--norm", "l2", "--eps", "1/2", "--out", str(tmp_path), "--json")
-    assert result.exit_code == 0, result.output
+    assert result.exit_code in (3, 4), result.output
     found = json.loads(result.stdout)
     assert found == json.loads((tmp_path / "audit.json").read_text())
     assert list(found["attacks"]) == found["given"] == [knowing[1], knowing[3]]
     assert (found["norm"], found["eps"]) == ("l2", 0.5)
     ran = [flag["name"] for flag in found["flags"] if flag["outcome"] != "not run"]
-    assert {"R1", "R2", "R3", "R4", "R5", "R6", "R7", "R8", "R10"} <= set(ran)
+    assert {"R1", "R2", "R3", "R4", "R5", "R6", "R7", "R8", "R11", "R12"} <= set(ran)
     assert found["flags"][1]["figures"].keys() == {"steps 1", "steps 2", "steps 4"}
     assert result.stderr == ""
 
@@ -121,7 +176,7 @@ def test_without_an_attack_a_suite_is_judged(
         asked.update(options)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, "run_audit", record_what_is_asked)
+    monkeypatch.setattr("vqshield.auditing.run.audit", record_what_is_asked)
     stopped = run(*FEW, *flag, "--out", str(tmp_path / "out"))
     assert stopped.exit_code == 130
     assert "run the same command to go on" in stopped.output.replace("\n", " ")

@@ -5,13 +5,13 @@ import copy
 import pytest
 import torch
 from scipy import stats
-from vqshield.studies.certification_settings import coverage_of
 
 import vqshield as vq
 from vqshield.certificates import Coverage
 from vqshield.defenses import GaussianNoise, Quantizer, from_text, list_all_defenses, quantizer_from_text
 from vqshield.errors import InvalidInputError
 from vqshield.noise import Stage
+from vqshield.studies.certification import coverage_of
 
 IMAGES = torch.rand(5, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 

@@ -5,38 +5,75 @@ import re
 import sys
 
 import pytest
+import torch
 from pages import Page
 from rich.console import Console
 
-from vqshield.auditing import FAIL, NOT_RUN, PASS, TITLES, Accuracy, Audit, flags
+from vqshield.auditing import (
+    FAIL,
+    NOT_RUN,
+    PASS,
+    SUSPICIOUS,
+    TITLES,
+    Accuracy,
+    Agreement,
+    Audit,
+    AuditReport,
+    AuditSettings,
+    Estimate,
+    Flag,
+    flags,
+)
+from vqshield.draws import Draws
 from vqshield.errors import MissingExtraError
 from vqshield.reports.audit import audit_table, headline, render_audit, shown_figures
 
 HOSTILE = '"><script>alert(1)</script><img src=http://evil.example/x onerror=alert(1)>[red]'
 
 
-def record(**changes):
-    found = Audit(
-        tuple(
-            flags.in_order([
-                flags.unbounded(Accuracy(0.0, 0.0), 0.5),
-                flags.monotone("R2", "steps", [(5, Accuracy(0.4, 0.01)), (10, Accuracy(0.6, 0.01))]),
-                flags.below_natural(Accuracy(0.123, 0.02), Accuracy(0.9, 0.03)),
-                flags.planted(23, 24, 24, 1),
-                flags.gradients_agree(0.91234, {"soft": {"pooled": 0.91234, "images": 24}}),
-            ])
-        ),
-        natural=Accuracy(0.9, 0.03),
-        reported=Accuracy(0.123, 0.02),
-        attacks={"pgd:steps=20,eot=5": Accuracy(0.15, 0.02)},
-        images=24,
+SOFT = Agreement(0.91234, 0.9, 0.95, images=24, directions=4, draws=32, step=0.03)
+
+
+REPORTED = Accuracy(0.123, 0.02)
+
+
+def left(right: int, images: int = 100) -> Draws:
+    """The first so many images right, the others wrong."""
+    return Draws((torch.arange(images) >= right).long()[None], torch.zeros(images, dtype=torch.int64))
+
+
+def report(
+    found: tuple[Flag, ...] = (),
+    attacks: dict[str, Accuracy] | None = None,
+    reported: Accuracy = REPORTED,
+    **changes,
+) -> AuditReport:
+    chosen = found or tuple(
+        flags.in_order([
+            flags.unbounded(left(0), 0.5),
+            flags.monotone("R2", "steps", [(5, left(40)), (10, left(60))]),
+            flags.below_natural(left(12), left(90)),
+            flags.planted(23, 24, 24, 1),
+            flags.flag("R10", PASS, "so", {"soft": SOFT}),
+        ], 100)
     )  # fmt: skip
+    audit = Audit(
+        passed=all(flag.outcome == PASS for flag in chosen),
+        n=24,
+        natural=Accuracy(0.9, 0.03),
+        reported=reported,
+        attacks=attacks or {"pgd:steps=20,eot=5": Accuracy(0.15, 0.02)},
+        flags=chosen,
+    )
     fixed = {
         "data": "cifar10-sample", "classifier": "small-cifar10", "defense": "swrd:size=3",
-        "given": ["pgd"], "norm": "linf", "eps": 8 / 255, "settings": {"seed": 7},
-        "machine": {"cores": 2, "torch": "2.13.0"}, "seconds": 12.6,
+        "given": ("pgd",), "norm": "linf", "eps": 8 / 255, "settings": AuditSettings(seed=7),
+        "machine": {"cores": 2, "torch": "2.13.0"}, "seconds": 12.6, "audit": audit,
     }  # fmt: skip
-    return {**fixed, **found.plain(), **changes}
+    return AuditReport(**{**fixed, **changes})
+
+
+ALL_PASSED = tuple(flags.flag(name, PASS, "so") for name in TITLES)
 
 
 def printed(table, width=160):
@@ -45,26 +82,51 @@ def printed(table, width=160):
     return text.getvalue()
 
 
-def test_the_headline_never_shows_a_figure_without_its_verdict():
-    assert headline(record()) == (
-        "swrd:size=3: 12.3 ± 2.0 % under attack; 4 checks passed, 1 failed, 5 not run"
+def test_the_headline_of_an_audit_that_passed_is_its_figure():
+    assert headline(report(ALL_PASSED)) == "swrd:size=3: 12.3 ± 2.0 % under attack; all 12 checks passed"
+
+
+def test_the_headline_never_shows_a_figure_that_its_own_audit_contradicts():
+    probed = flags.knowing_helps(left(95), left(97), left(0), knows=True)
+    found = tuple(flags.in_order([probed], 100))
+    shown = headline(report(found, reported=Accuracy(0.95, 0.05)))
+    assert shown == (
+        "swrd:size=3: not believable: a probe leaves 0.0 % where the attacks given leave 95.0 %; "
+        "checks: 1 failed, 11 not run"
     )
-    assert headline(record(passed=True)).endswith("; all ten checks passed")
+    assert "± 5.0 % under attack" not in shown
+
+
+def test_a_failed_audit_has_no_figure_in_its_headline_even_if_no_probe_leaves_less():
+    assert headline(report()) == (
+        "swrd:size=3: not believable because of R2; checks: 4 passed, 1 failed, 7 not run"
+    )
+
+
+def test_what_was_not_confirmed_is_called_so():
+    found = tuple(flags.in_order([flags.flag(name, PASS, "so") for name in TITLES], 4))
+    assert headline(report(found)) == (
+        "swrd:size=3: at most 12.3 ± 2.0 % under attack, not confirmed; checks: 12 on too few images"
+    )
+    suspicious = (flags.flag("R11", SUSPICIOUS, "so"), *ALL_PASSED[:10])
+    assert headline(report(suspicious)) == (
+        "swrd:size=3: not believable because of R11; checks: 10 passed, 1 suspicious"
+    )
 
 
 def test_every_flag_stands_in_the_table_with_outcome_figures_and_meaning():
-    text = re.sub(r"\s+", " ", printed(audit_table(record()), width=400))
+    text = re.sub(r"\s+", " ", printed(audit_table(report()), width=400))
     for name, title in TITLES.items():
         assert f"{name} " in text
         assert title in text
-    assert (text.count(" not run "), text.count(" fail ")) == (1 + 5, 1), "one of them in the headline"
+    assert (text.count(" not run "), text.count(" fail ")) == (1 + 7, 1), "one of them in the headline"
     assert "accuracy rises from steps 5 to 10" in text
-    assert "robust: 12.3 ± 2.0 %" in text
-    assert "12.3 ± 2.0 % under attack; 4 checks passed, 1 failed, 5 not run" in text
+    assert "robust: 12.0 ± 3.3 %" in text
+    assert "not believable because of R2; checks: 4 passed, 1 failed, 7 not run" in text
 
 
 def test_the_table_fits_a_narrow_terminal_without_losing_a_word():
-    text = printed(audit_table(record()), width=80)
+    text = printed(audit_table(report()), width=80)
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= 80
     for name in TITLES:
@@ -73,15 +135,15 @@ def test_the_table_fits_a_narrow_terminal_without_losing_a_word():
 
 def test_figures_are_shown_as_lines_of_text():
     figures = {
-        "left": {"mean": 0.5, "standard_error": 0.0123},
-        "soft": {"pooled": 0.98765, "images": 24},
+        "left": Estimate(0.5, 0.0123),
+        "soft": SOFT,
         "limit": 0.01,
         "found": 23,
         "note": "words",
     }
     assert list(shown_figures(figures)) == [
         "left: 50.0 ± 1.2 %",
-        "soft: pooled 0.988, images 24",
+        "soft: pooled 0.912, median 0.9, reliability 0.95, images 24, directions 4, draws 32, step 0.03",
         "limit: 0.01",
         "found: 23",
         "note: words",
@@ -90,31 +152,36 @@ def test_figures_are_shown_as_lines_of_text():
 
 
 def test_the_page_holds_flags_figures_and_how_it_was_made():
-    page = Page(render_audit(record()))
+    page = Page(render_audit(report()))
     text = re.sub(r"\s+", " ", " ".join(page.text))
     for title in TITLES.values():
         assert title in text
     for words in (
-        "swrd:size=3: 12.3 ± 2.0 % under attack; 4 checks passed, 1 failed, 5 not run",
-        "steps 5: 40.0 ± 1.0 %", "share: 0.958", "soft: pooled 0.912, images 24", "accuracy rises from steps",
+        "swrd:size=3: not believable because of R2; checks: 4 passed, 1 failed, 7 not run",
+        "steps 5: 40.0 ± 4.9 %", "share: 0.958", "soft: pooled 0.912, median 0.9",
+        "accuracy rises from steps",
         "90.0 ± 3.0 %", "pgd:steps=20,eot=5 15.0 ± 2.0 %", "linf, eps 0.031373", "24 of cifar10-sample",
-        "small-cifar10", "13 s", "2.13.0",
+        "small-cifar10", "2.13.0",
     ):  # fmt: skip
         assert words in text, words
-    assert text.count("not asked for") == 5
-    assert "A check that was not run has not passed." in text
+    assert text.count("not asked for") == 7
+    assert "A check that was not run, or that saw too few images, has not passed." in text
 
 
 def test_outcomes_are_told_by_words_and_marked_for_style():
-    page = Page(render_audit(record()))
+    page = Page(render_audit(report()))
     marked = [each["class"] for each in page.all("span") if each.get("class", "").startswith("outcome")]
-    expected = [flag["outcome"] for flag in record()["flags"]]
+    expected = [flag.outcome for flag in report().flags]
     assert marked == [f"outcome {outcome}" for outcome in expected]
     assert set(expected) == {PASS, FAIL, NOT_RUN}
 
 
+def test_the_time_it_took_is_no_part_of_the_page():
+    assert render_audit(report(seconds=1.0)) == render_audit(report(seconds=99.0))
+
+
 def test_nothing_is_asked_for_from_outside():
-    page = Page(render_audit(record()))
+    page = Page(render_audit(report()))
     for _, attributes in page.tags:
         for name in ("src", "href", "srcset", "action", "data", "poster"):
             assert attributes.get(name, "data:").startswith("data:")
@@ -126,11 +193,14 @@ def test_nothing_is_asked_for_from_outside():
 
 
 def test_hostile_names_stay_text():
-    flag = flags.Flag("R9", NOT_RUN, HOSTILE, {HOSTILE: HOSTILE}).plain()
-    everywhere = record(
-        defense=HOSTILE, classifier=HOSTILE, data=HOSTILE, flags=[flag],
-        attacks={HOSTILE: {"mean": 0.5, "error": 0.1}}, machine={HOSTILE: HOSTILE},
-    )  # fmt: skip
+    everywhere = report(
+        (flags.flag("R9", NOT_RUN, HOSTILE, {HOSTILE: HOSTILE}),),
+        attacks={HOSTILE: Accuracy(0.5, 0.1)},
+        defense=HOSTILE,
+        classifier=HOSTILE,
+        data=HOSTILE,
+        machine={HOSTILE: HOSTILE},
+    )
     page = Page(render_audit(everywhere))
     assert not page.all("script")
     assert not page.all("img")
@@ -146,4 +216,4 @@ def test_without_the_extra_its_name_is_given(module: str, make, monkeypatch) -> 
         monkeypatch.delitem(sys.modules, loaded)
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingExtraError, match=f"{module} is not installed"):
-        make(record())
+        make(report())

@@ -1,8 +1,26 @@
-"""Red flags: can a robust accuracy be believed? Ten checks with figures, for any classifier and defense."""
+"""Red flags: can a robust accuracy be believed? Checks with figures, for any classifier and defense."""
 
-from vqshield.auditing.auditor import QUICK, Audit, AuditSettings, audit
-from vqshield.auditing.flags import FAIL, NOT_RUN, PASS, TITLES, Accuracy, Flag
+from vqshield.auditing.auditor import PARTS, audit
+from vqshield.auditing.flags import LEAST_IMAGES, TITLES
+from vqshield.auditing.results import (
+    FAIL,
+    NOT_RUN,
+    PASS,
+    SUSPICIOUS,
+    TOO_FEW,
+    Accuracy,
+    Agreement,
+    Audit,
+    AuditReport,
+    Estimate,
+    Flag,
+    read_audit,
+)
+from vqshield.auditing.run import check_audit, run_audit
+from vqshield.auditing.settings import QUICK, AuditSettings
 
 __all__ = [
-    "FAIL", "NOT_RUN", "PASS", "QUICK", "TITLES", "Accuracy", "Audit", "AuditSettings", "Flag", "audit",
+    "FAIL", "LEAST_IMAGES", "NOT_RUN", "PARTS", "PASS", "QUICK", "SUSPICIOUS", "TITLES", "TOO_FEW",
+    "Accuracy", "Agreement", "Audit", "AuditReport", "AuditSettings", "Estimate", "Flag",
+    "audit", "check_audit", "read_audit", "run_audit",
 ]  # fmt: skip

@@ -1,13 +1,30 @@
-"""The red flags: from measured figures to pass or fail, with a sentence of what it means. No network here."""
+"""The red flags: from measured figures to an outcome, with a sentence of what it means. No network here.
+
+Two attacks are compared image by image: with d_i the difference between what they leave of image i, the
+standard error of the mean difference, if there is none in truth, is sqrt(sum d_i²)/N. An audit makes about
+twenty such comparisons, so three of these errors are needed for a verdict: with two, one honest audit in five
+would fail by luck. Counts are compared by the binomial tail that is as unlikely as three standard errors.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
+from torch import Tensor
+
+from vqshield.auditing.results import (
+    FAIL,
+    NOT_RUN,
+    PASS,
+    SUSPICIOUS,
+    TOO_FEW,
+    Accuracy,
+    Agreement,
+    Estimate,
+    Figure,
+    Flag,
+    Outcome,
+)
 from vqshield.draws import Draws
-
-PASS, FAIL, NOT_RUN = "pass", "fail", "not run"
 
 TITLES = {
     "R1": "an unbounded attack leaves nothing",
@@ -20,86 +37,57 @@ TITLES = {
     "R8": "an attack that knows the defense does no worse than one that ignores it",
     "R9": "the attack finds adversarial images that were planted",
     "R10": "the attack's gradient points where the expected loss really rises",
+    "R11": "what holds for the images holds for mirrored or shifted ones",
+    "R12": "an answer depends on its image alone",
 }
-_NAMES = tuple(TITLES)
+LEAST_IMAGES = 20
+"""Fewer show nothing: no check passes on fewer."""
+ERRORS = 3.0
+"""Standard errors of a difference that are taken for more than luck."""
+TAIL = 0.00135  # of a normal distribution, beyond three standard errors
+LEAST_PLANTED = 10  # an attack that finds half of what is planted finds all of ten once in a thousand audits
+_GRADIENT_ERRORS = 2.0  # gradients of an honest attack do better than the limits, so fewer errors suffice
+_LEAST_RELIABILITY = 0.3
+_TOLERANCE = 0.01  # of a probability: what rounding in another batch may change
 
 
-@dataclass(frozen=True)
-class Accuracy:
-    """A measured accuracy and its standard error over images."""
-
-    mean: float
-    error: float
-
-    @classmethod
-    def of(cls, draws: Draws) -> "Accuracy":
-        """From repeated evaluation."""
-        return cls(draws.mean, draws.standard_error)
-
-    def __str__(self) -> str:
-        return f"{100 * self.mean:.1f} ± {100 * self.error:.1f} %"
-
-    def beyond(self, other: "Accuracy") -> bool:
-        """Whether this one is the higher by more than two standard errors of the difference."""
-        return self.mean > other.mean + 2 * math.hypot(self.error, other.error)
-
-
-@dataclass(frozen=True)
-class Flag:
-    """One of R1 … R10: its outcome, the figures it was decided by, and what it means."""
-
-    name: str
-    outcome: str
-    meaning: str
-    figures: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def title(self) -> str:
-        """What ought to hold."""
-        return TITLES[self.name]
-
-    def plain(self) -> dict[str, Any]:
-        """For JSON."""
-        shown = {
-            key: {"mean": value.mean, "standard_error": value.error} if isinstance(value, Accuracy) else value
-            for key, value in self.figures.items()
-        }
-        return {"name": self.name, "title": self.title, "outcome": self.outcome, "meaning": self.meaning,
-                "figures": shown}  # fmt: skip
-
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> "Flag":
-        """Back from JSON; figures that are accuracies stay plain."""
-        return cls(plain["name"], plain["outcome"], plain["meaning"], plain["figures"])
+def flag(
+    name: str, outcome: Outcome, meaning: str, figures: Mapping[str, Figure | Draws] | None = None
+) -> Flag:
+    """A flag with the title of that name."""
+    shown: dict[str, Figure] = {
+        key: _estimate(value) if isinstance(value, Draws) else value for key, value in (figures or {}).items()
+    }
+    return Flag(name, TITLES[name], outcome, meaning, shown)
 
 
 def not_run(name: str, why: str) -> Flag:
     """A flag that could not be decided; it never counts as passed."""
-    return Flag(name, NOT_RUN, why)
+    return flag(name, NOT_RUN, why)
 
 
-def unbounded(left: Accuracy, eps: float, limit: float = 0.01) -> Flag:
+def unbounded(left: Draws, eps: float, limit: float = 0.01) -> Flag:
     """R1."""
-    good = left.mean <= limit
+    good = _at_least(math.floor(float(_shares(left).sum()) + 1e-9), len(left.labels), limit) >= TAIL
     meaning = (
         "with room to paint any image, the attack wins: its gradients are good enough to steer by"
         if good
         else "an attack that may change every pixel by half of its range must win; this one is stuck, so its "
         "figures at the real budget say nothing"
     )
-    return Flag("R1", _outcome(good), meaning, {f"left at eps={eps:g}": left, "limit": limit})
+    return flag("R1", _outcome(good), meaning, {f"left at eps={eps:g}": left, "limit": limit})
 
 
-def monotone(name: str, what: str, curve: Sequence[tuple[float, Accuracy]]) -> Flag:
-    """R2 and R3: along a growing effort the accuracy never rises beyond two standard errors."""
-    figures = {f"{what} {value:g}": accuracy for value, accuracy in curve}
+def monotone(name: str, what: str, curve: Sequence[tuple[float, Draws]]) -> Flag:
+    """R2 and R3: along a growing effort the accuracy never rises."""
+    figures = {f"{what} {value:g}": draws for value, draws in curve}
     rises = [
-        (a, b) for i, (a, before) in enumerate(curve) for b, after in curve[i + 1 :] if after.beyond(before)
+        (a, b) for i, (a, before) in enumerate(curve) for b, after in curve[i + 1 :] if _beyond(after, before)
     ]
     if not rises:
-        return Flag(name, PASS, f"accuracy falls, or stays, as {what} grow", figures)
+        return flag(name, PASS, f"accuracy does not rise with {what}", figures)
     a, b = rises[0]
-    return Flag(
+    return flag(
         name,
         FAIL,
         f"accuracy rises from {what} {a:g} to {b:g}: the attack loses its way; a better one would win more",
@@ -107,68 +95,68 @@ def monotone(name: str, what: str, curve: Sequence[tuple[float, Accuracy]]) -> F
     )
 
 
-def without_gradients(white: Accuracy | None, others: Mapping[str, Accuracy], slack: float = 0.002) -> Flag:
+def without_gradients(white: Draws | None, others: Mapping[str, Draws], slack: float = 0.002) -> Flag:
     """R4: black-box and transfer attacks against the strongest that uses the defense's gradients."""
     if white is None:
-        return Flag(
+        return flag(
             "R4", FAIL, "no attack given uses gradients of the defense; these need none, so nothing shows "
             "that the defense resists anything but ignorance", others,
         )  # fmt: skip
-    best = min(others, key=lambda name: others[name].mean)
-    good = others[best].mean >= white.mean - slack
+    better = [name for name in others if _beyond(white, others[name], slack)]
+    best = min(better, key=lambda name: others[name].mean, default=None)
     meaning = (
         "gradients of the defense lead the attack to more than blind search does"
-        if good
+        if best is None
         else f"{best} beats the attack with gradients: those are masked, and the true accuracy is lower"
     )
-    return Flag("R4", _outcome(good), meaning, {"with gradients": white, **others})
+    return flag("R4", _outcome(best is None), meaning, {"with gradients": white, **others})
 
 
-def below_natural(robust: Accuracy, natural: Accuracy) -> Flag:
+def below_natural(robust: Draws, natural: Draws) -> Flag:
     """R5."""
-    good = not robust.beyond(natural)
+    good = not _beyond(robust, natural)
     meaning = "attacked images are no easier than natural ones" if good else (
         "attacked images are classified better than natural ones: the attack works against itself"
     )  # fmt: skip
-    return Flag("R5", _outcome(good), meaning, {"robust": robust, "natural": natural})
+    return flag("R5", _outcome(good), meaning, {"robust": robust, "natural": natural})
 
 
-def noise_is_weaker(noise: Accuracy, attack: Accuracy) -> Flag:
+def noise_is_weaker(noise: Draws, attack: Draws) -> Flag:
     """R6."""
-    good = not attack.beyond(noise)
+    good = not _beyond(attack, noise)
     meaning = "the attack does no less harm than noise of the same size" if good else (
         "noise of the same size does more harm than the attack, which therefore searches in the wrong place"
     )  # fmt: skip
-    return Flag("R6", _outcome(good), meaning, {"random noise": noise, "attack": attack})
+    return flag("R6", _outcome(good), meaning, {"random noise": noise, "attack": attack})
 
 
-def draws_suffice(usual: Accuracy, doubled: Accuracy, eot: int, slack: float = 0.01) -> Flag:
+def draws_suffice(usual: Draws, doubled: Draws, eot: int, slack: float = 0.01) -> Flag:
     """R7."""
-    good = abs(usual.mean - doubled.mean) < slack
+    good = not (_beyond(usual, doubled, slack) or _beyond(doubled, usual, slack))
     meaning = "enough draws are averaged in each step" if good else (
         "the figure still moves with the number of draws: average over more"
     )  # fmt: skip
-    return Flag("R7", _outcome(good), meaning, {f"eot {eot}": usual, f"eot {2 * eot}": doubled})
+    return flag("R7", _outcome(good), meaning, {f"eot {eot}": usual, f"eot {2 * eot}": doubled})
 
 
-def knowing_helps(reported: Accuracy, ignorant: Accuracy, probe: Accuracy, knows: bool) -> Flag:
+def knowing_helps(reported: Draws, ignorant: Draws, probe: Draws, knows: bool) -> Flag:
     """R8: what is reported beside the ignorant attack and beside a probe that knows the defense."""
     figures = {"reported": reported, "ignorant": ignorant, "probe that knows the defense": probe}
-    if reported.beyond(probe):
+    if _beyond(reported, probe):
         who = (
             "it comes from attacks that are too weak"
             if knows
             else "it comes from attacks that ignore the defense"
         )
-        return Flag(
-            "R8", FAIL, f"a short attack that knows the defense leaves {probe}, not {reported}: the reported "
-            f"figure flatters the defense, {who}", figures,
+        return flag(
+            "R8", FAIL, f"a short attack that knows the defense leaves {_estimate(probe)}, not "
+            f"{_estimate(reported)}: the reported figure flatters the defense, {who}", figures,
         )  # fmt: skip
-    good = not reported.beyond(ignorant)
+    good = not _beyond(reported, ignorant)
     meaning = "knowing the defense helps the attack, as it must" if good else (
         "the attack that knows the defense does worse than one that ignores it: it is misled by the defense"
     )  # fmt: skip
-    return Flag("R8", _outcome(good), meaning, figures)
+    return flag("R8", _outcome(good), meaning, figures)
 
 
 def planted(found: int, valid: int, total: int, blindly: int, least: float = 0.95) -> Flag:
@@ -176,27 +164,146 @@ def planted(found: int, valid: int, total: int, blindly: int, least: float = 0.9
     figures = {"planted": total, "confirmed": valid, "found": found, "found blindly": blindly}
     if valid == 0:
         return not_run("R9", "no planted image was confirmed: this test cannot judge the attack here")
-    good = found >= least * valid
-    meaning = "where adversarial images are known to be, the attack finds them" if good else (
-        "adversarial images are there, by construction, and the attack does not find them: it is too weak"
-    )  # fmt: skip
-    return Flag("R9", _outcome(good), meaning, {**figures, "share": found / valid})
+    figures_with_share = {**figures, "share": found / valid}
+    if _at_least(valid - found, valid, 1 - least) < TAIL:
+        return flag(
+            "R9", FAIL, "adversarial images are there, by construction, and the attack does not find them: "
+            "it is too weak", figures_with_share,
+        )  # fmt: skip
+    if valid < LEAST_PLANTED:
+        return flag(
+            "R9", TOO_FEW, f"of {total} planted images {valid} were confirmed; it takes {LEAST_PLANTED} to "
+            "judge the attack", figures_with_share,
+        )  # fmt: skip
+    meaning = "where adversarial images are known to be, the attack finds them"
+    return flag("R9", PASS, meaning, figures_with_share)
 
 
-def gradients_agree(correlation: float, figures: Mapping[str, Any], least: float = 0.8) -> Flag:
-    """R10."""
-    good = correlation >= least
-    meaning = "its gradient predicts how the expected loss changes" if good else (
-        "its gradient is a poor guide to the expected loss: a better surrogate would find more"
-    )  # fmt: skip
-    return Flag("R10", _outcome(good), meaning, {"correlation": correlation, **figures})
+def gradients_agree(
+    places: Mapping[str, Agreement], signs: Estimate, others: Mapping[str, Agreement], *,
+    least: float = 0.8, least_signs: float = 0.75,
+) -> Flag:  # fmt: skip
+    """R10: the attack's gradient at the images and where the attack leads; other surrogates beside it."""
+    worst = min(places.values(), key=lambda each: each.truth)
+    figures: dict[str, Figure] = {
+        "correlation": worst.truth, "signs that agree": signs, **places, **others,
+    }  # fmt: skip
+    poor = [
+        name for name, each in places.items()
+        if _reliable(each) and each.truth + _GRADIENT_ERRORS * (each.error or 0.0) < least
+    ]  # fmt: skip
+    if poor:
+        return flag(
+            "R10", FAIL, f"its gradient ({poor[0]}) is a poor guide to the expected loss: a better surrogate "
+            "would find more", figures,
+        )  # fmt: skip
+    if signs.mean + _GRADIENT_ERRORS * signs.standard_error < least_signs:
+        return flag(
+            "R10", FAIL, "where the expected loss rises, its gradient often says that it falls: it is wrong "
+            "for some images, and a better one would find more", figures,
+        )  # fmt: skip
+    if not all(map(_reliable, places.values())):
+        return flag(
+            "R10", NOT_RUN, "the measured changes are mostly sampling noise: take more draws", figures,
+        )  # fmt: skip
+    return flag("R10", PASS, "its gradient predicts how the expected loss changes", figures)
 
 
-def in_order(flags: Sequence[Flag]) -> list[Flag]:
-    """R1 … R10, those missing as not run."""
-    found = {flag.name: flag for flag in flags}
-    return [found.get(name) or not_run(name, "not asked for") for name in _NAMES]
+def no_gradient(why: str) -> Flag:
+    """R10, where there is nothing to compare."""
+    return flag("R10", FAIL, f"{why}: attacks with gradients cannot have attacked anything")
 
 
-def _outcome(good: bool) -> str:
+def as_good_when_moved(
+    how: str, natural: tuple[Draws, Draws], attacked: tuple[Draws, Draws] | None, slack: float = 0.05
+) -> Flag:
+    """R11: pairs of accuracies on the images and on moved ones, without an attack and under it."""
+    pairs = {"natural": natural, **({} if attacked is None else {"attacked": attacked})}
+    figures: dict[str, Draws] = {}
+    for name, (given, moved) in pairs.items():
+        figures |= {name: given, f"{name}, {how}": moved}
+    lost = [name for name, (given, moved) in pairs.items() if _beyond(given, moved, slack)]
+    if lost:
+        return flag(
+            "R11", SUSPICIOUS, f"{lost[0]} accuracy falls when images are {how}: either the classes do not "
+            "survive that, or the model knows these images by heart; try others that nobody has seen",
+            figures,
+        )  # fmt: skip
+    return flag("R11", PASS, "the model does as well on images that it cannot know by heart", figures)
+
+
+def same_answers(
+    differences: Mapping[str, float], random: bool, pairs: Mapping[str, tuple[Draws, Draws]]
+) -> Flag:
+    """R12.
+
+    Args:
+        differences: largest changes of a probability for the same image and draw: when asked again, alone
+            instead of in a batch, and so on.
+        random: whether the model answers the same question in different ways; then only accuracies compare.
+        pairs: accuracies in a batch and otherwise, by the otherwise.
+    """
+    figures: dict[str, Figure | Draws] = {
+        f"largest change of a probability {how}": value for how, value in differences.items()
+    }
+    if random:
+        wrong = [
+            how for how, (usual, other) in pairs.items() if _beyond(usual, other) or _beyond(other, usual)
+        ]
+        figures |= {f"accuracy {how}": other for how, (_, other) in pairs.items()}
+        good = "the classifier draws at random itself; its accuracy is the same however it is asked"
+    else:
+        wrong = [how for how, value in differences.items() if not value <= _TOLERANCE]
+        good = "asked again, alone or in a batch, with gradients or without, the model says the same"
+    if wrong:
+        return flag(
+            "R12", FAIL, f"the model answers differently {wrong[0]}: what was measured says nothing about "
+            "how it answers elsewhere", figures,
+        )  # fmt: skip
+    return flag("R12", PASS, good, figures)
+
+
+def in_order(flags: Sequence[Flag], images: int) -> list[Flag]:
+    """All flags in turn, those missing as not run; on too few images a flag may fail, never pass."""
+    found = {each.name: each for each in flags}
+    every = [found.get(name) or not_run(name, "not asked for") for name in TITLES]
+    return [_if_enough(each, images) for each in every]
+
+
+def _if_enough(found: Flag, images: int) -> Flag:
+    if found.outcome != PASS or images >= LEAST_IMAGES:
+        return found
+    meaning = f"nothing was found, and on {images} images nothing could be; take at least {LEAST_IMAGES}"
+    return Flag(found.name, found.title, TOO_FEW, meaning, found.figures)
+
+
+def _reliable(agreement: Agreement) -> bool:
+    """Whether the measured and the predicted changes are more than sampling noise."""
+    ceilings = (agreement.reliability, agreement.gradient_reliability or 0.0)
+    return agreement.pooled == 0.0 or min(ceilings) >= _LEAST_RELIABILITY
+
+
+def _outcome(good: bool) -> Outcome:
     return PASS if good else FAIL
+
+
+def _estimate(draws: Draws) -> Estimate:
+    return Estimate.of(Accuracy.of(draws))
+
+
+def _shares(draws: Draws) -> Tensor:
+    return draws.right.double() / len(draws.predictions)
+
+
+def _beyond(one: Draws, other: Draws, slack: float = 0.0) -> bool:
+    """Whether one is higher than the other plus slack, by more than luck, image by image."""
+    differences = _shares(one) - _shares(other) - slack
+    error = float(differences.square().sum().sqrt())  # N times the standard error
+    return float(differences.sum()) > ERRORS * error
+
+
+def _at_least(count: int, total: int, chance: float) -> float:
+    """The probability of so many or more, out of so many, each with that chance."""
+    return math.fsum(
+        math.comb(total, k) * chance**k * (1 - chance) ** (total - k) for k in range(count, total + 1)
+    )

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vqshield.attacks.balls import Ball
+from vqshield.auditing.gradients import gradients_wanted
 from vqshield.defended import Defended
 from vqshield.defenses import Defense
 from vqshield.draws import outputs
@@ -27,14 +28,27 @@ _APART = 10.0  # logits between the two means: at hundreds a cross-entropy has n
 
 
 class Features(nn.Module):
-    """The input of a classifier's last linear layer."""
+    """The input of the last linear layer that a classifier's answers depend on.
 
-    def __init__(self, classifier: nn.Module) -> None:
+    Args:
+        classifier: any module.
+        images: a few that it takes, to see which layers it calls and which of them matter.
+
+    Raises:
+        InvalidInputError: where no linear layer matters.
+    """
+
+    def __init__(self, classifier: nn.Module, images: Tensor) -> None:
         super().__init__()
-        layers = [layer for layer in classifier.modules() if isinstance(layer, nn.Linear)]
-        if not layers:
-            raise InvalidInputError("the classifier has no linear layer whose input could serve as features")
-        self.classifier, self._last = classifier, [layers[-1]]  # in a list: it is registered already
+        called = _called_linears(classifier, images)
+        matter = (layer for layer in reversed(called) if _matters(classifier, layer, images))
+        last = next(matter, None)
+        if last is None:
+            raise InvalidInputError(
+                "the classifier has no linear layer whose input could serve as features"
+                + (": its answers depend on none of those that it calls" if called else "")
+            )
+        self.classifier, self._last = classifier, [last]  # in a list: it is registered already
 
     def forward(self, images: Tensor) -> Tensor:
         """(B, features)."""
@@ -45,6 +59,45 @@ class Features(nn.Module):
         finally:
             hook.remove()
         return kept[-1].flatten(1)
+
+
+@torch.no_grad()
+def _called_linears(classifier: nn.Module, images: Tensor) -> list[nn.Linear]:
+    """In the order in which they are called."""
+    called: list[nn.Linear] = []
+    layers = [layer for layer in classifier.modules() if isinstance(layer, nn.Linear)]
+    hooks = [
+        layer.register_forward_hook(lambda layer, _given, _output: called.append(layer)) for layer in layers
+    ]
+    try:
+        _repeatably(classifier, images)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return called
+
+
+@torch.no_grad()
+def _matters(classifier: nn.Module, layer: nn.Linear, images: Tensor) -> bool:
+    """Whether the answers change as the layer's output does, more than they do by themselves."""
+    usual, again = (_repeatably(classifier, images) for _ in range(2))
+    hook = layer.register_forward_hook(
+        lambda _layer, _given, output: output + torch.linspace(1, 2, output.shape[-1]).to(output)
+        * (1 + 10 * output.abs().max())
+    )  # fmt: skip
+    try:
+        disturbed = _repeatably(classifier, images)
+    finally:
+        hook.remove()
+    return float((disturbed - usual).abs().max()) > 10 * float((again - usual).abs().max())
+
+
+def _repeatably(classifier: nn.Module, images: Tensor) -> Tensor:
+    """With the same state of torch's random generators each time, which stay as they were."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        answers: Tensor = classifier(images)
+    return answers
 
 
 class Readouts(nn.Module):
@@ -78,8 +131,13 @@ def plant_and_find(
     classifier: nn.Module, defense: Defense, threat: Threat, ball: Ball, images: Tensor, *,
     inner: int, draws: int, batch: int, seed: int,
 ) -> Planted:  # fmt: skip
-    """Run the test on a batch of images with a threat as it would be used."""
-    features = Features(classifier)
+    """Run the test on a batch of images with a threat as it would be used.
+
+    Raises:
+        InvalidInputError: where there are no features to plant in.
+        NoGradientError: where these have no gradient towards the images.
+    """
+    features = Features(classifier, images[:2])
     model = Defended(features, defense)
     patterns = _patterns(images, inner + 2, seed)
     planted = ball.project(images + _longest(ball, patterns[0]), images)
@@ -92,7 +150,8 @@ def plant_and_find(
     judged = Defended(readouts, defense)
     valid = (_share(judged, planted, draws) > 0.5) & (_share(judged, images, draws) < 0.5)
     labels = torch.zeros(len(images), dtype=torch.int64, device=images.device)
-    attacked = threat(readouts, defense, images, labels)
+    with gradients_wanted():
+        attacked = threat(readouts, defense, images, labels)
     found = _share(judged, attacked, draws) > 0.5
     blind = ball.project(images + _longest(ball, patterns[1]), images)
     blindly = _share(judged, blind, draws) > 0.5

@@ -1,18 +1,21 @@
 """An audit as a table in the terminal and as a page."""
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from vqshield.auditing.results import FAIL, NOT_RUN, PASS, SUSPICIOUS, TOO_FEW, AuditReport, Figure, Outcome
 from vqshield.errors import MissingExtraError
 from vqshield.reports.html import page
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-_STYLES = {"pass": "green", "fail": "bold red", "not run": "yellow"}
+_STYLES = {
+    PASS: "green", FAIL: "bold red", SUSPICIOUS: "red", TOO_FEW: "yellow", NOT_RUN: "yellow",
+}  # fmt: skip
 
 
-def audit_table(record: Mapping[str, Any]) -> "Table":
+def audit_table(report: AuditReport) -> "Table":
     """A line per flag: outcome, what ought to hold, what was found, and what that means."""
     try:
         from rich import box
@@ -20,68 +23,69 @@ def audit_table(record: Mapping[str, Any]) -> "Table":
         from rich.text import Text
     except ImportError as error:
         raise MissingExtraError("rich", "cli") from error
-    table = Table(title=Text(headline(record)), box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table = Table(title=Text(headline(report)), box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("flag", no_wrap=True)
     table.add_column("", no_wrap=True)
     table.add_column("what ought to hold", overflow="fold", ratio=2)
     table.add_column("found", overflow="fold", ratio=2)
     table.add_column("meaning", overflow="fold", ratio=3)
-    for flag in record["flags"]:
+    for flag in report.flags:
         table.add_row(
-            flag["name"],
-            Text(flag["outcome"], style=_STYLES[flag["outcome"]]),
-            flag["title"],
-            Text("\n".join(shown_figures(flag["figures"]))),
-            Text(flag["meaning"]),
+            flag.name,
+            Text(flag.outcome, style=_STYLES[flag.outcome]),
+            flag.title,
+            Text("\n".join(shown_figures(flag.figures))),
+            Text(flag.meaning),
         )
     return table
 
 
-def render_audit(record: Mapping[str, Any]) -> str:
+def render_audit(report: AuditReport) -> str:
     """One page that needs no network, no script and no other file."""
-    flags = [{**flag, "shown": list(shown_figures(flag["figures"]))} for flag in record["flags"]]
-    return page("audit.html", title=headline(record), flags=flags, record=record, facts=_facts(record))
+    flags = [(flag, list(shown_figures(flag.figures))) for flag in report.flags]
+    return page("audit.html", title=headline(report), flags=flags, facts=_facts(report))
 
 
-def headline(record: Mapping[str, Any]) -> str:
-    """The verdict with its figure: never the one without the other."""
-    counts = [flag["outcome"] for flag in record["flags"]]
-    verdict = "all ten checks passed" if record["passed"] else (
-        f"{counts.count('pass')} checks passed, {counts.count('fail')} failed, "
-        f"{counts.count('not run')} not run"
-    )  # fmt: skip
-    return f"{record['defense']}: {_percent(record['reported'])} under attack; {verdict}"
+def headline(report: AuditReport) -> str:
+    """The verdict first; no figure that this very audit contradicts or could not confirm stands alone."""
+    audit = report.audit
+    if report.passed:
+        return f"{report.defense}: {audit.reported} under attack; all {len(report.flags)} checks passed"
+    if not audit.failed:
+        return f"{report.defense}: at most {audit.reported} under attack, not confirmed; {_counted(report)}"
+    lowest = audit.lowest
+    if lowest.mean < audit.reported.mean:
+        return (
+            f"{report.defense}: not believable: a probe leaves {100 * lowest.mean:.1f} % where the attacks "
+            f"given leave {100 * audit.reported.mean:.1f} %; {_counted(report)}"
+        )
+    wrong = ", ".join(flag.name for flag in report.flags if flag.outcome in (FAIL, SUSPICIOUS))
+    return f"{report.defense}: not believable because of {wrong}; {_counted(report)}"
 
 
-def shown_figures(figures: Mapping[str, Any]) -> Iterator[str]:
+def _counted(report: AuditReport) -> str:
+    words: dict[Outcome, str] = {
+        PASS: "passed", FAIL: "failed", SUSPICIOUS: "suspicious", TOO_FEW: "on too few images",
+        NOT_RUN: "not run",
+    }  # fmt: skip
+    outcomes = [flag.outcome for flag in report.flags]
+    shown = [f"{outcomes.count(each)} {word}" for each, word in words.items() if each in outcomes]
+    return f"checks: {', '.join(shown)}"
+
+
+def shown_figures(figures: Mapping[str, Figure]) -> Iterator[str]:
     """Each figure as a line of text."""
     for name, value in figures.items():
-        if isinstance(value, Mapping) and "standard_error" in value:
-            yield f"{name}: {100 * value['mean']:.1f} ± {100 * value['standard_error']:.1f} %"
-        elif isinstance(value, Mapping):
-            inner = ", ".join(
-                f"{key} {each:.3g}" if isinstance(each, float) else f"{key} {each}"
-                for key, each in value.items()
-            )
-            yield f"{name}: {inner}"
-        else:
-            yield f"{name}: {value:.3g}" if isinstance(value, float) else f"{name}: {value}"
+        yield f"{name}: {value:.3g}" if isinstance(value, float) else f"{name}: {value}"
 
 
-def _percent(accuracy: Mapping[str, float]) -> str:
-    return f"{100 * accuracy['mean']:.1f} ± {100 * accuracy['error']:.1f} %"
-
-
-def _facts(record: Mapping[str, Any]) -> list[tuple[str, str]]:
-    budget = f"{record['norm']}, eps {record['eps']:.5g}"
-    attacks = "; ".join(f"{name} {_percent(each)}" for name, each in record["attacks"].items())
+def _facts(report: AuditReport) -> list[tuple[str, str]]:
     return [
-        ("Natural accuracy", _percent(record["natural"])),
-        ("Attacks given", attacks),
-        ("Budget", budget),
-        ("Images", f"{record['n']} of {record['data']}"),
-        ("Classifier", record["classifier"]),
-        ("Seed", str(record["settings"]["seed"])),
-        *((name, str(value)) for name, value in record["machine"].items()),
-        ("Time", f"{record['seconds']:.0f} s"),
+        ("Natural accuracy", str(report.audit.natural)),
+        ("Attacks given", "; ".join(f"{name} {each}" for name, each in report.audit.attacks.items())),
+        ("Budget", f"{report.norm}, eps {report.eps:.5g}"),
+        ("Images", f"{report.audit.n} of {report.data}"),
+        ("Classifier", report.classifier),
+        ("Seed", str(report.settings.seed)),
+        *((name, str(value)) for name, value in report.machine.items()),
     ]

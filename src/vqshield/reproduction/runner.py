@@ -6,7 +6,6 @@ OUT/adversarial/               images found against bare classifiers, shared by 
 OUT/T2/summary.json            what was found
 """
 
-import json
 import subprocess
 import time
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ import torch
 
 import vqshield
 from vqshield import archived
+from vqshield.auditing import read_audit
 from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
 from vqshield.files import parse_json, write_json
@@ -280,11 +280,11 @@ def _audits(home: Path) -> tuple[Audited, ...]:
     """What `vqshield audit --out PART/audit` wrote beside the records, if anybody ran it."""
     found = []
     for path in sorted(home.glob("audit*/audit.json")):
-        audit = json.loads(path.read_bytes())
+        report = read_audit(path)
         lines = tuple(
-            f"{flag['name']} {flag['outcome']}: {flag['title']}. {flag['meaning']}" for flag in audit["flags"]
+            f"{flag.name} {flag.outcome}: {flag.title}. {flag.meaning}" for flag in report.audit.flags
         )
-        found.append(Audited(defense=audit["defense"], passed=audit["passed"], lines=lines))
+        found.append(Audited(defense=report.defense, passed=report.passed, lines=lines))
     return tuple(found)
 
 

@@ -1,0 +1,212 @@
+"""What an audit finds, as typed results, and audit.json, the file that holds them."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Literal
+
+from vqshield.auditing.settings import AuditSettings
+from vqshield.draws import Draws
+from vqshield.errors import FileFormatError
+from vqshield.plain import Json, from_plain, to_plain
+
+Outcome = Literal["pass", "fail", "suspicious", "too few images", "not run"]
+PASS: Outcome = "pass"
+FAIL: Outcome = "fail"
+SUSPICIOUS: Outcome = "suspicious"
+TOO_FEW: Outcome = "too few images"
+NOT_RUN: Outcome = "not run"
+
+_WITHIN_BUDGET = ("R2", "R4", "R6", "R7", "R8")  # their figures are what attacks within the budget leave
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """A measured accuracy and its standard error over images."""
+
+    mean: float
+    error: float
+
+    @classmethod
+    def of(cls, draws: Draws) -> "Accuracy":
+        """From repeated evaluation."""
+        return cls(draws.mean, draws.standard_error)
+
+    def __str__(self) -> str:
+        return f"{100 * self.mean:.1f} ± {100 * self.error:.1f} %"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An accuracy among a flag's figures, with the key that audit.json has there."""
+
+    mean: float
+    standard_error: float
+
+    @classmethod
+    def of(cls, accuracy: Accuracy) -> "Estimate":
+        """The same figure."""
+        return cls(accuracy.mean, accuracy.error)
+
+    def __str__(self) -> str:
+        return f"{100 * self.mean:.1f} ± {100 * self.standard_error:.1f} %"
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Correlations of predicted with measured changes of the expected loss, over random directions.
+
+    Attributes:
+        pooled: over all images and directions at once.
+        median: of the images' own.
+        reliability: share of the measured changes' variance that is not sampling noise.
+        gradient_reliability: the same of the predicted changes.
+        corrected: pooled, less what the sampling noise of both takes from it.
+        error: its standard error over images.
+        Files of earlier versions have no more than the first three.
+    """
+
+    pooled: float
+    median: float
+    reliability: float
+    images: int
+    directions: int
+    draws: int
+    step: float
+    gradient_reliability: float | None = field(default=None, metadata={"omit": True})
+    corrected: float | None = field(default=None, metadata={"omit": True})
+    error: float | None = field(default=None, metadata={"omit": True})
+
+    @property
+    def truth(self) -> float:
+        """The best estimate of the correlation that endless draws would show."""
+        return self.pooled if self.corrected is None else self.corrected
+
+    def __str__(self) -> str:
+        shown = [
+            (name.replace("_", " "), f"{value:.3g}" if isinstance(value, float) else value)
+            for name, value in to_plain(self).items()
+        ]
+        return ", ".join(f"{name} {value}" for name, value in shown)
+
+
+Figure = Estimate | Agreement | int | float | str
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One of R1 … R12.
+
+    Attributes:
+        name: "R1" and so on.
+        title: what ought to hold.
+        meaning: what was found, in words.
+        figures: what it was decided by.
+    """
+
+    name: str
+    title: str
+    outcome: Outcome
+    meaning: str
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audit:
+    """The flags, R1 … R12, and the accuracies they were decided by.
+
+    Attributes:
+        passed: whether all of them passed; one that is suspicious or was not run has not.
+        n: how many images.
+        natural: accuracy without any attack.
+        reported: what the attacks given leave, the strongest of each image.
+        attacks: what each of them leaves alone, by name.
+    """
+
+    passed: bool
+    n: int
+    natural: Accuracy
+    reported: Accuracy
+    attacks: Mapping[str, Accuracy]
+    flags: tuple[Flag, ...]
+
+    def __post_init__(self) -> None:
+        if self.passed != all(flag.outcome == PASS for flag in self.flags):
+            raise FileFormatError(f"passed is {self.passed}, but not all flags say the same")
+
+    @property
+    def failed(self) -> bool:
+        """Whether a flag failed, or is suspicious."""
+        return any(flag.outcome in (FAIL, SUSPICIOUS) for flag in self.flags)
+
+    @property
+    def lowest(self) -> Estimate:
+        """The least that any attack of this audit leaves within the budget, those given or a probe."""
+        probes = [
+            figure
+            for flag in self.flags
+            if flag.name in _WITHIN_BUDGET
+            for figure in flag.figures.values()
+            if isinstance(figure, Estimate)
+        ]
+        return min([Estimate.of(self.reported), *probes], key=lambda each: each.mean)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditReport:
+    """An audit, and everything it was made with: what audit.json holds.
+
+    Attributes:
+        data, classifier: their names.
+        defense: as text, "swrd:size=3".
+        given: the attacks that were judged, as text.
+        machine: versions and hardware.
+        seconds: how long it took.
+    """
+
+    what: str = "red flags R1 to R12"
+    data: str
+    classifier: str
+    defense: str
+    given: tuple[str, ...]
+    norm: str
+    eps: float
+    settings: AuditSettings
+    machine: Mapping[str, Json]
+    seconds: float
+    audit: Audit
+
+    @property
+    def passed(self) -> bool:
+        """Whether every flag passed."""
+        return self.audit.passed
+
+    @property
+    def flags(self) -> tuple[Flag, ...]:
+        """The flags, in order."""
+        return self.audit.flags
+
+    def plain(self) -> dict[str, Json]:
+        """As audit.json has it: the audit's own entries follow the others, at the same level."""
+        held = to_plain(self)
+        inner = held.pop("audit")
+        return {**held, **inner}
+
+
+def read_audit(path: Path) -> AuditReport:
+    """The report that an audit.json holds.
+
+    Raises:
+        FileFormatError: where it is not one, with the place in the file.
+    """
+    try:
+        held = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise FileFormatError(f"{path} is not JSON: {error}") from error
+    if not isinstance(held, dict):
+        raise FileFormatError(f"{path} should hold a table, not {type(held).__name__}")
+    inner = {each.name for each in fields(Audit)}
+    outer = {key: value for key, value in held.items() if key not in inner}
+    nested = {**outer, "audit": {key: value for key, value in held.items() if key in inner}}
+    return from_plain(AuditReport, nested, str(path))

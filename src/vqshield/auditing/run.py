@@ -1,0 +1,178 @@
+"""An audit in one call: measured, kept in a folder where it can be resumed, and written to audit.json."""
+
+import dataclasses
+import hashlib
+import time
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from vqshield import attacks as known_attacks
+from vqshield import checks
+from vqshield.auditing.auditor import audit
+from vqshield.auditing.results import AuditReport, read_audit
+from vqshield.auditing.settings import QUICK, AuditSettings
+from vqshield.defenses import Defense, from_text, list_defenses
+from vqshield.environment import environment
+from vqshield.errors import InvalidInputError
+from vqshield.files import Journal, write_json
+from vqshield.names import NONE
+from vqshield.plain import Json, to_plain
+from vqshield.settings import parse_spec
+from vqshield.suites import expand
+
+FILE = "audit.json"
+_SPECIFICATION = "specification"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Data:
+    name: str
+    images: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Classifier:
+    name: str
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Specification:
+    """All that the measurements depend on: a folder with another one is not resumed."""
+
+    data: _Data
+    classifier: _Classifier
+    defense: str
+    given: tuple[str, ...]
+    norm: str
+    eps: float
+    settings: AuditSettings
+    machine: Mapping[str, Json]
+
+
+def run_audit(
+    model: nn.Module, defense: str | Defense, images: Tensor, labels: Tensor, *,
+    attacks: Sequence[str] = ("adaptive-v1-quick",), norm: str = "linf", eps: float = 8 / 255,
+    settings: AuditSettings = QUICK, out: Path | None = None, progress: Callable[[str], None] | None = None,
+    data: str = "images", data_sha256: str | None = None,
+    classifier: str = "model", classifier_sha256: str | None = None,
+) -> AuditReport:  # fmt: skip
+    """Can the robust accuracy that these attacks report for a defended classifier be believed?
+
+    Args:
+        model: the classifier: images (B, q, h, w) in [0, 1] to logits (B, classes), on the images' device.
+        defense: what stands in front of it, an object or text: "swrd:size=3,codes=25". Its own seed does not
+            matter: every draw comes from the settings' seed.
+        images: float images in [0, 1], (N, q, h, w).
+        labels: their true classes, int64, (N,).
+        attacks: the attacks whose figure is judged, threats or suites as text: "pgd:steps=20,eot=5".
+        norm: of the attacks' budget, "linf" or "l2".
+        eps: the attacks' budget.
+        settings: how thorough; QUICK for a CPU, AuditSettings() for a GPU.
+        out: a folder for audit.json and for all that is measured on the way. An audit that was stopped is
+            resumed there. None: nothing is written.
+        progress: called with the name of each part that is about to be measured.
+        data, classifier: their names in the report.
+        data_sha256, classifier_sha256: what tells them from others on resuming; computed if not given.
+
+    Returns:
+        The report: its flags with outcomes, figures and meanings, and everything it was made with.
+
+    Raises:
+        InvalidInputError: for a value that cannot be used, or a folder that holds another audit.
+
+    Example:
+        >>> import torch
+        >>> from vqshield.auditing import AuditSettings, run_audit
+        >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 2)).eval()
+        >>> images, labels = torch.rand(4, 1, 8, 8), torch.tensor([0, 1, 0, 1])
+        >>> few = AuditSettings(runs=2, queries=2, directions=1, draws=4, probe="pgd:steps=1")
+        >>> report = run_audit(
+        ...     model, "prd:size=2,codes=4", images, labels, attacks=["pgd:steps=1"], settings=few
+        ... )
+        >>> report.passed, report.audit.n
+        (False, 4)
+        >>> report.flags[0].title
+        'an unbounded attack leaves nothing'
+    """
+    check_audit(defense, attacks, norm=norm, eps=eps)
+    ball = known_attacks.ball(norm, eps)
+    shield, shown = _shield(defense, settings.seed)
+    checks.image_batch(images)
+    specification = _Specification(
+        data=_Data(name=data, images=len(images), sha256=data_sha256 or _digest({"": images, "y": labels})),
+        classifier=_Classifier(
+            name=classifier, sha256=classifier_sha256 or _digest(nn.Module.state_dict(model))
+        ),
+        defense=shown,
+        given=tuple(attacks),
+        norm=norm,
+        eps=ball.eps,
+        settings=settings,
+        machine=environment(images.device),
+    )
+    known: MutableMapping[str, Json] = {} if out is None else _resumed(out, specification)
+    measured_before, began = len(known), time.perf_counter()
+    found = audit(
+        model, shield.to(images.device), images, labels, attacks=attacks, ball=ball, settings=settings,
+        known=known, report=progress or (lambda part: None),
+    )  # fmt: skip
+    report = AuditReport(
+        data=data,
+        classifier=classifier,
+        defense=shown,
+        given=tuple(attacks),
+        norm=norm,
+        eps=ball.eps,
+        settings=settings,
+        machine=specification.machine,
+        seconds=round(time.perf_counter() - began, 1),
+        audit=found,
+    )
+    if out is not None:
+        if len(known) == measured_before and (out / FILE).is_file():  # the time of whoever measured it
+            report = dataclasses.replace(report, seconds=read_audit(out / FILE).seconds)
+        write_json(out / FILE, report.plain())
+    return report
+
+
+def check_audit(defense: str | Defense, attacks: Sequence[str], *, norm: str, eps: float) -> None:
+    """Refuse what cannot be audited before anything is loaded, measured or written."""
+    _shield(defense, seed=0)
+    ball = known_attacks.ball(norm, eps)
+    for text in attacks:
+        expand(text, ball)
+
+
+def _resumed(out: Path, specification: _Specification) -> Journal:
+    known, wanted = Journal(out / "measured.jsonl"), to_plain(specification)
+    if _SPECIFICATION not in known:
+        known[_SPECIFICATION] = wanted
+    if known[_SPECIFICATION] != wanted:
+        raise InvalidInputError(f"{out} holds what another audit has measured; choose another folder")
+    return known
+
+
+def _shield(defense: str | Defense, seed: int) -> tuple[Defense, str]:
+    """The defense, and what a report calls it."""
+    if isinstance(defense, Defense):
+        pairs = ",".join(f"{name}={value}" for name, value in defense.settings().items())
+        return defense, f"{type(defense).__name__.lower()}:{pairs}"
+    if parse_spec(defense)[0] == NONE:
+        raise InvalidInputError(
+            f"defense={defense!r} leaves nothing to audit; give one of {', '.join(list_defenses())}"
+        )
+    return from_text(defense, seed=seed), defense
+
+
+def _digest(tensors: Mapping[str, Tensor]) -> str:
+    found = hashlib.sha256()
+    for name, values in tensors.items():
+        found.update(f"{name} {values.dtype} {tuple(values.shape)}".encode())
+        found.update(values.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()

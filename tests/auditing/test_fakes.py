@@ -1,0 +1,231 @@
+"""Models that are made to look robust, or that cannot be attacked as they are: each is told."""
+
+import dataclasses
+
+import pytest
+import torch
+from conftest import noise_images
+from torch import Tensor, nn
+
+import vqshield as vq
+from vqshield.attacks import Linf
+from vqshield.auditing import FAIL, NOT_RUN, PASS, SUSPICIOUS, TITLES, TOO_FEW, Audit, AuditSettings, audit
+from vqshield.plain import to_plain
+
+SIDE, COUNT = 8, 24
+ATTACK = "pgd:steps=4,step=0.02,eot=2,surrogate=soft,loss=margin"
+SETTINGS = AuditSettings(
+    runs=3, batch=50, queries=5, directions=4, draws=16, probe="pgd:steps=4,eot=2,surrogate=soft"
+)
+WITHOUT = "no gradient towards the images"
+
+
+def images() -> Tensor:
+    return 0.1 + 0.8 * noise_images(COUNT, 1, SIDE, SIDE)
+
+
+def labels() -> Tensor:
+    return (images().mean((1, 2, 3)) > images().mean()).long()
+
+
+def network() -> nn.Module:
+    """Tells dark from bright."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(SIDE**2, 2)).requires_grad_(False).eval()
+    weight = torch.full((SIDE**2,), 100 / SIDE**2)
+    model[1].weight.copy_(torch.stack([-weight, weight]))
+    middle = 100 * float(images().mean())
+    model[1].bias.copy_(torch.tensor([middle, -middle]))
+    return model
+
+
+class Wrapped(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = network()
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.inner(images)
+
+
+class Detached(Wrapped):
+    def forward(self, images: Tensor) -> Tensor:
+        return self.inner(images).detach()
+
+
+class InNumpy(Wrapped):
+    """Answers that were never part of torch's graph."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return torch.from_numpy(self.inner(images.detach()).numpy().copy())
+
+
+class FromNothing(Wrapped):
+    """A gradient, but none towards the images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.inner(images.detach()) * self.scale.detach().requires_grad_()
+
+
+class _RandomGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, images: Tensor, answers: Tensor) -> Tensor:
+        ctx.save_for_backward(images)
+        return answers.clone()
+
+    @staticmethod
+    def backward(ctx, *_gradients: Tensor):
+        return torch.randn_like(ctx.saved_tensors[0]), None
+
+
+class Random(Wrapped):
+    """Gradients that have nothing to do with its answers."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return _RandomGradient.apply(images, self.inner(images.detach()))
+
+
+class Lookup(nn.Module):
+    """Knows the images by heart, softly: a label for whatever is near one of them, with a smooth gradient."""
+
+    def __init__(self, known: Tensor, right: Tensor) -> None:
+        super().__init__()
+        self.known, self.right = known.flatten(1), nn.functional.one_hot(right, 2).float()
+
+    def forward(self, images: Tensor) -> Tensor:
+        closeness = -torch.cdist(images.flatten(1), self.known).square()
+        return 10 * (closeness.softmax(1) @ self.right)
+
+
+class BatchDependent(Wrapped):
+    """As batch normalisation in training mode: every answer depends on the images beside it."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.inner(images - images.mean() + 0.5)
+
+
+class OtherWithGradients(Wrapped):
+    def forward(self, images: Tensor) -> Tensor:
+        return self.inner(1 - images if torch.is_grad_enabled() else images)
+
+
+def judge(model: nn.Module, *, count: int = COUNT, settings: AuditSettings = SETTINGS, right=None) -> Audit:
+    defense = vq.RandDisc(codes=32, iterations=2, seed=1)
+    return audit(
+        model, defense, images()[:count], (labels() if right is None else right)[:count],
+        attacks=[ATTACK], ball=Linf(8 / 255), settings=settings,
+    )  # fmt: skip
+
+
+def outcomes(found: Audit) -> dict[str, str]:
+    return {flag.name: flag.outcome for flag in found.flags}
+
+
+@pytest.mark.parametrize("model", [Detached, InNumpy, FromNothing])
+def test_a_model_without_a_gradient_fails_with_the_reason(model: type[nn.Module]) -> None:
+    found = judge(model())
+    assert outcomes(found)["R10"] == outcomes(found)["R4"] == FAIL
+    for flag in found.flags:
+        if flag.name in ("R1", "R2", "R3", "R7", "R9"):
+            assert flag.outcome == NOT_RUN
+            assert WITHOUT in flag.meaning
+    assert WITHOUT in found.flags[9].meaning
+    assert found.failed
+
+
+def test_what_is_known_of_a_model_without_a_gradient_is_enough_to_resume() -> None:
+    known: dict[str, object] = {}
+    chosen = {
+        "attacks": [ATTACK], "ball": Linf(8 / 255), "settings": SETTINGS, "known": known,
+    }  # fmt: skip
+    defense = vq.RandDisc(codes=32, iterations=2, seed=1)
+    first = audit(Detached(), defense, images(), labels(), **chosen)
+    measured = len(known)
+    assert to_plain(audit(Detached(), defense, images(), labels(), **chosen)) == to_plain(first)
+    assert len(known) == measured
+
+
+def test_random_gradients_are_caught() -> None:
+    found = judge(Random())
+    assert outcomes(found)["R10"] == FAIL
+    assert outcomes(found)["R9"] in (FAIL, NOT_RUN)
+    assert not found.passed
+
+
+def test_a_table_of_known_images_is_suspicious() -> None:
+    """On these images alone it looks good: all are right, attacked or not, and its gradient is true."""
+    right = torch.arange(COUNT) % 2
+    found = judge(Lookup(images(), right), right=right)
+    assert found.natural.mean == 1.0
+    assert found.reported.mean > 0.9
+    assert outcomes(found)["R11"] == SUSPICIOUS
+    assert "by heart" in found.flags[10].meaning
+    assert found.failed
+
+
+@pytest.mark.parametrize(
+    ("model", "how"), [(BatchDependent, "when asked alone"), (OtherWithGradients, "when gradients are on")]
+)
+def test_an_answer_that_depends_on_more_than_its_image_is_caught(model: type[nn.Module], how: str) -> None:
+    flag = judge(model()).flags[11]
+    assert (flag.name, flag.outcome) == ("R12", FAIL)
+    assert f"differently {how}" in flag.meaning
+
+
+class Noisy(Wrapped):
+    """An honest random classifier: noise of its own, in evaluation mode too."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.inner(images + 0.05 * torch.randn_like(images))
+
+
+def test_an_honest_random_classifier_may_answer_at_random() -> None:
+    flag = judge(Noisy()).flags[11]
+    assert (flag.name, flag.outcome) == ("R12", PASS)
+    assert "draws at random itself" in flag.meaning
+
+
+def test_a_model_in_training_mode_is_judged_in_evaluation_mode_and_left_as_it_was() -> None:
+    trained = nn.Sequential(nn.BatchNorm2d(1), nn.Dropout(0.9), network())
+    trained.train()
+    trained[1].eval()  # a mode of its own
+    before = {name: value.clone() for name, value in trained.state_dict().items()}
+    modes = [layer.training for layer in trained.modules()]
+    seen = []
+    hook = trained[0].register_forward_hook(lambda layer, *_: seen.append(layer.training))
+    found = judge(trained)
+    hook.remove()
+    assert [layer.training for layer in trained.modules()] == modes
+    assert all(torch.equal(value, before[name]) for name, value in trained.state_dict().items())
+    assert set(seen) == {False}
+    assert to_plain(found) == to_plain(judge(trained.eval())), "as in evaluation mode from the start"
+
+
+def test_its_mode_comes_back_after_an_error() -> None:
+    class Broken(Wrapped):
+        def forward(self, images: Tensor) -> Tensor:
+            raise RuntimeError("broken")
+
+    model = Broken().train()
+    with pytest.raises(RuntimeError, match="broken"):
+        judge(model)
+    assert model.training
+
+
+def test_two_images_show_nothing() -> None:
+    found = judge(network(), count=2)
+    assert not found.passed
+    assert PASS not in outcomes(found).values()
+    assert TOO_FEW in outcomes(found).values()
+
+
+def test_an_honest_model_passes_what_the_fakes_do_not() -> None:
+    settings = dataclasses.replace(SETTINGS, draws=64)
+    found = outcomes(judge(network(), settings=settings))
+    assert {name: found[name] for name in ("R4", "R10", "R11", "R12")} == dict.fromkeys(
+        ("R4", "R10", "R11", "R12"), PASS
+    )
+    assert list(found) == list(TITLES)
