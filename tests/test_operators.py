@@ -26,7 +26,7 @@ def test_a_job_survives_its_encoding() -> None:
 def test_operators_keep_torchs_rules(name: str, defense_name: str) -> None:
     defense = vq.defend(classifier(), defense_name, codes=3, seed=1, backend="torch").defense
     images, streams = noise_images(2, 3, 9, 10), torch.arange(2)
-    arguments: list[object] = [images, streams, defense._job()]
+    arguments: list[object] = [images, streams, defense._job]
     if name == "quantize":
         arguments.insert(1, defense.codebook(images, streams=streams))
     torch.library.opcheck(getattr(torch.ops.vqshield, name).default, tuple(arguments))

@@ -101,7 +101,7 @@ def test_a_compiled_model_gives_the_same_logits_and_fresh_draws(noise: dict, sur
 
 @pytest.mark.parametrize("stage", [0, 1])
 def test_the_operator_keeps_torchs_rules(stage: int) -> None:
-    job = vq.PRD(codes=3, seed=2**64 - 1, noise="image")._job()
+    job = vq.PRD(codes=3, seed=2**64 - 1, noise="image")._job
     for images in (noise_images(2, 3, 9, 10), noise_images(2, 9, 10, 3).permute(0, 3, 1, 2)):
         arguments = (images, torch.arange(2), job, stage, 0.1)
         torch.library.opcheck(torch.ops.vqshield.noisy_images.default, arguments)

@@ -59,5 +59,10 @@ class PRD(Quantizer):
     def grid(self) -> Disjoint:
         return self._grid
 
+    @property
+    def padding(self) -> str:
+        """How an image is padded to whole patches."""
+        return self._grid.padding
+
     def settings(self) -> dict[str, Setting]:
         return {"size": self.grid.size, **super().settings(), "padding": self.grid.padding}

@@ -5,9 +5,8 @@ images → patches → noise → codebook (k-means) → assignment → rebuild �
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import ClassVar, Self, TypedDict, Unpack
+from typing import Any, ClassVar, Self, TypedDict, Unpack
 
-import torch
 from torch import Tensor
 
 from vqshield import checks, clustering, operators
@@ -66,6 +65,9 @@ class Quantizer(Defense):
         memory: bytes of temporaries that a call may use; larger batches are processed in chunks.
         seed: as of every Defense.
 
+    Settings are attributes, and may be assigned to: `defense.sigma = 0.1`. They are checked then as in the
+    constructor, and a compiled model notices. Only size and padding are fixed.
+
     Example:
         >>> defense = vq.PRD(size=2, codes=4, seed=0)
         >>> defense.codebook(images).shape  # a codebook per image: 4 centres of 3·2·2 values
@@ -73,6 +75,23 @@ class Quantizer(Defense):
     """
 
     PRESETS: ClassVar[Mapping[str, DefenseSettings]] = {}
+    _CHECKS: ClassVar[Mapping[str, Callable[[object], Any]]] = {
+        "codes": lambda value: checks.whole("codes", value, least=1, below=checks.MOST_CODES + 1),
+        "sigma": lambda value: checks.real("sigma", value, most=checks.MOST_NOISE),
+        "tau": lambda value: checks.real("tau", value, most=checks.MOST_NOISE),
+        "noise": lambda value: checks.one_of("noise", value, NOISES),
+        "iterations": lambda value: checks.whole(
+            "iterations", value, least=1, below=checks.MOST_ITERATIONS + 1
+        ),
+        "init": lambda value: checks.one_of("init", value, clustering.list_inits()),
+        "tolerance": lambda value: checks.real("tolerance", value, most=1.0),
+        "backend": lambda value: checks.one_of("backend", value, ["auto", *clustering.list_backends()]),
+        "memory": lambda value: checks.whole("memory", value, least=1),
+        "seed": lambda value: checks.whole("seed", value, least=0, below=2**64),
+    }
+    _job: str
+    """Everything that an operator is told, always up to date. An attribute, because a compiled model guards on
+    those: it is not taken for another defense's, and does not outlive a change of a setting."""
 
     def __init__(
         self,
@@ -89,19 +108,15 @@ class Quantizer(Defense):
         seed: int | None,
     ) -> None:
         super().__init__(seed=seed)
-        self.codes = checks.whole("codes", codes, least=1, below=checks.MOST_CODES + 1)
-        self.sigma = checks.real("sigma", sigma, most=checks.MOST_NOISE)
-        self.tau = checks.real("tau", tau, most=checks.MOST_NOISE)
-        self.noise = checks.one_of("noise", noise, NOISES)
-        if noise == "shared" and self.sigma != self.tau:
-            raise InvalidInputError(
-                f"sigma={sigma} and tau={tau} should be equal for noise='shared': it is one draw for both"
-            )
-        self.iterations = checks.whole("iterations", iterations, least=1, below=checks.MOST_ITERATIONS + 1)
-        self.init = checks.one_of("init", init, clustering.list_inits())
-        self.tolerance = checks.real("tolerance", tolerance, most=1.0)
-        self.backend = checks.one_of("backend", backend, ["auto", *clustering.list_backends()])
-        self.memory = checks.whole("memory", memory, least=1)
+        self.codes = codes
+        self.sigma = sigma
+        self.tau = tau
+        self.noise = noise
+        self.iterations = iterations
+        self.init = init
+        self.tolerance = tolerance
+        self.backend = backend
+        self.memory = memory
 
     @classmethod
     def preset(cls, data: str, **changes: Unpack[DefenseSettings]) -> Self:
@@ -124,6 +139,34 @@ class Quantizer(Defense):
     @abstractmethod
     def grid(self) -> Disjoint | Sliding:
         """How images are cut."""
+
+    @property
+    def size(self) -> int:
+        """s, the side of a patch."""
+        return self.grid.size
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        before: Any = self.__dict__.get(name)
+        super().__setattr__(name, self._CHECKS[name](value) if name in self._CHECKS else value)
+        if name not in self._CHECKS and name != "_grid":
+            return
+        try:
+            self._check_together()
+            job = Job(self.recipe(), self.seed, self.backend).encode()
+        except AttributeError:  # the constructor has not set everything yet
+            return
+        except InvalidInputError:
+            super().__setattr__(name, before)
+            raise
+        object.__setattr__(self, "_job", job)
+
+    def _check_together(self) -> None:
+        """Raise where settings that are valid by themselves do not go together."""
+        if self.noise == "shared" and self.sigma != self.tau:
+            raise InvalidInputError(
+                f"sigma={self.sigma} and tau={self.tau} should be equal for noise='shared': "
+                "it is one draw for both"
+            )
 
     def settings(self) -> dict[str, Setting]:
         names = ("codes", "sigma", "tau", "noise", "iterations", "init", "tolerance")
@@ -162,14 +205,14 @@ class Quantizer(Defense):
         if self.noise == "image":  # two different images: no backend does both stages in one go
             return self.quantize(images, self.codebook(images, streams=streams), streams=streams)
         seen = self.seen(images, Stage.CODEBOOK, streams=streams)
-        result: Tensor = operators.shield(seen, streams, self._job())
+        result: Tensor = operators.shield(seen, streams, self._job)
         return result
 
     def codebook(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
         """The centres (B, k, d) that k-means finds in the noisy patches of each image."""
         streams = self.streams(images, streams)
         seen = self.seen(images, Stage.CODEBOOK, streams=streams)
-        result: Tensor = operators.codebook(seen, streams, self._job())
+        result: Tensor = operators.codebook(seen, streams, self._job)
         return result
 
     def quantize(self, images: Tensor, centres: Tensor, *, streams: Tensor | None = None) -> Tensor:
@@ -181,7 +224,7 @@ class Quantizer(Defense):
             raise InvalidInputError(f"centres of shape {tuple(centres.shape)} should be {expected}")
         given = centres.detach().to(images)
         seen = self.seen(images, Stage.ASSIGNMENT, streams=streams)
-        result: Tensor = operators.quantize(seen, given, streams, self._job())
+        result: Tensor = operators.quantize(seen, given, streams, self._job)
         return result
 
     def seen(self, images: Tensor, stage: Stage, *, streams: Tensor) -> Tensor:
@@ -190,7 +233,7 @@ class Quantizer(Defense):
             return images.detach()
         scale = self.sigma if stage == Stage.CODEBOOK else self.tau
         drawn = Stage.CODEBOOK if self.noise == "shared" else stage
-        result: Tensor = operators.noisy_images(images.detach(), streams, self._job(), int(drawn), scale)
+        result: Tensor = operators.noisy_images(images.detach(), streams, self._job, int(drawn), scale)
         return result
 
     def check(self, images: Tensor) -> None:
@@ -202,7 +245,3 @@ class Quantizer(Defense):
         count = self.grid.count(height, width)
         if self.codes > count:
             raise InvalidInputError(f"codes={self.codes} should be at most the number of patches n={count}")
-
-    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-    def _job(self) -> str:
-        return Job(self.recipe(), self.seed, self.backend).encode()

@@ -1,8 +1,8 @@
 """swRD: sliding windows (Algorithm 2 of the paper)."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from vqshield import checks
 from vqshield.clustering import Recipe
@@ -48,6 +48,12 @@ class SWRD(Quantizer):
         "imagenet": {"size": 3, "codes": 30, "beta": 0.1 * _BYTE_BETA},
     }
 
+    _CHECKS: ClassVar[Mapping[str, Callable[[object], Any]]] = {
+        **Quantizer._CHECKS,
+        "beta": lambda value: checks.real("beta", value, most=checks.MOST_BETA),
+        "weights_from": lambda value: checks.one_of("weights_from", value, WEIGHTS_FROM),
+    }
+
     def __init__(
         self,
         *,
@@ -70,11 +76,12 @@ class SWRD(Quantizer):
             tolerance=tolerance, backend=backend, memory=memory, seed=seed,
         )  # fmt: skip
         self._grid = Sliding(checks.whole("size", size, least=1))
-        self.beta = checks.real("beta", beta, most=checks.MOST_BETA)
+        self.beta = beta
         usual = "clean" if self.noise == "patch" else "noisy"
-        self.weights_from = checks.one_of(
-            "weights_from", usual if weights_from is None else weights_from, WEIGHTS_FROM
-        )
+        self.weights_from = usual if weights_from is None else weights_from
+
+    def _check_together(self) -> None:
+        super()._check_together()
         if self.noise != "patch" and self.weights_from == "clean" and self.beta > 0:
             raise InvalidInputError(
                 f"weights_from='clean' should be 'noisy' where noise={self.noise!r}: windows of a noisy "
