@@ -8,56 +8,55 @@ for every place of the noise the quantizer with the largest mean radius, each wi
 """
 
 import argparse
-import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+
+import recorded
+from radius_tables import CURVES, WHERE, RadiusRecord, RadiusRow
+from tables import named
 
 ROOT = Path(__file__).resolve().parents[1]
 COLOURS = {"gaussian": "#444444", "shared": "#1a73c4", "image": "#2e9e5b", "patch": "#d9822b"}
-WHERE = {"shared": "one draw on the image", "image": "two draws on the image", "patch": "two draws a patch"}
-NAMES = {"prd": "pRD", "swrd": "swRD", "randdisc": "RandDisc"}
 
 
-def lines(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def lines(rows: Sequence[RadiusRow]) -> list[RadiusRow]:
     """The curves of a panel: of each kind of noise and of classifier the row with the largest mean radius."""
-    best: dict[tuple[str, bool], dict[str, Any]] = {}
+    best: dict[tuple[str, bool], RadiusRow] = {}
     for row in rows:
-        kind = row["noise"], row["tuned_behind"] is not None
-        if kind not in best or row["mean_radius"] > best[kind]["mean_radius"]:
+        kind = row.noise, row.tuned
+        if kind not in best or row.mean_radius > best[kind].mean_radius:
             best[kind] = row
     return [best[kind] for kind in sorted(best, key=lambda kind: (list(COLOURS).index(kind[0]), kind[1]))]
 
 
-def label(row: dict[str, Any]) -> str:
+def label(row: RadiusRow) -> str:
     """What a curve is of."""
-    tuned = ", fine-tuned" if row["tuned_behind"] is not None else ""
-    if row["noise"] == "gaussian":
+    tuned = ", fine-tuned" if row.tuned else ""
+    if row.is_gaussian:
         return f"Gaussian noise alone{tuned}"
-    settings, name = row["settings"], row["defense"].split(":")[0]
-    size = f"s={settings['size']}, " if "size" in settings else ""
-    copied = f", {row['sigma_eff']:.3g} on each" if row["copies"] > 1 else ""
-    return f"{NAMES[name]} ({size}k={settings['codes']}), {WHERE[row['noise']]}{copied}{tuned}"
+    copied = f", {row.sigma_eff:.3g} on each" if row.copies > 1 else ""
+    return f"{named(row.defense, row.settings)}, {WHERE[row.noise]}{copied}{tuned}"
 
 
-def steps(row: dict[str, Any]) -> tuple[list[float], list[float]]:
+def steps(row: RadiusRow) -> tuple[list[float], list[float]]:
     """The curve in percent, up to the first radius at which nothing is certified."""
     radii, shares = [], []
-    for point in row["curve"]:
-        radii.append(point["radius"])
-        shares.append(100 * point["certified"])
-        if point["certified"] == 0:
+    for point in row.curve:
+        radii.append(point.radius)
+        shares.append(100 * point.certified)
+        if point.certified == 0:
             break
     return radii, shares
 
 
-def draw(record: dict[str, Any], target: Path) -> None:
+def draw(record: RadiusRecord, target: Path) -> None:
     """All panels in one picture."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    levels = sorted({row["level"] for row in record["rows"]})
+    levels = sorted({row.level for row in record.rows})
     across = min(2, len(levels))
     down = -(-len(levels) // across)
     figure, axes = plt.subplots(
@@ -66,15 +65,14 @@ def draw(record: dict[str, Any], target: Path) -> None:
     for panel in axes.flat[len(levels) :]:
         panel.set_visible(False)
     for panel, level in zip(axes.flat, levels, strict=False):
-        for row in lines([row for row in record["rows"] if row["level"] == level]):
-            tuned = row["tuned_behind"] is not None
+        for row in lines([row for row in record.rows if row.level == level]):
             panel.plot(
                 *steps(row),
                 label=label(row),
                 drawstyle="steps-pre",  # between two radii at least what the larger one has
-                color=COLOURS[row["noise"]],
-                linestyle="-" if tuned else "--",
-                linewidth=2 if tuned else 1.3,
+                color=COLOURS[row.noise],
+                linestyle="-" if row.tuned else "--",
+                linewidth=2 if row.tuned else 1.3,
             )
         panel.set_title(f"sigma_eff = {level:g}", fontsize=10)
         panel.set_xlim(left=0)
@@ -86,10 +84,9 @@ def draw(record: dict[str, Any], target: Path) -> None:
         panel.spines[["top", "right"]].set_visible(False)
     for line in axes:
         line[0].set_ylabel("certified accuracy, %")
-    plan, images = record["plan"], record["data"]["images"]
     figure.suptitle(
-        f"Majority votes of {images} CIFAR-10 test images certified within an L2 radius "
-        f"(n = {plan['n']}, alpha = {plan['alpha']:g})",
+        f"Majority votes of {record.data.images} CIFAR-10 test images certified within an L2 radius "
+        f"(n = {record.plan.n}, alpha = {record.plan.alpha:g})",
         fontsize=11,
     )
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -100,11 +97,10 @@ def draw(record: dict[str, Any], target: Path) -> None:
 def main() -> None:
     """Read the record, draw the picture."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    record = ROOT / "results" / "certified-radius-cifar10-resnet18.json"
-    parser.add_argument("--record", type=Path, default=record)
+    parser.add_argument("--record", type=Path, default=recorded.RESULTS / CURVES)
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "images" / "certified-radius.png")
     options = parser.parse_args()
-    draw(json.loads(options.record.read_text()), options.out)
+    draw(recorded.read(RadiusRecord, options.record.absolute()), options.out)
 
 
 if __name__ == "__main__":

@@ -5,26 +5,33 @@
 A table stands between `<!-- begin NAME -->` and `<!-- end NAME -->`. A test fails where one is out of date.
 """
 
-import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+import recorded
 from agreement_table import agreement
 from attack_tables import ATTACK_TABLES
 from certificate_tables import CERTIFICATE_TABLES
 from radius_tables import RADIUS_TABLES
+from recorded import Machine
+from reproduction_curves import CURVE_TEXTS
 from reproduction_tables import REPRODUCTION_TABLES
+from reproduction_whole import WHOLE_TABLES
 from speed_tables import SPEED_TABLES
+from tables import machine, named, table
 from trained_table import trained
+
+from vqshield.names import NONE, display_name
+from vqshield.plain import Json
+from vqshield.studies.demo import DemoRow, DemoSummary
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (
     "README.md", "docs/attacks.md", "docs/certificates.md", "docs/reproduction.md", "docs/results.md",
     "docs/speed.md",
 )  # fmt: skip
-SHOWN = {"none": "no defense", "randdisc": "RandDisc", "prd": "pRD", "swrd": "swRD"}
 # Table 2 of the paper, natural accuracy in percent, by defense and number of centres.
 PAPER_NATURAL = {
     ("randdisc", 25): "89.58",
@@ -34,86 +41,132 @@ PAPER_NATURAL = {
 }
 
 
-def read(name: str) -> dict[str, Any]:
-    """One file of results/."""
-    content: dict[str, Any] = json.loads((ROOT / "results" / name).read_text())
-    return content
-
-
 def demo_table() -> str:
     """The demo's table."""
-    summary = read("demo.json")
-    rows: dict[str, dict[str, Any]] = {}
-    for row in summary["rows"]:
-        rows.setdefault(row["defense"], {})[row["threat"]] = row
-    attack = rows["swRD"]["adaptive"]["attack"].replace("pgd", "PGD").replace("eot", "EOT")
+    summary = recorded.read(DemoSummary, "demo.json")
+    rows: dict[str, dict[str, DemoRow]] = {}
+    for row in summary.rows:
+        rows.setdefault(row.defense, {})[row.threat] = row
+    attack = rows["swRD"]["adaptive"].attack.replace("pgd", "PGD").replace("eot", "EOT")
+    heads = ["accuracy in %", "natural", "attack that ignores the shield", f"attack through it ({attack})"]
     lines = [
-        f"| accuracy in % | natural | attack that ignores the shield | attack through it ({attack}) |",
-        "|---|---|---|---|",
-    ]
-    for name, threats in rows.items():
-        cells = [
-            _figure(threats[threat]["robust"], threats[threat]["std"])
-            for threat in ("none", "ignorant", "adaptive")
+        [
+            display_name(name) if name == NONE else name,
+            *(
+                _accuracy(threats[threat].robust, threats[threat].std or 0)
+                for threat in (NONE, "ignorant", "adaptive")
+            ),
         ]
-        lines.append(f"| {SHOWN.get(name, name)} | {' | '.join(cells)} |")
-    machine, first = summary["machine"], summary["rows"][-1]
-    lines.append(
-        f"\n{first['n']} CIFAR-10 test images, ε = {round(summary['epsilon'] * 255)}/255 (L∞), bundled small "
-        f"classifier; mean ± standard deviation of {first['runs']} runs, seed {summary['seeds']['defense']}; "
-        f"{summary['seconds']:.0f} s on {machine['threads']} cores ({machine['processor']}), "
-        f"torch {machine['torch']}."
+        for name, threats in rows.items()
+    ]
+    used, last = summary.machine, summary.rows[-1]
+    return "\n".join(
+        [
+            *table(heads, lines),
+            f"\n{last.n} CIFAR-10 test images, ε = {round(summary.epsilon * 255)}/255 (L∞), bundled small "
+            f"classifier; mean ± standard deviation of {last.runs} runs, seed {summary.seeds['defense']}; "
+            f"{summary.seconds:.0f} s on {used['threads']} cores ({used['processor']}), "
+            f"torch {used['torch']}.",
+        ]
     )
-    return "\n".join(lines)
 
 
-def _short(settings: dict[str, Any]) -> str:
-    symbols = (("s", "size"), ("k", "codes"))
-    return ", ".join(f"{symbol}={settings[key]}" for symbol, key in symbols if key in settings)
+@dataclass(frozen=True, kw_only=True)
+class NaturalRow:
+    """Natural accuracy behind one defense."""
+
+    defense: str
+    settings: Mapping[str, Json]
+    natural: float
+    std: float
+    runs: int
+    n: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class NaturalRecord:
+    """What research/natural_accuracy.py wrote."""
+
+    classifier: str
+    seed: int
+    environment: Machine
+    rows: tuple[NaturalRow, ...]
 
 
 def natural_table() -> str:
     """Natural accuracy on the whole CIFAR-10 test set."""
-    record = read("natural-cifar10-resnet18.json")
-    lines = ["| defense | natural accuracy, % | the paper | N | runs |", "|---|---|---|---|---|"]
-    for row in record["rows"]:
-        settings, name = row["settings"], SHOWN[row["defense"]]
-        short = _short(settings)
-        paper = PAPER_NATURAL.get((row["defense"], settings.get("codes")), "95.16")
-        lines.append(
-            f"| {name}{f' ({short})' if short else ''} | {_figure(row['natural'], row['std'], 2)} | {paper} "
-            f"| {row['n']:,} | {row['runs']} |"
-        )
-    machine = record["environment"]
-    lines.append(
-        f"\n{record['classifier']}, seed {record['seed']}, {machine['device']}, torch {machine['torch']}."
+    record = recorded.read(NaturalRecord, "natural-cifar10-resnet18.json")
+    lines = [
+        [
+            named(row.defense, row.settings) if row.settings else display_name(row.defense),
+            _accuracy(row.natural, row.std, 2),
+            PAPER_NATURAL.get((row.defense, row.settings.get("codes")), "95.16"),
+            f"{row.n:,}",
+            str(row.runs),
+        ]
+        for row in record.rows
+    ]
+    return "\n".join(
+        [
+            *table(["defense", "natural accuracy, %", "the paper", "N", "runs"], lines),
+            f"\n{record.classifier}, seed {record.seed}, {machine(record.environment)}.",
+        ]
     )
-    return "\n".join(lines)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkShape:
+    """A small network's shape."""
+
+    widths: tuple[int, ...]
+    blocks: tuple[int, ...]
+    unshuffle: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkRow:
+    """A small network that was trained."""
+
+    options: NetworkShape
+    parameters: int
+    bytes: int
+    test_accuracy: float
+    test_images: int
+    epochs: int
+    seed: int
+    device: str
+    torch: str
+    bundled: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkRecord:
+    """Every shape that was tried."""
+
+    rows: tuple[NetworkRow, ...]
 
 
 def classifier_table() -> str:
     """The bundled classifier beside the other shapes that were trained."""
-    lines = [
-        "| widths | blocks | unshuffle | parameters | bytes | test accuracy, % | |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    rows = read("small-networks.json")["rows"]
+    rows = recorded.read(NetworkRecord, "small-networks.json").rows
+    heads = ["widths", "blocks", "unshuffle", "parameters", "bytes", "test accuracy, %"]
+    lines = [f"| {' | '.join(heads)} | |", "|---" * 7 + "|"]
     for row in rows:
-        shape = row["options"]
+        shape = row.options
         lines.append(
-            f"| {', '.join(map(str, shape['widths']))} | {', '.join(map(str, shape['blocks']))} "
-            f"| {shape['unshuffle']} | {row['parameters']:,} | {row['bytes']:,} "
-            f"| {100 * row['test_accuracy']:.2f} | {'bundled' if row['bundled'] else ''} |"
+            f"| {', '.join(map(str, shape.widths))} | {', '.join(map(str, shape.blocks))} "
+            f"| {shape.unshuffle} | {row.parameters:,} | {row.bytes:,} "
+            f"| {100 * row.test_accuracy:.2f} | {'bundled' if row.bundled else ''} |"
         )
     first = rows[0]
     lines.append(
-        f"\n{first['epochs']} epochs, {first['test_images']:,} test images, seed {first['seed']}, "
-        f"{first['device']}, torch {first['torch']}."
+        f"\n{first.epochs} epochs, {first.test_images:,} test images, seed {first.seed}, "
+        f"{first.device}, torch {first.torch}."
     )
     return "\n".join(lines)
 
 
-def _figure(mean: float, std: float, digits: int = 1) -> str:
+def _accuracy(mean: float, std: float, digits: int = 1) -> str:
     return f"{100 * mean:.{digits}f} ± {100 * std:.{digits}f}"
 
 
@@ -126,16 +179,18 @@ TABLES: dict[str, Callable[[], str]] = {
     **ATTACK_TABLES,
     **CERTIFICATE_TABLES,
     **RADIUS_TABLES,
+    **WHOLE_TABLES,
     **REPRODUCTION_TABLES,
+    **CURVE_TEXTS,
     **SPEED_TABLES,
 }
 
 
 def updated(text: str) -> str:
-    """The page with every table anew."""
-    for name, table in TABLES.items():
+    """The page with every table as results/ has it now."""
+    for name, make in TABLES.items():
         pattern = re.compile(rf"(<!-- begin {name} -->\n).*?(<!-- end {name} -->)", re.S)
-        text = pattern.sub(lambda found, make=table: f"{found[1]}{make()}\n{found[2]}", text)
+        text = pattern.sub(lambda found, make=make: f"{found[1]}{make()}\n{found[2]}", text)
     return text
 
 

@@ -7,7 +7,9 @@ from typing import Any
 import certificate_tables
 import pytest
 import radius_tables
+import recorded
 import trained_table
+from radius_tables import RadiusRow
 
 VOTES = {
     "classifier": {"name": "small.safetensors"}, "images": 200, "certified": 150, "certified_right": 140,
@@ -25,19 +27,19 @@ def cells(text: str) -> list[list[str]]:
 
 
 def votes(monkeypatch: pytest.MonkeyPatch, folder: Path, **changed: Any) -> str:
-    monkeypatch.setattr(certificate_tables, "RESULTS", folder)
+    monkeypatch.setattr(recorded, "RESULTS", folder)
     (folder / "attack-certified-votes.json").write_text(json.dumps({**VOTES, **changed}))
     return radius_tables.attacked()
 
 
 @pytest.fixture(scope="module")
-def curves() -> dict[float, list[dict[str, Any]]]:
-    return radius_tables.levels(certificate_tables.read(radius_tables.CURVES)["rows"])
+def curves() -> dict[float, list[RadiusRow]]:
+    return radius_tables.levels(radius_tables.radius_record().rows)
 
 
 class TestAttackedVotes:
     def test_without_a_record_the_page_says_so(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        monkeypatch.setattr(certificate_tables, "RESULTS", tmp_path)
+        monkeypatch.setattr(recorded, "RESULTS", tmp_path)
         assert radius_tables.attacked() == "Not measured yet."
 
     def test_what_a_record_says(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -62,17 +64,15 @@ class TestErrorBounds:
     def test_every_figure_is_that_of_its_file(self) -> None:
         rows = cells(certificate_tables.bounds())
         found = [
-            row
-            for name in certificate_tables.BOUNDED
-            for row in certificate_tables.read(f"certify-cifar10-resnet18/{name}/summary.json")["draws"]
+            row for name in certificate_tables.BOUNDED for row in certificate_tables.certification(name).draws
         ]
         assert len(rows) == len(found)
         for shown, row in zip(rows, found, strict=True):
-            bounds = row["bounds"]
-            figures = [row["accuracy"], *(bounds[name]["certified_accuracy"] for name in bounds)]
-            figures += [bounds["clopper_pearson"][name] for name in ("union", "binomial")]
+            exact = row.bounds["clopper_pearson"]
+            shares = [row.accuracy, *(bound.certified_accuracy for bound in row.bounds.values())]
+            shares += [exact.union, exact.binomial]
             assert [float(cell) for cell in shown[2:]] == pytest.approx(
-                [100 * each for each in figures], abs=0.0501
+                [100 * each for each in shares], abs=0.0501
             )
 
     def test_the_order_that_is_proved(self) -> None:
@@ -104,9 +104,9 @@ class TestSentences:
 
     def test_as_given_the_quantizer_certifies_more_but_for_the_smallest_level(self, curves) -> None:
         for level, rows in curves.items():
-            given = [row for row in rows if row["tuned_behind"] is None]
-            noise = next(row["mean_radius"] for row in given if row["noise"] == "gaussian")
-            best = max(row["mean_radius"] for row in given if row["noise"] != "gaussian")
+            given = [row for row in rows if not row.tuned]
+            noise = next(row.mean_radius for row in given if row.is_gaussian)
+            best = max(row.mean_radius for row in given if not row.is_gaussian)
             assert best < noise if level == min(curves) else best > 2 * noise
 
     def test_one_draw_is_better_than_two(self, curves) -> None:
@@ -114,38 +114,37 @@ class TestSentences:
         for rows in curves.values():
             shared, image = (
                 {
-                    (row["defense"].split(":")[0], row["settings"].get("size"), row["settings"]["codes"]): row
+                    (row.defense.split(":")[0], row.settings.get("size"), row.settings["codes"]): row
                     for row in rows
-                    if row["noise"] == noise and row["tuned_behind"] is None
+                    if row.noise == noise and not row.tuned
                 }
                 for noise in ("shared", "image")
             )
             for key in shared.keys() & image.keys():
                 compared += 1
-                assert shared[key]["mean_radius"] > image[key]["mean_radius"]
+                assert shared[key].mean_radius > image[key].mean_radius
         assert compared
 
     def test_fine_tuned_noise_alone_is_better_in_every_column(self, curves) -> None:
         compared = 0
         for rows in curves.values():
-            tuned = {row["noise"]: row for row in rows if row["tuned_behind"] is not None}
+            tuned = {row.noise: row for row in rows if row.tuned}
             if not tuned:
                 continue
             compared += 1
             noise, shared = tuned["gaussian"], tuned["shared"]
             for name in ("votes_right", "certified_right", "mean_radius"):
-                assert noise[name] > shared[name]
+                assert getattr(noise, name) > getattr(shared, name)
             for radius in radius_tables.RADII:
-                assert radius_tables.at(noise, radius) >= radius_tables.at(shared, radius)
+                assert noise.at(radius) >= shared.at(radius)
         assert compared == 2
 
     def test_the_divergences(self) -> None:
-        names = ("kl-cifar10-randdisc-prd.json", "kl-cifar10-swrd.json")
-        rows = [row for name in names for row in certificate_tables.read(name)["rows"]]
-        assert all(row["kl"]["value"] > 3 * row["floor"]["value"] for row in rows)
-        floors = {row["dimensions"]: row["floor"]["value"] for row in rows}
+        rows = [row for record in certificate_tables.divergence_records() for row in record.rows]
+        assert all(row.kl.value > 3 * row.floor.value for row in rows)
+        floors = {row.dimensions: row.floor.value for row in rows}
         assert [floors[size] for size in sorted(floors)] == sorted(floors.values())
-        assert rows[0]["second"]["value"] > 10 * rows[0]["kl"]["value"]
+        assert rows[0].second.value > 10 * rows[0].kl.value
         marked = [row[0] for row in cells(certificate_tables.divergences()) if row[5].endswith("†")]
         assert marked == ["swRD (s=3, k=25)"]  # the labels are not the term there, which is infinite
 
