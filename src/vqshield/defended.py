@@ -35,6 +35,8 @@ class Defended(nn.Module):
         False
     """
 
+    defense: Defense
+
     def __init__(
         self, classifier: nn.Module, defense: Defense, *, surrogate: str | Surrogate | Attach = "ste"
     ) -> None:

@@ -16,15 +16,14 @@ from pathlib import Path, PurePosixPath
 import torch
 from torch import Tensor
 
+from vqshield.defenses import Defense, create
 from vqshield.errors import InvalidInputError, VqshieldError, printable
 from vqshield.images import DEFAULT_MAX_PIXELS, SUFFIXES, Picture, read_image, write_png
-
-Quantizer = Callable[..., Tensor]
-"""A defense: called as quantizer(images, streams=...) on (1, q, h, w) in [0,1]; returns the same shape."""
+from vqshield.settings import parse_spec
 
 
 @dataclass(frozen=True)
-class Job:
+class PlannedFile:
     """One file to purify: where it is, where its result goes, and the name that fixes its random stream."""
 
     source: Path
@@ -45,20 +44,68 @@ class Purified:
     error: str | None
 
 
-def purify_files(
-    paths: Iterable[Path],
-    defense: Quantizer,
-    out: Path,
+def purify(
+    paths: Path | str | Iterable[Path | str],
+    out: Path | str,
     *,
+    defense: str | Defense = "swrd",
+    seed: int | None = None,
     overwrite: bool = False,
     max_pixels: int = DEFAULT_MAX_PIXELS,
-) -> Iterator[Purified]:
-    """Quantize every file of plan(paths, out); one that fails is reported, and the others are still done."""
-    for job in plan(paths, out):
-        yield purify_job(job, defense, overwrite=overwrite, max_pixels=max_pixels)
+    progress: Callable[[Purified, int, int], None] | None = None,
+) -> list[Purified]:
+    """Quantize image files, so that a classifier sees them through the shield.
+
+    Args:
+        paths: PNG or JPEG files, or folders: a folder stands for every PNG and JPEG file below it.
+        out: the folder for the results, always PNG.
+        defense: a quantizer by text, "swrd:size=3,tau=4/255", or an object.
+        seed: the same seed, picture and name give the same result; without it the noise is unpredictable.
+        overwrite: replace earlier results. An input is never replaced.
+        max_pixels: refuse larger pictures, so that a decompression bomb cannot fill the memory.
+        progress: called after each file with what became of it, how many are done, and how many there are.
+
+    Returns:
+        What became of each file; one that fails has its error, and the others are still done.
+
+    Raises:
+        InvalidInputError: the defense or the output folder cannot be used.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from tempfile import TemporaryDirectory
+        >>> from vqshield.images import encode_png
+        >>> with TemporaryDirectory() as folder:
+        ...     picture = Path(folder) / "in.png"
+        ...     _ = picture.write_bytes(encode_png(images[0].mul(255).byte().permute(1, 2, 0).numpy()))
+        ...     done = vq.purify(picture, Path(folder) / "out", defense="prd", seed=0)
+        >>> done[0].error is None, done[0].width
+        (True, 32)
+    """
+    shield = shield_for(defense, seed)
+    given = [paths] if isinstance(paths, Path | str) else list(paths)
+    files = plan(map(Path, given), Path(out))
+    found: list[Purified] = []
+    for file in files:
+        found.append(purify_file(file, shield, overwrite=overwrite, max_pixels=max_pixels))
+        if progress is not None:
+            progress(found[-1], len(found), len(files))
+    return found
 
 
-def plan(paths: Iterable[Path], out: Path) -> list[Job]:
+def shield_for(defense: str | Defense, seed: int | None) -> Defense:
+    """The defense with that seed; one in its text must not be another one."""
+    if isinstance(defense, Defense):
+        return defense if seed is None else defense.reseeded(seed)
+    name, settings = parse_spec(defense)
+    if seed is not None and settings.setdefault("seed", seed) != seed:
+        raise InvalidInputError(
+            f"seed={seed} and seed={settings['seed']} in {defense!r} differ; give one of them"
+        )
+    return create(name, **settings)
+
+
+def plan(paths: Iterable[Path], out: Path) -> list[PlannedFile]:
     """The files behind the paths, in order, each once, with an output name no other of them has.
 
     A folder stands for the PNG and JPEG files below it, without hidden files and folders, without linked
@@ -69,42 +116,42 @@ def plan(paths: Iterable[Path], out: Path) -> list[Job]:
         raise InvalidInputError(f"{out} is a file; the output must be a folder")
     found = [entry for path in paths for entry in _entries(path, out)]
     inputs = {number for source, _, _ in found if (number := _file_number(source)) is not None}
-    jobs: dict[str, Job] = {}
+    files: dict[str, PlannedFile] = {}
     taken: set[str] = set()
     for source, wanted, problem in found:
-        if (key := os.path.normpath(source.absolute())) in jobs:  # named twice, or named beside its folder
+        if (key := os.path.normpath(source.absolute())) in files:  # named twice, or named beside its folder
             continue
         target = out / (_free_name(wanted, taken) if problem is None else "")
         if problem is None and _file_number(target) in inputs:
             problem = f"{source}: its output {target} would overwrite an input; choose another output folder"
-        jobs[key] = Job(source=source, target=target, stream_name=str(wanted), problem=problem)
-    return list(jobs.values())
+        files[key] = PlannedFile(source=source, target=target, stream_name=str(wanted), problem=problem)
+    return list(files.values())
 
 
-def purify_job(
-    job: Job, defense: Quantizer, *, overwrite: bool = False, max_pixels: int = DEFAULT_MAX_PIXELS
+def purify_file(
+    file: PlannedFile, defense: Defense, *, overwrite: bool = False, max_pixels: int = DEFAULT_MAX_PIXELS
 ) -> Purified:
     """Read, quantize and write one file; what goes wrong with it comes back as its error, naming it."""
     started = time.perf_counter()
     picture: Picture | None = None
     error: str | None = None
     try:
-        _check_target(job, overwrite)
-        picture = read_image(job.source, max_pixels=max_pixels)
-        quantized = replace(picture, colour=_quantize(picture, defense, job))
-        job.target.parent.mkdir(parents=True, exist_ok=True)
-        write_png(job.target, quantized)
+        _check_target(file, overwrite)
+        picture = read_image(file.source, max_pixels=max_pixels)
+        quantized = replace(picture, colour=_quantize(picture, defense, file))
+        file.target.parent.mkdir(parents=True, exist_ok=True)
+        write_png(file.target, quantized)
     except VqshieldError as problem:
         error = str(problem)
     except OSError as problem:
-        error = printable(f"{job.source}: cannot write {job.target} ({problem.strerror or problem})")
+        error = printable(f"{file.source}: cannot write {file.target} ({problem.strerror or problem})")
     except (MemoryError, RuntimeError) as problem:  # torch says "not enough memory" in a plain RuntimeError
         if not isinstance(problem, MemoryError) and "memory" not in str(problem):
             raise
-        error = printable(f"{job.source}: not enough memory for this picture")
+        error = printable(f"{file.source}: not enough memory for this picture")
     return Purified(
-        input=job.source,
-        output=None if error else job.target,
+        input=file.source,
+        output=None if error else file.target,
         width=picture.width if picture else None,
         height=picture.height if picture else None,
         seconds=time.perf_counter() - started,
@@ -154,26 +201,27 @@ def _free_name(wanted: PurePosixPath, taken: set[str]) -> str:
     return str(candidate)
 
 
-def _check_target(job: Job, overwrite: bool) -> None:
-    if job.problem is not None:
-        raise InvalidInputError(job.problem)
-    if job.target.is_dir():
+def _check_target(file: PlannedFile, overwrite: bool) -> None:
+    if file.problem is not None:
+        raise InvalidInputError(file.problem)
+    if file.target.is_dir():
         raise InvalidInputError(
-            f"{job.source}: its output {job.target} is a folder; move it or choose another"
+            f"{file.source}: its output {file.target} is a folder; move it or choose another"
         )
-    if not overwrite and job.target.exists():
+    if not overwrite and file.target.exists():
         raise InvalidInputError(
-            f"{job.source}: its output {job.target} exists; allow overwriting or choose another"
+            f"{file.source}: its output {file.target} exists; allow overwriting or choose another"
         )
 
 
-def _quantize(picture: Picture, defense: Quantizer, job: Job) -> Tensor:
-    streams = torch.tensor([stream_of(job.stream_name)], dtype=torch.int64)
+def _quantize(picture: Picture, defense: Defense, file: PlannedFile) -> Tensor:
+    streams = torch.tensor([stream_of(file.stream_name)], dtype=torch.int64)
     try:
-        return defense(picture.colour[None], streams=streams)[0]
+        result: Tensor = defense(picture.colour[None], streams=streams)[0]
+        return result
     except InvalidInputError as error:  # smaller than a patch, or fewer patches than codes
         size = f"{picture.width}x{picture.height} pixels"
-        raise InvalidInputError(f"{job.source}: cannot be quantized at {size}: {error}") from error
+        raise InvalidInputError(f"{file.source}: cannot be quantized at {size}: {error}") from error
 
 
 def _file_number(path: Path) -> tuple[int, int] | None:

@@ -1,6 +1,5 @@
 """`vqshield audit`: can the robust accuracy of a defended classifier be believed?"""
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from vqshield.auditing import LEAST_IMAGES, PARTS, QUICK, AuditReport, AuditSettings, check_audit, run_audit
+from vqshield.auditing import LEAST_IMAGES, PARTS, AuditReport
 from vqshield.classifiers import BUNDLED
 from vqshield.cli.bars import progress_bar
 from vqshield.cli.options import AsJson, Classifier, Data, DataDir, Device, Eps, Norm
@@ -16,8 +15,8 @@ from vqshield.data import SAMPLE_NAME
 from vqshield.defenses import list_defenses
 from vqshield.files import write_atomically
 from vqshield.reports.audit import audit_table, render_audit
-from vqshield.runs.target import Target
 from vqshield.settings import parse_number
+from vqshield.studies.audit_target import audit as run_audit
 from vqshield.suites import list_suites
 
 FAILED = 3  # 1 and 2 are taken: see application.py
@@ -57,23 +56,13 @@ def audit(
     Ends with 0 if all checks passed, 3 if one failed or is suspicious, 4 if none failed but some were not run
     or saw too few images.
     """
-    settings = dataclasses.replace(QUICK if quick else AuditSettings(), seed=seed)
-    chosen = attack or ["adaptive-v1-quick" if quick else "adaptive-v1"]
-    budget = parse_number("eps", eps)
-    check_audit(defense, chosen, norm=norm, eps=budget)
-    target = Target(data=data, data_dir=data_dir, classifier=classifier, limit=limit, device=device)
-    target.check()
-    images, labels = target.part(slice(None))
-    data_id, classifier_id = target.data_id, target.classifier_id
     with progress_bar("{task.description}", hidden=as_json) as bar:
         task = bar.add_task("starting", total=PARTS)
         try:
             report = run_audit(
-                target.model, defense, images, labels, attacks=chosen, norm=norm, eps=budget,
-                settings=settings, out=out,
+                classifier, data, defense=defense, attacks=attack, norm=norm, eps=parse_number("eps", eps),
+                quick=quick, seed=seed, limit=limit, data_dir=data_dir, device=device, out=out,
                 progress=lambda part: bar.update(task, description=part, advance=1),
-                data=data_id.name, data_sha256=data_id.sha256,
-                classifier=classifier_id.name, classifier_sha256=classifier_id.sha256,
             )  # fmt: skip
         except KeyboardInterrupt as stop:
             raise KeyboardInterrupt(

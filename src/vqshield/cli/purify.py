@@ -8,10 +8,10 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from vqshield.defenses import create
-from vqshield.errors import InvalidInputError, printable
+from vqshield.errors import printable
 from vqshield.images import DEFAULT_MAX_PIXELS
-from vqshield.purification import Purified, plan, purify_job
+from vqshield.purification import Purified, shield_for
+from vqshield.purification import purify as purify_files
 from vqshield.settings import parse_spec
 
 SOME_FAILED = 1
@@ -58,26 +58,22 @@ def purify(
     ] = False,
 ) -> None:
     """Quantize pictures so that a classifier sees them through the shield; exit with 1 if any file failed."""
-    name, settings = parse_spec(defense)
-    if seed is not None and settings.setdefault("seed", seed) != seed:
-        raise InvalidInputError(
-            f"--seed {seed} and seed={settings['seed']} in {defense!r} differ; give one of them"
+    quantizer = shield_for(defense, seed)
+    name = parse_spec(defense)[0]
+    with _progress(hidden=as_json) as bar:
+        task = bar.add_task(name, total=None)
+
+        def show(file: Purified, done: int, total: int) -> None:
+            if file.error is not None:
+                typer.echo(f"error: {file.error}", err=True)
+            bar.update(task, completed=done, total=total)
+
+        results = purify_files(
+            images, out, defense=quantizer, overwrite=overwrite, max_pixels=max_pixels, progress=show
         )
-    quantizer = create(name, **settings)
-    jobs = plan(images, out)
-    results: list[Purified] = []
-    with _progress(hidden=as_json) as progress:
-        task = progress.add_task(name, total=len(jobs))
-        for job in jobs:
-            result = purify_job(job, quantizer, overwrite=overwrite, max_pixels=max_pixels)
-            if result.error is not None:
-                typer.echo(f"error: {result.error}", err=True)
-            results.append(result)
-            progress.advance(task)
     if as_json:
-        _print_json(
-            {"defense": name, "settings": quantizer.settings(), "seed": settings.get("seed")}, results
-        )
+        given = seed if seed is not None else parse_spec(defense)[1].get("seed")
+        _print_json({"defense": name, "settings": quantizer.settings(), "seed": given}, results)
     else:
         written = sum(result.error is None for result in results)
         typer.echo(f"{written} of {len(results)} pictures quantized with {name} into {printable(out)}")

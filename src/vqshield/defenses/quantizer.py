@@ -90,7 +90,8 @@ class Quantizer(Defense):
         "seed": lambda value: checks.whole("seed", value, least=0, below=2**64),
     }
     _job: str
-    """Everything that an operator is told, always up to date. An attribute, because a compiled model guards on
+    """Everything that an operator is told, always up to date. An attribute, because a compiled model guards
+    on
     those: it is not taken for another defense's, and does not outlive a change of a setting."""
 
     def __init__(

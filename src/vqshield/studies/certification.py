@@ -769,7 +769,6 @@ def certify(
             which, and what would help.
 
     Example:
-        >>> import vqshield as vq
         >>> found = vq.certify(defense="prd:sigma=0.1,tau=0.1", certificate="vote", n0=5, n=20, limit=4)
         >>> found.vote.images, 0 < found.vote.largest_radius < 0.1
         (4, True)

@@ -533,7 +533,6 @@ def evaluate(
         InvalidInputError: something given is wrong; the message names it and what would be valid.
 
     Example:
-        >>> import vqshield as vq
         >>> found = vq.evaluate(attacks="pgd:steps=2,surrogate=none", defense="prd", limit=8, runs=2)
         >>> [(row.defense, row.attack, row.n) for row in found.rows][:2]
         [('none', 'none', 8), ('prd', 'none', 8)]
