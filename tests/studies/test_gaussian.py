@@ -9,7 +9,7 @@ from vqshield.defenses import Defense
 from vqshield.defenses.gaussian import GaussianNoise, shield, shields
 from vqshield.errors import InvalidInputError
 from vqshield.noise import Stage
-from vqshield.studies.certification_settings import coverage_of
+from vqshield.studies.certification import coverage_of
 
 IMAGES = torch.rand(5, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 
