@@ -12,8 +12,9 @@ from torch import Tensor
 
 from vqshield.defenses import PRD, SWRD, Defense, RandDisc
 from vqshield.diagnostics import MixtureSettings, sorted_codebooks
-from vqshield.diagnostics.measurement import DivergenceSettings, codebooks, measure
+from vqshield.diagnostics.measurement import DivergenceSettings, Measurement, codebooks, measure
 from vqshield.errors import InvalidInputError
+from vqshield.plain import to_plain
 
 SETTINGS = DivergenceSettings(
     codebooks=150,
@@ -37,35 +38,36 @@ def moved(image: Tensor) -> Tensor:
     return (image + signs * 8 / 255).clamp(0, 1)
 
 
-def timeless(record: dict) -> dict:
-    return {name: value for name, value in record.items() if name != "seconds"}
+def timeless(found: Measurement) -> Measurement:
+    return replace(found, seconds={})
 
 
 def test_the_record_says_what_was_measured_and_how(image: Tensor, moved: Tensor) -> None:
     stages: list[str] = []
-    (record,) = measure(PRD(codes=4), image, moved, settings=SETTINGS, report=stages.append)
-    again = json.loads(json.dumps(record))
-    assert again["name"] == "diagnostic"
-    assert "no bound" in again["what"]
-    assert set(again) >= {"kl", "floor", "excess", "second", "seeds", "environment", "settings", "proved"}
-    assert (again["images"], again["codebooks"], again["dimensions"]) == (1, 150, 4 * 12)
-    assert again["settings"]["mixture"]["covariance"] == again["covariance"] == "diag"
-    assert again["distance"]["linf"] == pytest.approx(8 / 255, abs=1e-6)
-    assert again["defense"]["name"] == "prd"
-    assert len(set(again["seeds"].values())) == 5
-    assert list(again["seconds"]) == stages
+    (found,) = measure(PRD(codes=4), image, moved, settings=SETTINGS, report=stages.append)
+    diagnostic = found.diagnostic
+    assert diagnostic.name == "diagnostic"
+    assert (diagnostic.codebooks, diagnostic.dimensions) == (150, 4 * 12)
+    assert found.settings.mixture.covariance == diagnostic.covariance == "diag"
+    assert found.distance.linf == pytest.approx(8 / 255, abs=1e-6)
+    assert found.defense["name"] == "prd"
+    assert "torch" in found.environment
+    assert len(set(found.seeds.values())) == 5
+    assert list(found.seconds) == stages
     assert stages[:4] == ["codebooks clean", "codebooks again", "codebooks moved", "labels"]
-    assert 0 < again["second"]["value"] <= again["second"]["bound"]
-    assert again["second"]["bound"] == pytest.approx(again["proved"]["second"], rel=1e-6)
+    assert 0 < diagnostic.second.value <= diagnostic.second.bound
+    assert diagnostic.second.bound == pytest.approx(found.proved.second, rel=1e-6)
+    assert json.loads(json.dumps(to_plain(found))) == to_plain(found)
 
 
 def test_a_moved_image_is_further_away_than_the_same_one(image: Tensor) -> None:
     settings = replace(SETTINGS, codebooks=1000)
-    far, near = measure(PRD(codes=2), image, torch.cat([image * 0.9, image]), settings=settings)
-    assert far["kl"]["value"] > 10 * far["floor"]["value"]
-    assert near["kl"]["value"] < 3 * near["floor"]["value"]
-    assert near["second"]["value"] == 0
-    assert near["floor"] == far["floor"]
+    found = measure(PRD(codes=2), image, torch.cat([image * 0.9, image]), settings=settings)
+    far, near = (each.diagnostic for each in found)
+    assert far.kl.value > 10 * far.floor.value
+    assert near.kl.value < 3 * near.floor.value
+    assert near.second.value == 0
+    assert near.floor == far.floor
 
 
 def test_several_at_once_are_measured_as_each_alone(image: Tensor, moved: Tensor) -> None:
@@ -76,20 +78,20 @@ def test_several_at_once_are_measured_as_each_alone(image: Tensor, moved: Tensor
 
 
 def test_the_second_term_can_be_left_out(image: Tensor, moved: Tensor) -> None:
-    (record,) = measure(PRD(codes=4), image, moved, settings=replace(SETTINGS, label_codebooks=0))
-    assert record["second"] is None
-    assert "not computed" in record["second_is"]
-    assert record["proved"]["second"] > 0
+    (found,) = measure(PRD(codes=4), image, moved, settings=replace(SETTINGS, label_codebooks=0))
+    assert found.diagnostic.second is None
+    assert "not computed" in found.second_is
+    assert found.proved.second > 0
 
 
 def test_batches_and_the_seed_of_the_defense_decide_nothing(image: Tensor, moved: Tensor) -> None:
     state = torch.random.get_rng_state()
     (one,) = measure(PRD(codes=4, seed=1), image, moved, settings=SETTINGS)
     (two,) = measure(PRD(codes=4, seed=2), image, moved, settings=replace(SETTINGS, batch=7))
-    assert timeless(one) == timeless(two) | {"settings": one["settings"]}
+    assert timeless(one) == replace(timeless(two), settings=SETTINGS)
     (other,) = measure(PRD(codes=4), image, moved, settings=replace(SETTINGS, seed=3))
-    assert other["kl"] != one["kl"]
-    assert other["second"]["value"] != one["second"]["value"]
+    assert other.diagnostic.kl != one.diagnostic.kl
+    assert other.diagnostic.second.value != one.diagnostic.second.value
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
@@ -115,17 +117,17 @@ def test_the_codebooks_are_those_of_streams_in_a_row(image: Tensor) -> None:
 def test_what_the_second_term_means_depends_on_the_defense(
     image: Tensor, moved: Tensor, defense: Defense, words: str, proved: bool
 ) -> None:
-    (record,) = measure(defense, image, moved, settings=SETTINGS)
-    assert words in record["second_is"]
-    assert (record["proved"]["second"] is not None) == proved
-    assert (record["second"] is None) == (defense.tau == 0)
-    assert record["proved"]["first"] > 0
+    (found,) = measure(defense, image, moved, settings=SETTINGS)
+    assert words in found.second_is
+    assert (found.proved.second is not None) == proved
+    assert (found.diagnostic.second is None) == (defense.tau == 0)
+    assert found.proved.first > 0
 
 
 def test_two_centres_need_no_samples(image: Tensor, moved: Tensor) -> None:
-    second = measure(PRD(codes=2), image, moved, settings=SETTINGS)[0]["second"]
-    assert second["exact"]
-    assert math.isfinite(second["value"])
+    second = measure(PRD(codes=2), image, moved, settings=SETTINGS)[0].diagnostic.second
+    assert second.exact
+    assert math.isfinite(second.value)
 
 
 @pytest.mark.parametrize(

@@ -8,17 +8,19 @@ import threading
 from pathlib import Path
 
 import pytest
-from ray_jobs import (
-    JOB,
+from ray_studies import (
+    CELLS_A_CHUNK,
+    IMAGES,
     ONE_CHUNK,
     OPTIONS,
+    STUDY,
     Trapped,
+    asked,
     by_value,
     defended,
     here,
     one_thread,
     run,
-    run_trapped,
 )
 
 from vqshield.errors import InvalidInputError
@@ -32,7 +34,7 @@ __all__ = ["by_value", "here", "one_thread"]  # fixtures
 @pytest.mark.parametrize(("address", "why"), [("127.0.0.1:1", "refused"), ("nonsense", "format")])
 def test_an_address_where_nobody_answers_is_named(tmp_path: Path, address: str, why: str) -> None:
     with pytest.raises(InvalidInputError, match=f"answers at address='{address}': .*{why}"):
-        run(JOB, tmp_path, RayExecutor(address=address))
+        run(STUDY, tmp_path, RayExecutor(address=address))
     assert not ray.is_initialized()
 
 
@@ -58,19 +60,19 @@ def test_a_node_that_dies_takes_no_record_with_it(
     nodes = [cluster.add_node(**size)]
     cluster.wait_for_nodes()
 
-    reports: list[object] = []
+    told: list[object] = []
 
-    def kill(*report: object) -> None:
-        reports.append(report)
-        if len(reports) == 7:
+    def kill(*said: object) -> None:
+        told.append(said)
+        if len(told) == CELLS_A_CHUNK:
             begun.read_text()
             cluster.remove_node(nodes[0], allow_graceful=False)
             free.touch()
             nodes.append(cluster.add_node(**size))
 
-    recipe = Trapped(tmp_path / "log", wait_for_the_end)
+    study = Trapped(**asked(STUDY), log=tmp_path / "log", trap=wait_for_the_end)
     try:
-        run_trapped(recipe, tmp_path / "out", RayExecutor(address=cluster.address, ahead=3), kill)
+        run(study, tmp_path / "out", RayExecutor(address=cluster.address, ahead=3), kill)
         assert not ray.is_initialized(), "what it connected it leaves"
     finally:
         ray.shutdown()
@@ -98,11 +100,12 @@ def test_ctrl_c_ends_the_tasks_too(by_value: None, here: Path, tmp_path: Path) -
 
     watcher = threading.Thread(target=interrupt, daemon=True)
     watcher.start()
+    study = Trapped(**asked(STUDY), log=tmp_path / "log", trap=hang)
     with pytest.raises(KeyboardInterrupt):
-        run_trapped(Trapped(tmp_path / "log", hang), tmp_path / "out", RayExecutor(address="local"))
+        run(study, tmp_path / "out", RayExecutor(address="local"))
     watcher.join(timeout=60)
     assert not watcher.is_alive(), "the worker still lives"
-    assert run(JOB, tmp_path / "out", LocalExecutor()) == (here / "records.jsonl").read_bytes()
+    assert run(STUDY, tmp_path / "out", LocalExecutor()) == (here / "records.jsonl").read_bytes()
 
 
 def test_records_of_a_chunk_arrive_cell_by_cell_and_stay(
@@ -120,7 +123,7 @@ def test_records_of_a_chunk_arrive_cell_by_cell_and_stay(
             file.flush()
             never.read_text()
 
-    def report(*said: object) -> None:
+    def tell(*said: object) -> None:
         seen.append(said)
         first_is_there.set()
 
@@ -135,17 +138,17 @@ def test_records_of_a_chunk_arrive_cell_by_cell_and_stay(
     ray.init(address="local", num_cpus=2, **OPTIONS)
     watcher = threading.Thread(target=interrupt, daemon=True)
     watcher.start()
-    recipe = Trapped(tmp_path / "log", hang, defended, ONE_CHUNK)
+    study = Trapped(**asked(ONE_CHUNK), log=tmp_path / "log", trap=hang, caught=defended)
     try:
         with pytest.raises(KeyboardInterrupt):
-            run_trapped(recipe, tmp_path / "out", RayExecutor(), report)
+            run(study, tmp_path / "out", RayExecutor(), tell)
     finally:
         ray.shutdown()
     watcher.join(timeout=60)
     assert len((tmp_path / "log").read_text().splitlines()) == 2, "tasks that run at the same time"
-    assert lines == [8], "the images of the first cell, while later ones run"
-    assert seen == [("none", 8 * ONE_CHUNK.settings.runs)], "progress by cells"
-    assert records.read_bytes().count(b"\n") == 8, "kept"
+    assert lines == [IMAGES], "the images of the first cell, while later ones run"
+    assert seen == [("none", IMAGES * ONE_CHUNK.runs, ONE_CHUNK.work)], "progress by cells"
+    assert records.read_bytes().count(b"\n") == IMAGES, "kept"
     assert run(ONE_CHUNK, tmp_path / "out", LocalExecutor()) == run(
         ONE_CHUNK, tmp_path / "here", LocalExecutor()
     )
@@ -155,15 +158,15 @@ STUCK = """
 import sys
 from pathlib import Path
 import torch
-from ray_jobs import JOB, run
+from ray_studies import STUDY, run
 from vqshield.runs.executors import RayExecutor
 
-def report(*_):
+def stuck(*_):
     print("a record", flush=True)
     sys.stdin.read()  # for ever: it is killed here
 
 torch.set_num_threads(1)
-run(JOB, Path(sys.argv[1]), RayExecutor(address="local"), report)
+run(STUDY, Path(sys.argv[1]), RayExecutor(address="local"), stuck)
 """
 
 
@@ -172,10 +175,10 @@ def test_killed_in_the_middle_it_ends_in_the_same_bytes(here: Path, tmp_path: Pa
         [sys.executable, "-c", STUCK, str(tmp_path)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"a record\n"
         os.kill(process.pid, signal.SIGKILL)
     assert (tmp_path / "records.jsonl").read_bytes().count(b"\n") == 1
-    assert run(JOB, tmp_path, LocalExecutor()) == (here / "records.jsonl").read_bytes()
+    assert run(STUDY, tmp_path, LocalExecutor()) == (here / "records.jsonl").read_bytes()

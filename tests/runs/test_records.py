@@ -1,23 +1,45 @@
-"""A folder of records: whole chunks or nothing, one specification, one process."""
+"""A folder of records: whole chunks or nothing, one manifest, one process."""
 
 import gzip
 import json
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 from vqshield.errors import FileFormatError, InvalidInputError
 from vqshield.runs.manifests import read_manifest
-from vqshield.runs.records import Record, Records
+from vqshield.runs.records import RecordFolder
+from vqshield.studies.evaluation import EvaluationRecord
 
 CHUNKS = [[("prd", attack, image) for image in images] for images in ((0, 1), (2,)) for attack in ("a", "b")]
-SPECIFICATION = {"runs": 3, "data": {"images": 3}, "attacks": [{"name": "a"}, {"name": "b"}]}
 
 
-def records_of(chunk: list[tuple[str, str, int]]) -> list[Record]:
+@dataclass(frozen=True)
+class Data:
+    images: int
+
+
+@dataclass(frozen=True)
+class Attack:
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    runs: int = 3
+    data: Data = Data(3)
+    attacks: tuple[Attack, ...] = (Attack("a"), Attack("b"))
+    new: int | None = field(default=None, metadata={"omit": True})
+
+
+MANIFEST = Manifest()
+
+
+def records_of(chunk: list[tuple[str, str, int]]) -> list[EvaluationRecord]:
     return [
-        Record(
+        EvaluationRecord(
             defense=defense, attack=attack, level="ste", image=image, label=1, distance=image / 255,
             selected=2, predictions=(1, image, 0),
         )
@@ -25,10 +47,14 @@ def records_of(chunk: list[tuple[str, str, int]]) -> list[Record]:
     ]  # fmt: skip
 
 
-def write(folder: Path, count: int = len(CHUNKS)) -> Records:
-    """Go on until so many chunks are there."""
-    records = Records(folder, CHUNKS)
-    with records.writing(SPECIFICATION) as writer:
+def records_in(folder: Path) -> RecordFolder[EvaluationRecord]:
+    return RecordFolder(folder, CHUNKS, EvaluationRecord.parse)
+
+
+def write(folder: Path, count: int = len(CHUNKS)) -> RecordFolder[EvaluationRecord]:
+    """Continue until that many chunks are there."""
+    records = records_in(folder)
+    with records.writing(MANIFEST) as writer:
         for number in range(writer.done, count):
             writer.append(records_of(CHUNKS[number]), seconds=number + 0.5)
     return records
@@ -49,10 +75,13 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
         "defense": "prd", "attack": "a", "level": "ste", "image": 1, "label": 1, "distance": 1 / 255,
         "selected": 2, "predictions": [1, 1, 0],
     }  # fmt: skip
-    assert read_manifest(records.folder) == SPECIFICATION
+    assert read_manifest(Manifest, records.folder) == MANIFEST
+    assert json.loads((records.folder / "manifest.json").read_text()) == {
+        "runs": 3, "data": {"images": 3}, "attacks": [{"name": "a"}, {"name": "b"}]
+    }  # fmt: skip
 
 
-def test_cut_off_anywhere_it_goes_on_from_the_last_whole_chunk(tmp_path: Path, unbroken: bytes) -> None:
+def test_cut_off_anywhere_it_continues_from_the_last_whole_chunk(tmp_path: Path, unbroken: bytes) -> None:
     write(tmp_path, 0)
     file = tmp_path / "records.jsonl"
     line_ends = [place for place, byte in enumerate(unbroken, start=1) if byte == ord("\n")]
@@ -60,7 +89,7 @@ def test_cut_off_anywhere_it_goes_on_from_the_last_whole_chunk(tmp_path: Path, u
         file.write_bytes(unbroken[:size])
         lines = sum(end <= size for end in line_ends)
         whole = max(count for count in (0, 2, 4, 5, 6) if count <= lines)  # the chunks' sizes are 2, 2, 1, 1
-        assert len(Records(tmp_path, CHUNKS).read()) == whole
+        assert len(records_in(tmp_path).read()) == whole
         write(tmp_path)
         assert file.read_bytes() == unbroken, f"after {size} bytes"
 
@@ -74,10 +103,10 @@ def pack(folder: Path) -> Path:
     return packed
 
 
-def test_records_that_were_put_away_are_read_and_gone_on_with(tmp_path: Path, unbroken: bytes) -> None:
+def test_packed_records_are_read_and_continued(tmp_path: Path, unbroken: bytes) -> None:
     before = write(tmp_path, 2).read()
     pack(tmp_path)
-    assert Records(tmp_path, CHUNKS).read() == before
+    assert records_in(tmp_path).read() == before
     write(tmp_path)
     assert (tmp_path / "records.jsonl").read_bytes() == unbroken
 
@@ -122,28 +151,28 @@ def test_a_file_that_was_changed_is_named_and_left_as_it_is(tmp_path: Path, chan
     ("change", "message"),
     [
         ({"runs": 4}, "runs=3, this run has runs=4"),
-        ({"data": {"images": 2}}, "data.images=3, this run has data.images=2"),
-        ({"attacks": [{"name": "a"}]}, "attacks.1.name='b', this run has attacks.1.name='absent'"),
-        ({"attacks": []}, "attacks.0.name='a', this run has attacks.0.name='absent'"),
+        ({"data": Data(2)}, "data.images=3, this run has data.images=2"),
+        ({"attacks": (Attack("a"),)}, "attacks.1.name='b', this run has attacks.1.name='absent'"),
+        ({"attacks": ()}, "attacks.0.name='a', this run has attacks.0.name='absent'"),
         ({"new": 1}, "new='absent', this run has new=1"),
     ],
 )
-def test_another_specification_is_refused(tmp_path: Path, change: dict, message: str) -> None:
+def test_another_manifest_is_refused(tmp_path: Path, change: dict, message: str) -> None:
     write(tmp_path, 2)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     with (
         pytest.raises(InvalidInputError, match=message) as refused,
-        Records(tmp_path, CHUNKS).writing({**SPECIFICATION, **change}),
+        records_in(tmp_path).writing(replace(MANIFEST, **change)),
     ):
         pass
     assert str(tmp_path) in str(refused.value)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_an_equal_specification_may_come_in_other_types(tmp_path: Path) -> None:
+def test_an_equal_manifest_may_come_in_other_types(tmp_path: Path) -> None:
     write(tmp_path, 1)
-    same = {**SPECIFICATION, "attacks": tuple(SPECIFICATION["attacks"])}
-    with Records(tmp_path, CHUNKS).writing(same) as writer:
+    same = {"attacks": [{"name": "a"}, Attack("b")], "data": Data(3), "runs": 3}
+    with records_in(tmp_path).writing(same) as writer:
         assert writer.done == 1
 
 
@@ -163,7 +192,7 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
 
 def test_two_processes_do_not_write_into_one_folder(tmp_path: Path) -> None:
     # flock belongs to an open file, so that a second opening in this process is refused like another process.
-    with Records(tmp_path, CHUNKS).writing(SPECIFICATION) as writer:
+    with records_in(tmp_path).writing(MANIFEST) as writer:
         with pytest.raises(InvalidInputError, match="another process is writing into"):
             write(tmp_path)
         writer.append(records_of(CHUNKS[0]), seconds=0)
@@ -179,10 +208,38 @@ def test_seconds_are_of_whole_chunks_each_counted_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "message"), [(None, "no evaluation was begun there"), ("{", "manifest.json is not JSON")]
+    ("content", "message"), [(None, "no run was begun there"), ("{", "manifest.json is not JSON")]
 )
 def test_a_folder_without_a_manifest_is_named(tmp_path: Path, content: str | None, message: str) -> None:
     if content is not None:
         (tmp_path / "manifest.json").write_text(content)
     with pytest.raises(ValueError, match=message):
-        read_manifest(tmp_path)
+        read_manifest(Manifest, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "message"),
+    [
+        ('{"runs": 3}', InvalidInputError, "no field 'data': it belongs to records of another kind"),
+        (
+            '{"runs": "3", "data": {"images": 3}, "attacks": []}',
+            FileFormatError,
+            r"runs is '3'; .* whole number",
+        ),
+        ('{"runs": 3, "data": {}, "attacks": []}', FileFormatError, r"manifest\.json\.data has no 'images'"),
+        ("[]", FileFormatError, "it should be a table"),
+    ],
+)
+def test_a_manifest_of_something_else_is_named(
+    tmp_path: Path, content: str, error: type[Exception], message: str
+) -> None:
+    (tmp_path / "manifest.json").write_text(content)
+    with pytest.raises(error, match=message):
+        read_manifest(Manifest, tmp_path)
+
+
+def test_what_a_later_version_adds_to_a_manifest_is_passed_over(tmp_path: Path) -> None:
+    write(tmp_path, 1)
+    path = tmp_path / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "later": 1}))
+    assert read_manifest(Manifest, tmp_path) == MANIFEST

@@ -1,4 +1,4 @@
-"""An evaluation: every cell a pure function of the specification, every image attacked, seeds kept apart."""
+"""An evaluation: every cell a pure function of the study, every image attacked, seeds kept apart."""
 
 import json
 from dataclasses import replace
@@ -7,51 +7,62 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
-from vqshield.studies.specification import EvaluationSettings, cells
 
 from vqshield import suites
-from vqshield.data import ImageSet
+from vqshield.classifiers import small_cifar10, weights_digest
+from vqshield.data import sample
+from vqshield.defended import defend
 from vqshield.errors import InvalidInputError
-from vqshield.runs.records import Record
-from vqshield.runs.target import Subject, load_subject
+from vqshield.runs.executors import LocalExecutor
+from vqshield.runs.target import Target
 from vqshield.seeds import derived_seed
 from vqshield.studies import evaluation as module
-from vqshield.studies.evaluation import Evaluation
+from vqshield.studies.evaluation import Evaluation, EvaluationRecord, evaluate
 from vqshield.threats import threat
 
 PRD, RANDDISC = "prd:codes=4", "randdisc:codes=3"
 STE, IGNORANT, SOFT = "pgd:steps=2,eot=2", "pgd:steps=2,surrogate=none", "pgd:steps=2,surrogate=soft"
-SETTINGS = EvaluationSettings(defenses=(PRD,), attacks=(STE, IGNORANT), eps=0.1, runs=3, selection=2, batch=2)
 
 
 @pytest.fixture(scope="module")
-def subject() -> Subject:
+def target() -> Target:
     """Five images of three classes, and a network of one layer."""
     source = torch.Generator().manual_seed(0)
-    images = torch.randint(0, 256, (5, 3, 8, 8), dtype=torch.uint8, generator=source)
+    images = torch.randint(0, 256, (5, 3, 8, 8), dtype=torch.uint8, generator=source).float() / 255
     layer = nn.Linear(3 * 8 * 8, 3)
     layer.weight.data = torch.randn(layer.weight.shape, generator=source)
-    classifier = nn.Sequential(nn.Flatten(), layer)
-    labels = classifier(images.float() / 255).argmax(1)
+    model = nn.Sequential(nn.Flatten(), layer)
+    labels = model(images).argmax(1)
     labels[4] = (labels[4] + 1) % 3  # one that is wrong already
-    data = ImageSet("five", images, labels, ("a", "b", "c"))
-    return Subject(data=data, classifier=classifier, name="layer", sha256="0", device=torch.device("cpu"))
+    return Target.in_memory(model, images, labels)
 
 
-def run(settings: EvaluationSettings, subject: Subject, folder: Path) -> list[Record]:
-    evaluation = Evaluation(settings, subject, folder)
-    evaluation.run()
-    return evaluation.records.read()
+@pytest.fixture(scope="module")
+def study(target: Target) -> Evaluation:
+    return Evaluation(
+        target=target, defenses=(PRD,), attacks=(STE, IGNORANT), eps=0.1, runs=3, selection=2, batch=2
+    )
 
 
-def test_a_record_for_every_image_defense_and_attack(subject: Subject, tmp_path: Path) -> None:
-    records = run(SETTINGS, subject, tmp_path)
+@pytest.fixture(scope="module")
+def finished(study: Evaluation, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("evaluation")
+    LocalExecutor().run(study, folder)
+    return folder
+
+
+def run(study: Evaluation) -> list[EvaluationRecord]:
+    return list(study.in_memory().records)
+
+
+def test_a_record_for_every_image_defense_and_attack(finished: Path, target: Target) -> None:
+    records = Evaluation.read(finished).records
     plan = [("none", "none", "none"), (PRD, "none", "none"), (PRD, STE, "eot"), (PRD, IGNORANT, "ignorant")]
     assert [(record.defense, record.attack, record.level, record.image) for record in records] == [
         (*entry, image) for chunk in ((0, 1), (2, 3), (4,)) for entry in plan for image in chunk
     ]
     for record in records:
-        assert record.label == int(subject.data.labels[record.image])
+        assert record.label == int(target.images.labels[record.image])
         assert len(record.predictions) == 3
         if record.attack == "none":
             assert (record.distance, record.selected) == (0.0, None)
@@ -62,11 +73,10 @@ def test_a_record_for_every_image_defense_and_attack(subject: Subject, tmp_path:
     assert [record.predictions[0] == record.label for record in bare] == [True] * 4 + [False]
 
 
-def test_the_manifest_says_all_that_decides_the_records(subject: Subject, tmp_path: Path) -> None:
-    run(SETTINGS, subject, tmp_path)
-    manifest = json.loads((tmp_path / "manifest.json").read_text())
+def test_the_manifest_says_all_that_decides_the_records(finished: Path, target: Target) -> None:
+    manifest = json.loads((finished / "manifest.json").read_text())
     assert manifest["data"]["images"] == 5
-    assert manifest["classifier"] == {"name": "layer", "sha256": "0"}
+    assert manifest["classifier"] == {"name": "in memory", "sha256": weights_digest(target.model)}
     assert manifest["defenses"][0]["settings"]["sigma"] == 4 / 255
     first = manifest["attacks"][0]["threats"][0]
     assert first["attack"] | {"kind": "PGD", "steps": 2, "momentum": 0.0} == first["attack"]
@@ -82,44 +92,39 @@ class StoppedError(Exception):
 
 
 @pytest.mark.parametrize("after", [1, 7, 23, 40])
-def test_stopped_anywhere_it_ends_in_the_same_bytes(subject: Subject, tmp_path: Path, after: int) -> None:
-    run(SETTINGS, subject, tmp_path / "unbroken")
-    reports = 0
+def test_stopped_anywhere_it_ends_in_the_same_bytes(
+    finished: Path, study: Evaluation, tmp_path: Path, after: int
+) -> None:
+    told = 0
 
     def stop(*_: object) -> None:
-        nonlocal reports
-        reports += 1
-        if reports == after:
+        nonlocal told
+        told += 1
+        if told == after:
             raise StoppedError
 
     with pytest.raises(StoppedError):
-        Evaluation(SETTINGS, subject, tmp_path / "stopped", stop).run()
-    whole = Evaluation(SETTINGS, subject, tmp_path / "stopped").records.read()
-    assert len(whole) < 20
-    run(SETTINGS, subject, tmp_path / "stopped")
-    stopped, unbroken = ((tmp_path / name / "records.jsonl").read_bytes() for name in ("stopped", "unbroken"))
-    assert stopped == unbroken
-    assert not subject.classifier._forward_hooks
+        LocalExecutor().run(study, tmp_path, progress=stop)
+    assert len(Evaluation.read(tmp_path).records) < 20
+    LocalExecutor().run(study, tmp_path)
+    assert (tmp_path / "records.jsonl").read_bytes() == (finished / "records.jsonl").read_bytes()
+    assert not study.target.model._forward_hooks
 
 
-def test_a_cell_does_not_depend_on_the_others(subject: Subject, tmp_path: Path) -> None:
-    alone = run(SETTINGS, subject, tmp_path / "alone")
-    more = replace(SETTINGS, defenses=(RANDDISC, PRD), attacks=(SOFT, IGNORANT, STE))
-    beside = {record.key: record for record in run(more, subject, tmp_path / "beside")}
-    assert all(beside[record.key] == record for record in alone)
+def test_a_cell_does_not_depend_on_the_others(finished: Path, study: Evaluation) -> None:
+    more = replace(study, defenses=(RANDDISC, PRD), attacks=(SOFT, IGNORANT, STE))
+    beside = {record.key: record for record in run(more)}
+    assert all(beside[record.key] == record for record in Evaluation.read(finished).records)
 
 
-def test_another_seed_gives_other_draws(subject: Subject, tmp_path: Path) -> None:
-    noisy = replace(SETTINGS, defenses=("prd:codes=4,sigma=1,tau=1",), runs=20)
-    answers = [
-        [record.predictions for record in run(replace(noisy, seed=seed), subject, tmp_path / str(number))]
-        for number, seed in enumerate((0, 0, 1))
-    ]
+def test_another_seed_gives_other_draws(study: Evaluation) -> None:
+    noisy = replace(study, defenses=("prd:codes=4,sigma=1,tau=1",), attacks=(STE,), runs=20)
+    answers = [[record.predictions for record in run(replace(noisy, seed=seed))] for seed in (0, 0, 1)]
     assert answers[0] == answers[1] != answers[2]
 
 
 def test_attack_selection_and_report_have_seeds_of_their_own(
-    subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    study: Evaluation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seeds: list[int] = []
 
@@ -130,10 +135,11 @@ def test_attack_selection_and_report_have_seeds_of_their_own(
 
         return call
 
-    evaluation = Evaluation(replace(SETTINGS, attacks=(STE,)), subject, tmp_path)
-    monkeypatch.setattr(module, "defense", watched(module.defense))
+    chosen = replace(study, attacks=(STE,))
+    assert chosen.work > 0  # all that is looked up once
+    monkeypatch.setattr(module, "defense_from", watched(module.defense_from))
     monkeypatch.setattr(module, "expand", watched(module.expand))
-    evaluation.run()
+    run(chosen)
     # In each of 3 chunks: bare natural 1, natural 1, attack 2 (its start, its draws), selection 1, report 1.
     assert len(seeds) == len(set(seeds)) == 3 * 6
     assert all(0 <= seed < 2**63 for seed in seeds)
@@ -143,8 +149,8 @@ def test_derived_seeds_stay_what_they_are() -> None:
     assert derived_seed(0, "swrd", "pgd", 0, "report") == 8398005227096391699
 
 
-def test_the_bare_classifier_can_be_attacked_as_a_baseline(subject: Subject, tmp_path: Path) -> None:
-    records = run(replace(SETTINGS, defenses=("none",), attacks=(STE, SOFT)), subject, tmp_path)
+def test_the_bare_classifier_can_be_attacked_as_a_baseline(study: Evaluation) -> None:
+    records = run(replace(study, defenses=("none",), attacks=(STE, SOFT)))
     assert {(record.defense, record.attack) for record in records} == {
         ("none", attack) for attack in ("none", STE, SOFT)
     }
@@ -156,33 +162,30 @@ def test_the_bare_classifier_can_be_attacked_as_a_baseline(subject: Subject, tmp
     assert ste < natural
 
 
-def test_a_suite_is_every_one_of_its_members(
-    subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_suite_is_every_one_of_its_members(study: Evaluation, monkeypatch: pytest.MonkeyPatch) -> None:
     def two(ball, seed):
         return [replace(threat(text, ball, seed=seed), name=f"two/{text}") for text in (IGNORANT, STE)]
 
     monkeypatch.setitem(suites._SUITES, "two", two)
-    settings = replace(SETTINGS, attacks=("two", SOFT))
-    records = run(settings, subject, tmp_path)
+    records = run(replace(study, attacks=("two", SOFT)))
     assert list(dict.fromkeys(record.attack for record in records)) == [
         "none", f"two/{IGNORANT}", f"two/{STE}", SOFT
     ]  # fmt: skip
     with pytest.raises(InvalidInputError, match="a suite such as two takes none"):
-        replace(SETTINGS, attacks=("two:steps=3",))
+        replace(study, attacks=("two:steps=3",))
 
 
-def test_progress_never_goes_back_and_ends_at_the_work(subject: Subject, tmp_path: Path) -> None:
-    seen: list[int] = []
-    evaluation = Evaluation(SETTINGS, subject, tmp_path, lambda _, done: seen.append(done))
-    evaluation.run()
-    assert seen == sorted(seen)
-    assert seen[-1] == evaluation.work
+def test_progress_never_goes_back_and_ends_at_the_work(study: Evaluation) -> None:
+    seen: list[tuple[str, int, int]] = []
+    study.in_memory(lambda *said: seen.append(said))
+    done = [each for _, each, _ in seen]
+    assert done == sorted(done)
+    assert seen[-1] == (f"{PRD}, {IGNORANT}", study.work, study.work)
+    assert len(seen) > len(study.cells), "inside cells, too"
 
 
-def test_an_attack_that_ignores_the_defense_is_counted_once(subject: Subject, tmp_path: Path) -> None:
-    settings = replace(SETTINGS, defenses=(PRD, RANDDISC, "none"))
-    evaluation = Evaluation(settings, subject, tmp_path)
+def test_an_attack_that_ignores_the_defense_is_counted_once(study: Evaluation) -> None:
+    evaluation = replace(study, defenses=(PRD, RANDDISC, "none"))
     draws, steps, averaged = 3 + 2, 2, 2  # report and selection; steps and eot of the attacks
     assert {(cell.defense, cell.attack): evaluation.cost(cell) / 2 for cell in evaluation.cells[:9]} == {
         ("none", "none"): 3,
@@ -198,22 +201,22 @@ def test_an_attack_that_ignores_the_defense_is_counted_once(subject: Subject, tm
     assert evaluation.work == sum(map(evaluation.cost, evaluation.cells[:9])) * 5 / 2, "of every chunk"
 
 
-def test_cells_that_need_the_same_attack_say_so(subject: Subject, tmp_path: Path) -> None:
-    settings = replace(SETTINGS, defenses=(PRD, RANDDISC, "none"))
-    sharing = Evaluation(settings, subject, tmp_path, shared=tmp_path / "shared")
-    needed = {(cell.defense, cell.attack, cell.images.start): sharing.common(cell) for cell in sharing.cells}
+def test_cells_that_need_the_same_attack_say_so(study: Evaluation, tmp_path: Path) -> None:
+    alone = replace(study, defenses=(PRD, RANDDISC, "none"))
+    sharing = replace(alone, shared=tmp_path)
+    needed = {(cell.defense, cell.attack, cell.images.start): sharing.needs(cell) for cell in sharing.cells}
     assert {cell: need for cell, need in needed.items() if need is not None} == {
-        **{(name, IGNORANT, start): (IGNORANT, start) for name in settings.defenses for start in (0, 2, 4)},
+        **{(name, IGNORANT, start): (IGNORANT, start) for name in alone.defenses for start in (0, 2, 4)},
         **{("none", STE, start): (STE, start) for start in (0, 2, 4)},
     }
-    alone = Evaluation(settings, subject, tmp_path)
-    assert {alone.common(cell) for cell in alone.cells} == {None}, "no folder to find it in"
+    assert {alone.needs(cell) for cell in alone.cells} == {None}, "no folder to find it in"
 
 
-def test_cells_cover_every_image_once() -> None:
-    specification = {"defenses": [{"name": "prd"}], "attacks": [], "data": {"images": 7}, "batch": 3}
-    assert [(cell.defense, list(cell.images)) for cell in cells(specification)] == [
-        (defense, images) for images in ([0, 1, 2], [3, 4, 5], [6]) for defense in ("none", "prd")
+def test_cells_cover_every_image_once(study: Evaluation) -> None:
+    manifest = replace(study, attacks=(), batch=3).manifest
+    seven = replace(manifest, data=replace(manifest.data, images=7))
+    assert [(cell.defense, list(cell.images)) for cell in Evaluation.cells_of(seven)] == [
+        (defense, images) for images in ([0, 1, 2], [3, 4, 5], [6]) for defense in ("none", PRD)
     ]
 
 
@@ -240,50 +243,100 @@ def test_cells_cover_every_image_once() -> None:
 )
 def test_settings_that_cannot_work_are_named(change: dict, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
-        EvaluationSettings(**change)
+        Evaluation(**change)
 
 
 def test_a_defense_too_large_for_the_images_is_refused_before_any_work(
-    subject: Subject, tmp_path: Path
+    study: Evaluation, tmp_path: Path
 ) -> None:
     with pytest.raises(InvalidInputError, match="size=9 should be at most"):
-        Evaluation(replace(SETTINGS, defenses=("prd:size=9",)), subject, tmp_path / "out")
+        LocalExecutor().run(replace(study, defenses=("prd:size=9",)), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_another_specification_is_refused(subject: Subject, tmp_path: Path) -> None:
-    run(SETTINGS, subject, tmp_path)
-    before = (tmp_path / "records.jsonl").read_bytes()
+def test_a_classifier_that_does_not_fit_is_refused_before_any_work(tmp_path: Path) -> None:
+    missing = Evaluation(target=Target(classifier="no.file"))
+    with pytest.raises(InvalidInputError, match=r"no\.file' is no file"):
+        LocalExecutor().run(missing, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_another_study_is_refused(finished: Path, study: Evaluation) -> None:
+    before = (finished / "records.jsonl").read_bytes()
     with pytest.raises(InvalidInputError, match=r"seed=0, this run has seed=1"):
-        run(replace(SETTINGS, seed=1), subject, tmp_path)
-    fewer = replace(subject, data=subject.data.take(3))
+        LocalExecutor().run(replace(study, seed=1), finished)
+    fewer = replace(study, target=replace(study.target, limit=3))
     with pytest.raises(InvalidInputError, match=r"data.images=5, this run has data.images=3"):
-        run(SETTINGS, fewer, tmp_path)
-    assert (tmp_path / "records.jsonl").read_bytes() == before
+        LocalExecutor().run(fewer, finished)
+    assert (finished / "records.jsonl").read_bytes() == before
 
 
-def test_classifier_and_data_must_fit(subject: Subject) -> None:
-    with pytest.raises(InvalidInputError, match="tells 3 classes apart, 'five' has 4"):
-        replace(subject, data=replace(subject.data, classes=("a", "b", "c", "d")))
-    with pytest.raises(InvalidInputError, match=r"takes no images of shape \(3, 4, 4\)"):
-        replace(subject, data=replace(subject.data, images=subject.data.images[:, :, :4, :4]))
+ASKED = {"attacks": [STE, IGNORANT], "eps": 0.1, "runs": 2, "batch": 2, "limit": 3}
 
 
-def test_the_bundled_subject_and_a_file() -> None:
-    subject = load_subject(limit=3, device="cpu")
-    assert (subject.name, len(subject.data), len(subject.sha256)) == ("small-cifar10", 3, 64)
+@pytest.fixture(scope="module")
+def by_names() -> tuple:
+    return timeless(evaluate(defense=PRD, **ASKED, device="cpu").rows)
+
+
+def timeless(rows: tuple) -> tuple:
+    return tuple(replace(row, seconds=None) for row in rows)
+
+
+def test_one_call_gives_the_rows_of_every_attack(by_names: tuple) -> None:
+    assert [(row.defense, row.attack, row.n, row.runs) for row in by_names] == [
+        (*each, 3, 2)
+        for each in [("none", "none"), (PRD, "none"), (PRD, STE), (PRD, IGNORANT), (PRD, "adaptive")]
+    ]
+
+
+def test_names_tensors_and_defended_models_give_equal_rows(by_names: tuple) -> None:
+    data, model = sample(4), small_cifar10()
+    images, labels = data.floats(), data.labels
+    for classifier, given in {
+        "small-cifar10": (images, labels.int()),
+        model: (images, labels),
+        small_cifar10(): ("cifar10-sample",),
+    }.items():
+        assert timeless(evaluate(classifier, *given, defense=PRD, **ASKED).rows) == by_names
+    shielded = defend(model, "prd", codes=4, seed=5, surrogate="soft")
+    assert timeless(evaluate(shielded, images, labels, **ASKED).rows) == by_names, "its defense, other draws"
+    bare = evaluate(shielded, images, labels, **ASKED, defense="none")
+    assert {row.defense for row in bare.rows} == {"none"}, "the defense that is asked for"
+    assert {row.defense for row in evaluate(model, images, labels, limit=1, runs=1).rows} == {"none"}
+
+
+def test_with_a_folder_it_gives_the_same_and_continues(
+    by_names: tuple, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Watched(LocalExecutor):
+        def manifest(self, study):
+            used.append(type(study).__name__)
+            return super().manifest(study)
+
+    used: list[str] = []
+    found = evaluate(defense=(PRD,), **ASKED, device="cpu", out=tmp_path, executor=Watched())
+    assert timeless(found.rows) == by_names
+    assert all(row.seconds is not None for row in found.rows)
+    assert used == ["Evaluation"]
+    assert json.loads((tmp_path / "manifest.json").read_text())["batch"] == 2
+    monkeypatch.setattr(Evaluation, "measure", lambda *_: pytest.fail("measures again"))
+    assert evaluate(defense=PRD, **ASKED, device="cpu", out=str(tmp_path)) == found
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("given", "message"),
     [
-        ({"data": "cifar11"}, "data='cifar11' is unknown; choose one of cifar10, cifar10-sample"),
-        ({"data": "cifar10"}, "needs the folder that holds its files"),
-        ({"classifier": "no.file"}, "classifier='no.file' is no file; .* small-cifar10, the bundled one"),
-        ({"limit": 0}, "limit=0 should be >= 1"),
-        ({"device": "abacus"}, "device='abacus' cannot be used"),
+        (
+            {"labels": torch.zeros(1)},
+            "labels are given beside the data set 'cifar10-sample', which has its own",
+        ),
+        ({"images": torch.rand(1, 3, 32, 32)}, "labels are missing; give one for each image"),
+        ({"executor": LocalExecutor()}, "an executor is given without a folder"),
+        ({"defense": "shield"}, "defense='shield' is unknown"),
+        ({"model": "no.file"}, "is no file"),
     ],
 )
-def test_a_subject_that_is_not_there_is_named(change: dict, message: str) -> None:
+def test_what_cannot_be_evaluated_is_named(given: dict, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
-        load_subject(**change)
+        evaluate(**{"limit": 1, **given})

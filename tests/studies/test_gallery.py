@@ -11,36 +11,30 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor, nn
-from vqshield.studies.gallery_records import PictureRecord, summarise_gallery
 
 from vqshield.attacks import L2, Linf
-from vqshield.data import ImageSet
 from vqshield.errors import InvalidInputError
-from vqshield.runs.target import Subject, load_subject
+from vqshield.plain import to_plain
+from vqshield.runs.executors import LocalExecutor
+from vqshield.runs.study import Recorded
+from vqshield.runs.target import Target
 from vqshield.seeds import derived_seed
-from vqshield.studies.gallery import Gallery, GallerySettings, as_bytes, cells, moved_bytes
+from vqshield.studies.asked import defense_from
+from vqshield.studies.gallery import Gallery, GallerySummary, PictureRecord, as_bytes, moved_bytes
 
 PRD, SWRD = "prd:size=2,codes=5", "swrd:size=3,codes=5"
-SETTINGS = GallerySettings(
-    defenses=(PRD, SWRD), attack="pgd:steps=5,surrogate=none", eps=8 / 255, images=(2, 0)
+TARGET = Target(limit=3, device="cpu")
+STUDY = Gallery(
+    target=TARGET, defenses=(PRD, SWRD), attack="pgd:steps=5,surrogate=none", eps=8 / 255, images=(2, 0)
 )
 CAPTIONS = ["clean", "attacked", f"attacked, then {PRD}", f"attacked, then {SWRD}"]
 
 
 @pytest.fixture(scope="module")
-def subject() -> Subject:
-    return load_subject(limit=3, device="cpu")
-
-
-def run(gallery: Gallery) -> list[PictureRecord]:
-    gallery.run()
-    return gallery.records.read()
-
-
-@pytest.fixture(scope="module")
-def finished(subject: Subject, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[PictureRecord]]:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[PictureRecord]]:
     folder = tmp_path_factory.mktemp("gallery")
-    return folder, run(Gallery(SETTINGS, subject, folder))
+    LocalExecutor().run(STUDY, folder)
+    return folder, list(Gallery.read(folder).records)
 
 
 def pixels(record: PictureRecord) -> Tensor:
@@ -51,29 +45,29 @@ def pixels(record: PictureRecord) -> Tensor:
     return torch.from_numpy(found if found.ndim == 3 else found[:, :, None]).permute(2, 0, 1)
 
 
-def test_a_record_for_every_image_and_column(finished, subject: Subject) -> None:
+def test_a_record_for_every_image_and_column(finished) -> None:
     _, records = finished
     assert [(record.image, record.caption) for record in records] == [
         (image, caption) for image in (2, 0) for caption in CAPTIONS
     ]
     assert [record.defense for record in records[:4]] == ["none", "none", PRD, SWRD]
     for record in records:
-        assert record.label == int(subject.data.labels[record.image])
+        assert record.label == int(TARGET.images.labels[record.image])
         assert pixels(record).shape == (3, record.height, record.width) == (3, 32, 32)
         assert PictureRecord.parse(record.line()) == record
 
 
-def test_the_answers_are_those_about_the_pictures_shown(finished, subject: Subject) -> None:
+def test_the_answers_are_those_about_the_pictures_shown(finished) -> None:
     shown = torch.stack([pixels(record) for record in finished[1]])
     with torch.no_grad():
-        answers = subject.classifier(shown.float() / 255).argmax(1).tolist()
+        answers = TARGET.model(shown.float() / 255).argmax(1).tolist()
     assert [record.answer for record in finished[1]] == answers
 
 
-def test_clean_is_the_data_and_attacked_is_near_it_and_wrong(finished, subject: Subject) -> None:
+def test_clean_is_the_data_and_attacked_is_near_it_and_wrong(finished) -> None:
     for row in (finished[1][:4], finished[1][4:]):
         clean, attacked = pixels(row[0]).int(), pixels(row[1]).int()
-        assert torch.equal(clean, subject.data.images[row[0].image].int())
+        assert torch.equal(clean, TARGET.images.images[row[0].image].int())
         assert int((attacked - clean).abs().max()) == 8
         assert row[0].answer == row[0].label != row[1].answer
 
@@ -84,47 +78,45 @@ def test_a_defense_is_shown_on_the_attacked_picture(finished) -> None:
         patches = pixels(row[2]).unfold(1, 2, 2).unfold(2, 2, 2).permute(1, 2, 0, 3, 4).reshape(-1, 12)
         assert len(patches.unique(dim=0)) <= 5
         for record in row[2:]:
-            seed = derived_seed(SETTINGS.seed, record.defense, record.image, "picture")
-            expected = SETTINGS.create(record.defense, seed=seed)(pixels(row[1])[None].float() / 255)
+            seed = derived_seed(STUDY.seed, record.defense, record.image, "picture")
+            expected = defense_from(record.defense, seed=seed)(pixels(row[1])[None].float() / 255)
             assert torch.equal(pixels(record), as_bytes(expected)[0])
 
 
-def test_stopped_anywhere_it_ends_in_the_same_bytes(finished, subject: Subject, tmp_path: Path) -> None:
-    def stop(_: str, done: int) -> None:
+def test_stopped_anywhere_it_ends_in_the_same_bytes(finished, tmp_path: Path) -> None:
+    def stop(_: str, done: int, __: int) -> None:
         if done == 6:  # in the middle of the second image
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(Gallery(SETTINGS, subject, tmp_path, stop))
-    assert len(Gallery(SETTINGS, subject, tmp_path).records.read()) == 4
-    run(Gallery(SETTINGS, subject, tmp_path))
+        LocalExecutor().run(STUDY, tmp_path, progress=stop)
+    assert len(Gallery.read(tmp_path).records) == 4
+    LocalExecutor().run(STUDY, tmp_path)
     for name in ("records.jsonl", "manifest.json"):
         assert (tmp_path / name).read_bytes() == (finished[0] / name).read_bytes()
 
 
-def test_a_row_does_not_depend_on_the_others(finished, subject: Subject, tmp_path: Path) -> None:
+def test_a_row_does_not_depend_on_the_others(finished) -> None:
     seen: list[int] = []
-    gallery = Gallery(SETTINGS, subject, tmp_path, lambda _, done: seen.append(done))
-    assert gallery.measure(gallery.cells[1]) == finished[1][4:]
-    assert seen == [4, 5, 6, 7, 8]
-    assert gallery.work == 8
+    assert STUDY.measure(STUDY.cells[1], lambda _, done: seen.append(done)) == finished[1][4:]
+    assert seen == [0, 1, 2, 3, 4]
+    assert STUDY.work == 8
 
 
-def test_another_seed_gives_other_pictures(finished, subject: Subject, tmp_path: Path) -> None:
-    gallery = Gallery(replace(SETTINGS, seed=1), subject, tmp_path)
-    others = gallery.measure(gallery.cells[0])
+def test_another_seed_gives_other_pictures(finished) -> None:
+    others = replace(STUDY, seed=1).measure(STUDY.cells[0])
     same = [one.png == other.png for one, other in zip(finished[1][:4], others, strict=True)]
     assert same == [True, False, False, False]
 
 
-def test_grey_images_are_shown_grey(tmp_path: Path) -> None:
+def test_grey_images_are_shown_grey() -> None:
     images = torch.randint(
         0, 256, (2, 1, 10, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
     )
-    classifier = nn.Sequential(nn.Flatten(), nn.Linear(80, 2))
-    data = ImageSet("grey", images, torch.tensor([0, 1]), ("dark", "light"))
-    subject = Subject(data=data, classifier=classifier, name="layer", sha256="0", device=torch.device("cpu"))
-    gallery = Gallery(replace(SETTINGS, images=(1,), defenses=("prd:size=2,codes=2",)), subject, tmp_path)
+    target = Target.in_memory(
+        nn.Sequential(nn.Flatten(), nn.Linear(80, 2)), images.float() / 255, torch.tensor([0, 1])
+    )
+    gallery = replace(STUDY, target=target, images=(1,), defenses=("prd:size=2,codes=2",))
     records = gallery.measure(gallery.cells[0])
     assert torch.equal(pixels(records[0]), images[1])
     assert [(record.height, record.width) for record in records] == [(10, 8)] * 3
@@ -150,36 +142,36 @@ def test_a_byte_that_an_attack_reached_is_kept() -> None:
         assert torch.equal(moved_bytes(clean, moved, Linf(8 / 255)), clean + change)
 
 
-def test_the_summary_is_the_gallery_that_reports_show(finished, subject: Subject) -> None:
+def test_the_summary_is_the_gallery_that_reports_show(finished) -> None:
     folder, records = finished
-    manifest = json.loads((folder / "manifest.json").read_text())
-    summary = summarise_gallery(manifest, records)
-    assert summary["complete"] is True
-    assert summary["columns"] == CAPTIONS
-    assert [row["image"] for row in summary["gallery"]] == [2, 0]
-    for row, first in zip(summary["gallery"], (0, 4), strict=True):
-        assert row["label"] == subject.data.classes[records[first].label]
-        assert [picture["caption"] for picture in row["pictures"]] == CAPTIONS
-        for picture, record in zip(row["pictures"], records[first:], strict=False):
-            assert picture["image"] == f"data:image/png;base64,{record.png}"
-            assert picture["verdict"] == subject.data.classes[record.answer]
-            assert picture["correct"] == (picture["verdict"] == row["label"])
-    assert json.loads(json.dumps(summary)) == summary
+    summary = GallerySummary.of(Gallery.read(folder))
+    assert summary.complete is True
+    assert [column.caption for column in summary.manifest.columns] == CAPTIONS
+    assert summary.manifest.images == (2, 0)
+    for row, first in zip(summary.rows, (0, 4), strict=True):
+        assert row.label == TARGET.images.classes[records[first].label]
+        assert [picture.caption for picture in row.pictures] == CAPTIONS
+        for picture, record in zip(row.pictures, records[first:], strict=False):
+            assert picture.image == f"data:image/png;base64,{record.png}"
+            assert picture.verdict == TARGET.images.classes[record.answer]
+            assert picture.correct == (picture.verdict == row.label)
+    assert json.loads(json.dumps(to_plain(summary))) == to_plain(summary)
 
 
 def test_what_there_is_of_a_gallery_that_was_stopped(finished) -> None:
-    manifest = json.loads((finished[0] / "manifest.json").read_text())
-    summary = summarise_gallery(manifest, finished[1][:4])
-    assert summary["complete"] is False
-    assert len(summary["gallery"]) == 1
-    assert summarise_gallery(manifest, [])["gallery"] == []
+    whole = Gallery.read(finished[0])
+    summary = GallerySummary.of(replace(whole, records=whole.records[:4]))
+    assert summary.complete is False
+    assert len(summary.rows) == 1
+    nothing = GallerySummary.of(Recorded(manifest=whole.manifest, records=[], seconds={}))
+    assert nothing.rows == ()
 
 
-def test_the_manifest_alone_tells_the_cells(finished, subject: Subject, tmp_path: Path) -> None:
+def test_the_manifest_alone_tells_the_cells(finished) -> None:
     manifest = json.loads((finished[0] / "manifest.json").read_text())
-    assert cells(manifest) == Gallery(SETTINGS, subject, tmp_path).cells
+    assert Gallery.cells_of(Gallery.read(finished[0]).manifest) == STUDY.cells
     assert manifest["attack"]["attack"]["steps"] == 5
-    assert manifest["classes"] == list(subject.data.classes)
+    assert manifest["classes"] == list(TARGET.images.classes)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +183,7 @@ def test_the_manifest_alone_tells_the_cells(finished, subject: Subject, tmp_path
         ({"attack": "pgd:steps=5"}, "attack='pgd:steps=5' goes through a defense.*give it surrogate=none"),
         ({"attack": "hope"}, "attack='hope' is unknown"),
         ({"images": ()}, "images holds no number"),
-        ({"images": (1, 1)}, "images holds 1 twice"),
+        ({"images": (1, 1)}, "image 1 is given twice"),
         ({"images": (-1,)}, "images=-1 should be >= 0"),
         ({"images": (0.5,)}, "images=0.5 should be a whole number"),
         ({"defenses": ()}, "no defense is given"),
@@ -202,7 +194,7 @@ def test_the_manifest_alone_tells_the_cells(finished, subject: Subject, tmp_path
 )
 def test_settings_that_cannot_work_are_named(change: dict, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
-        replace(SETTINGS, **change)
+        replace(STUDY, **change)
 
 
 @pytest.mark.parametrize(
@@ -213,8 +205,8 @@ def test_settings_that_cannot_work_are_named(change: dict, message: str) -> None
     ],
 )
 def test_what_the_data_cannot_give_is_refused_before_any_work(
-    subject: Subject, tmp_path: Path, change: dict, message: str
+    tmp_path: Path, change: dict, message: str
 ) -> None:
     with pytest.raises(InvalidInputError, match=message):
-        Gallery(replace(SETTINGS, **change), subject, tmp_path / "out")
+        LocalExecutor().run(replace(STUDY, **change), tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -1,6 +1,5 @@
 """The worked example: the paper's numbers, what they prove, and what no number can be."""
 
-import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -10,51 +9,51 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vqshield.errors import InvalidInputError
-from vqshield.studies.worked_example import Example, ExampleRecord, ExampleSettings, summarise_example
+from vqshield.runs.executors import LocalExecutor
+from vqshield.studies.worked_example import Numbers, WorkedExample, WorkedExampleCell, WorkedExampleRecord
 
 
-def run(example: Example) -> list[ExampleRecord]:
-    example.run()
-    return example.records.read()
+def run(folder: Path, numbers: Numbers | None = None) -> list[WorkedExampleRecord]:
+    LocalExecutor().run(WorkedExample(numbers=numbers or Numbers()), folder)
+    return list(WorkedExample.read(folder).records)
 
 
-def record_of(settings: ExampleSettings) -> ExampleRecord:
-    example = Example(settings, None, Path("unused"))
-    (record,) = example.measure(example.cells[0])
+def record_of(numbers: Numbers) -> WorkedExampleRecord:
+    (record,) = WorkedExample(numbers=numbers).measure(WorkedExampleCell())
     return record
 
 
 def test_the_paper_s_numbers_give_these_bounds(tmp_path: Path) -> None:
-    (record,) = run(Example(ExampleSettings(), None, tmp_path))
+    (record,) = run(tmp_path)
     assert (record.draws, record.mean_l1, record.margin) == (100, 0.2, 0.9)
     assert record.deltas == (0.05, 0.005)
     assert record.proposition1 == pytest.approx((0.494, 0.584), abs=5e-4)
     assert record.published == (0.40, 0.45)
     expected = [0.2 / 0.9 + math.sqrt(math.log(1 / delta) / 200) for delta in record.deltas]
     assert record.truncated_markov == pytest.approx(expected)
-    assert ExampleRecord.parse(record.line()) == record
+    for bounds in zip(record.clopper_pearson, record.truncated_markov, record.proposition1, strict=True):
+        assert list(bounds) == sorted(set(bounds))
+    assert WorkedExampleRecord.parse(record.line()) == record
 
 
 def test_errors_that_are_not_given_are_the_most_there_can_be() -> None:
-    record = record_of(ExampleSettings())
+    record = record_of(Numbers())
     assert (record.errors, record.errors_given) == (22, False)  # 23 of them would take 20.7 in sum, not 20
     for delta, bound in zip(record.deltas, record.clopper_pearson, strict=True):
         tail = sum(math.comb(100, e) * bound**e * (1 - bound) ** (100 - e) for e in range(23))
         assert tail == pytest.approx(delta)
-    fewer = record_of(ExampleSettings(errors=3))
+    fewer = record_of(Numbers(errors=3))
     assert (fewer.errors, fewer.errors_given) == (3, True)
     assert all(few < many for few, many in zip(fewer.clopper_pearson, record.clopper_pearson, strict=True))
-    assert ExampleSettings(mean_l1=0.3, margin=0.1, draws=10).most_errors == 10
-    assert ExampleSettings(mean_l1=0.3, margin=0.6, draws=10).most_errors == 5
+    assert Numbers(mean_l1=0.3, margin=0.1, draws=10).most_errors == 10
+    assert Numbers(mean_l1=0.3, margin=0.6, draws=10).most_errors == 5
 
 
 @given(
     st.integers(1, 2000), st.floats(0, 2), st.floats(-1, 1), st.floats(1e-6, 0.9)
 )  # whatever the numbers are
 def test_the_bounds_keep_their_order(draws: int, mean_l1: float, margin: float, delta: float) -> None:
-    record = record_of(
-        ExampleSettings(draws=draws, mean_l1=mean_l1, margin=margin, deltas=(delta,), published=())
-    )
+    record = record_of(Numbers(draws=draws, mean_l1=mean_l1, margin=margin, deltas=(delta,), published=()))
     (paper,), (markov,), (exact,) = record.proposition1, record.truncated_markov, record.clopper_pearson
     assert 0 <= exact <= markov + 1e-9
     assert markov <= paper + 1e-9 <= 1 + 1e-9
@@ -66,43 +65,22 @@ def test_stopped_before_the_end_it_ends_in_the_same_bytes(tmp_path: Path) -> Non
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    run(Example(ExampleSettings(), None, tmp_path / "whole"))
+    run(tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        run(Example(ExampleSettings(), None, tmp_path / "stopped", stop))
-    assert Example(ExampleSettings(), None, tmp_path / "stopped").records.read() == []
+        LocalExecutor().run(WorkedExample(), tmp_path / "stopped", progress=stop)
     half = tmp_path / "stopped" / "records.jsonl"
     half.write_bytes((tmp_path / "whole" / "records.jsonl").read_bytes()[:40])
+    assert WorkedExample.read(tmp_path / "stopped").records == []
     for _ in range(2):
-        run(Example(ExampleSettings(), None, tmp_path / "stopped"))
+        run(tmp_path / "stopped")
     for name in ("records.jsonl", "manifest.json"):
         assert (tmp_path / "stopped" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
-def test_the_summary_stands_beside_what_was_published(tmp_path: Path) -> None:
-    records = run(Example(ExampleSettings(), None, tmp_path))
-    manifest = json.loads((tmp_path / "manifest.json").read_text())
-    summary = summarise_example(manifest, records)
-    assert summary["complete"] is True
-    assert [(row["delta"], row["published"]) for row in summary["rows"]] == [(0.05, 0.40), (0.005, 0.45)]
-    for row in summary["rows"]:
-        assert row["difference"] == pytest.approx(row["proposition1"] - row["published"])
-        assert row["certified_accuracy"] == pytest.approx(1 - row["proposition1"])
-        assert row["clopper_pearson"] < row["truncated_markov"] < row["proposition1"]
-    assert json.loads(json.dumps(summary)) == summary
-    unfinished = summarise_example(manifest, [])
-    assert (unfinished["complete"], unfinished["rows"]) == (False, [])
-
-
-def test_nothing_is_compared_where_nothing_was_published() -> None:
-    record = record_of(ExampleSettings(deltas=(0.1,), published=()))
-    (row,) = summarise_example({}, [record])["rows"]
-    assert (row["published"], row["difference"]) == (None, None)
-
-
 def test_other_numbers_do_not_mix_with_the_records(tmp_path: Path) -> None:
-    run(Example(ExampleSettings(), None, tmp_path))
+    run(tmp_path)
     with pytest.raises(InvalidInputError, match=r"example.margin=0.9, this run has example.margin=0.8"):
-        run(Example(ExampleSettings(margin=0.8), None, tmp_path))
+        run(tmp_path, Numbers(margin=0.8))
 
 
 @pytest.mark.parametrize(
@@ -122,4 +100,4 @@ def test_other_numbers_do_not_mix_with_the_records(tmp_path: Path) -> None:
 )
 def test_numbers_that_cannot_be_are_named(change: dict, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
-        replace(ExampleSettings(), **change)
+        replace(Numbers(), **change)

@@ -41,7 +41,6 @@ class _FloatSet(ImageSet):
     """Images as floats in [0, 1], as they came: rounding them to bytes would make other images of them."""
 
     def __post_init__(self) -> None:
-        checks.pixel_values(checks.image_batch(self.images))
         check_labels(self.name, len(self.images), self.labels, self.classes)
 
     def floats(self, part: slice = slice(None)) -> Tensor:
@@ -54,17 +53,15 @@ class _FloatSet(ImageSet):
         return _FloatSet(self.name, self.images[:count], self.labels[:count], self.classes)
 
 
+_Key = tuple[str, Path | None, str, str]
+
+
 class _Loaded:
-    """What a target has read so far, shared by its copies with other limits; it does not travel."""
+    """What a target and its copies have read so far, by all that decides it; it does not travel."""
 
     def __init__(self) -> None:
-        self.images: ImageSet | None = None
-        self.limit: int | None = None
-        self.model: nn.Module | None = None
-
-    def reach(self, limit: int | None) -> bool:
-        """Whether the images that were read are as many as that."""
-        return self.limit is None or (limit is not None and limit <= self.limit)
+        self.images: dict[_Key, tuple[ImageSet, int | None]] = {}  # and up to which limit they were read
+        self.models: dict[_Key, nn.Module] = {}
 
     def __reduce__(self) -> tuple[type["_Loaded"], tuple[()]]:
         return _Loaded, ()
@@ -116,13 +113,17 @@ class Target:
 
         The module is moved nowhere: without a device, its parameters say where it computes.
         """
+        checks.pixel_values(checks.image_batch(images))
         where = next((each.device for each in model.parameters()), torch.device("cpu"))
         made = cls(data=IN_MEMORY, classifier=IN_MEMORY, limit=limit, device=device or str(where))
-        made._loaded.model = model
         with torch.no_grad():
             classes = model(images[:1].to(made.place)).shape[1]
         names = tuple(map(str, range(classes)))
-        made._loaded.images = _FloatSet(IN_MEMORY, images.detach().cpu(), labels.detach().cpu().long(), names)
+        held = labels.detach().cpu()
+        whole = held if held.is_floating_point() else held.long()
+        pictures = _FloatSet(IN_MEMORY, images.detach().cpu(), whole, names)
+        made._loaded.images[made._key] = pictures, None
+        made._loaded.models[made._key] = model
         return made
 
     @property
@@ -138,26 +139,26 @@ class Target:
     @property
     def images(self) -> ImageSet:
         """The images, with their labels and the names of the classes."""
-        held = self._loaded
-        if held.images is None or not held.reach(self.limit):
+        images, read = self._loaded.images.get(self._key, (None, 0))
+        if images is None or (read is not None and (self.limit is None or self.limit > read)):
             images, model = load(self.data, "test", self.data_dir, limit=self.limit), self.model
             if isinstance(images, FileSet) and isinstance(model, Normalised) and model.size is not None:
                 images = images.sized(model.size, crop=model.crop, resize=model.resize)
-            held.images, held.limit = images, self.limit
-        return held.images.take(self.limit)
+            self._loaded.images[self._key] = images, self.limit
+        return images.take(self.limit)
 
     @property
     def model(self) -> nn.Module:
         """The classifier, on its device."""
-        if self._loaded.model is None:
+        if self._key not in self._loaded.models:
             if not is_source(self.classifier) and not Path(self.classifier).is_file():
                 raise InvalidInputError(
                     f"classifier={self.classifier!r} is no file; give a safetensors file, timm:NAME, "
                     "torchvision:NAME, module:function, a name from vqshield list classifiers, or "
                     f"{BUNDLED}, the bundled one"
                 )
-            self._loaded.model = load_classifier(self.classifier, device=self.place)
-        return self._loaded.model
+            self._loaded.models[self._key] = load_classifier(self.classifier, device=self.place)
+        return self._loaded.models[self._key]
 
     @property
     def name(self) -> str:
@@ -204,6 +205,11 @@ class Target:
                 f"classifier {self.name!r} tells {told} classes apart, {self.images.name!r} has "
                 f"{len(classes)}; give a classifier of that data set"
             )
+
+    @property
+    def _key(self) -> _Key:
+        """What decides images and model, all but the limit."""
+        return self.data, self.data_dir, self.classifier, self.device
 
     @property
     def _is_named(self) -> bool:

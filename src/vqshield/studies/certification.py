@@ -196,11 +196,13 @@ class Certification(Study[CertificationManifest, CertificationCell, CertificateR
     seed: int = 0
     batch: int = 500
     precision: str = "fp32"
-    shared: Path | None = field(default=None, compare=False)
+    shared: Path | None = None
 
     manifest_type = CertificationManifest
 
     def __post_init__(self) -> None:
+        if self.shared is not None:  # other processes may stand in other folders
+            object.__setattr__(self, "shared", Path(self.shared).absolute())
         checks.one_of("certificate", self.certificate, CERTIFICATES)
         checks.one_of("precision", self.precision, PRECISIONS)
         for name in ("draws", "n0", "n", "batch"):

@@ -16,6 +16,7 @@ from vqshield.attacks import AutoAttack, Ball
 from vqshield.classifiers import BUNDLED
 from vqshield.data import SAMPLE_NAME
 from vqshield.defended import Defended
+from vqshield.defenses import list_defenses
 from vqshield.draws import Draws, draw_predictions, strongest
 from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
@@ -143,24 +144,28 @@ class Evaluation(Study[EvaluationManifest, EvaluationCell, EvaluationRecord]):
     selection: int | None = None
     seed: int = 0
     batch: int = 100
-    shared: Path | None = field(default=None, compare=False)
+    shared: Path | None = None
 
     manifest_type = EvaluationManifest
 
     def __post_init__(self) -> None:
+        if self.shared is not None:  # other processes may stand in other folders
+            object.__setattr__(self, "shared", Path(self.shared).absolute())
         for name in ("runs", "batch"):
             checks.whole(name, getattr(self, name), least=1)
         if self.selection is not None:
             checks.whole("selection", self.selection, least=1)
         checks.whole("seed", self.seed, least=0, below=2**64)
+        within = self.ball  # refuses norms and budgets that cannot be, with attacks or without
         refuse_twice("defense", self.defenses)
         refuse_twice("attack", self.attacks)
         if not self.defenses:
-            raise InvalidInputError("no defense is given; give one, or none for the bare classifier")
+            choices = ", ".join([*list_defenses(), NONE])
+            raise InvalidInputError(f"no defense is given; give one of {choices}")
         for text in self.defenses:
             defense_from(text, seed=0)
         for text in self.attacks:
-            expand(text, self.ball)
+            expand(text, within)
 
     @property
     def ball(self) -> Ball:

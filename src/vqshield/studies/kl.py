@@ -160,11 +160,13 @@ class KLStudy(Study[KLManifest, KLCell, KLRecord]):
     label_images: int | None = None
     divergence: DivergenceSettings = field(default_factory=DivergenceSettings)
     seed: int = 0
-    shared: Path | None = field(default=None, compare=False)
+    shared: Path | None = None
 
     manifest_type = KLManifest
 
     def __post_init__(self) -> None:
+        if self.shared is not None:  # other processes may stand in other folders
+            object.__setattr__(self, "shared", Path(self.shared).absolute())
         checks.whole("images", self.images, least=1)
         checks.whole("seed", self.seed, least=0, below=2**64)
         if self.label_images is not None:

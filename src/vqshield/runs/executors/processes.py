@@ -15,7 +15,7 @@ from vqshield.errors import VqshieldError
 from vqshield.runs.executors.base import HELD, Executor, Measured, finders
 from vqshield.runs.executors.queue import CellQueue
 from vqshield.runs.executors.team import Answer, Lost, Mistake, Team
-from vqshield.runs.executors.workers import Refusal, request_for, with_threads
+from vqshield.runs.executors.workers import Refusal, manifest_for, request_for
 from vqshield.runs.records import AnyRecord
 from vqshield.runs.study import AnyCell, Progress, Study
 
@@ -41,7 +41,7 @@ class ProcessesExecutor(Executor):
         checks.whole("retries", self.retries, least=0)
 
     def manifest(self, study: Study[Any, Any, Any]) -> Any:
-        return with_threads(study.manifest, self.cpus)
+        return manifest_for(study, self.cpus)
 
     def measured(
         self, study: Study[Any, AnyCell, AnyRecord], first: int, progress: Progress

@@ -18,7 +18,7 @@ from typing import Any
 from vqshield import checks
 from vqshield.errors import InvalidInputError, MissingExtraError, VqshieldError
 from vqshield.runs.executors.base import HELD, Executor, Measured, finders
-from vqshield.runs.executors.workers import Refusal, Request, answer, request_for, with_threads
+from vqshield.runs.executors.workers import Refusal, Request, answer, manifest_for, request_for
 from vqshield.runs.records import AnyRecord
 from vqshield.runs.study import AnyCell, Progress, Study
 
@@ -49,7 +49,7 @@ class RayExecutor(Executor):
             checks.whole("ahead", self.ahead, least=1)
 
     def manifest(self, study: Study[Any, Any, Any]) -> Any:
-        return with_threads(study.manifest, self.cpus)
+        return manifest_for(study, self.cpus)
 
     def measured(
         self, study: Study[Any, AnyCell, AnyRecord], first: int, progress: Progress

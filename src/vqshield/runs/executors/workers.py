@@ -40,18 +40,21 @@ class Refusal:
 
 
 def request_for(study: Study[Any, Any, Any]) -> Request:
-    """What workers are told of a study; one that cannot travel is refused."""
+    """What workers are told of a study."""
+    return Request(study=study, identity=_identity(study))
+
+
+def manifest_for(study: Study[Any, Any, Any], threads: int) -> Any:
+    """A study's manifest with the threads that workers compute with, which are not those of this process.
+
+    A study that cannot travel is refused here, before anything is written.
+    """
     if not study.travels:
         raise InvalidInputError(
             f"{type(study).__name__} has a classifier in memory, which other processes cannot load; give it "
             "as a file or as module:function, or use the executor local"
         )
-    return Request(study=study, identity=_identity(study))
-
-
-def with_threads(manifest: Any, threads: int) -> Any:
-    """A manifest with the threads that workers compute with, which are not those of this process."""
-    return replace(manifest, machine={**manifest.machine, "threads": threads})
+    return replace(study.manifest, machine={**study.manifest.machine, "threads": threads})
 
 
 def answer(request: Request, number: int, threads: int) -> Measured[Any] | Refusal:

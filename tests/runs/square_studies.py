@@ -1,24 +1,27 @@
-"""A work that is no more than the protocol asks for, for any process to make; and traps on its way."""
+"""A study that measures nothing but squares, for any process; and traps on its way."""
 
+import multiprocessing
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from vqshield.errors import InvalidInputError
+from vqshield.plain import Json
 from vqshield.runs.executors import Executor
-from vqshield.runs.records import Key, Line, RecordFolder
-from vqshield.runs.study import Report
+from vqshield.runs.records import Key, Record
+from vqshield.runs.study import CellProgress, Progress, Study, no_cell_progress, no_progress
 
 MACHINE = {"vqshield": "1", "torch": "2", "device": "cpu"}
+THREADS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Square(Line):
+class Square(Record):
     image: int
     value: int
 
@@ -36,15 +39,43 @@ class Number:
         return [("a", "square", self.image)]
 
 
-class Squares:
-    """A square a cell."""
+@dataclass(frozen=True, kw_only=True)
+class SquaresManifest:
+    count: int
+    machine: Mapping[str, Json]
 
-    def __init__(self, folder: Path, *, count: int = 4) -> None:
-        self.specification: dict[str, Any] = {"count": count, "machine": {**MACHINE, "threads": 5}}
-        self.cells = [Number(image) for image in range(count)]
-        self.records = RecordFolder(folder, [cell.keys for cell in self.cells], Square.parse)
 
-    def measure(self, cell: Number) -> list[Square]:
+def no_trap(number: int) -> None:
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Squares(Study[SquaresManifest, Number, Square]):
+    """A square a cell, with a trap before each that knows its number; `log` says which were begun."""
+
+    count: int = 4
+    log: Path | None = None
+    trap: Callable[[int], None] = no_trap
+
+    manifest_type = SquaresManifest
+
+    @cached_property
+    def manifest(self) -> SquaresManifest:
+        return SquaresManifest(count=self.count, machine={**MACHINE, "threads": THREADS})
+
+    @staticmethod
+    def cells_of(manifest: SquaresManifest) -> list[Number]:
+        return [Number(image) for image in range(manifest.count)]
+
+    @staticmethod
+    def parse(line: bytes) -> Square:
+        return Square.parse(line)
+
+    def measure(self, cell: Number, progress: CellProgress = no_cell_progress) -> list[Square]:
+        if self.log is not None:
+            with self.log.open("a") as file:
+                file.write(f"{cell.image}\n")
+        self.trap(cell.image)
         return [Square(defense="a", image=cell.image, value=cell.image**2)]
 
     def cost(self, cell: Number) -> int:
@@ -53,48 +84,39 @@ class Squares:
     def title(self, cell: Number) -> str:
         return f"number {cell.image}"
 
+    def run(self, folder: Path, executor: Executor, progress: Progress = no_progress) -> list[int]:
+        """The values that are then on the disk."""
+        executor.run(self, folder, progress=progress)
+        return self.values(folder)
 
+    @classmethod
+    def values(cls, folder: Path) -> list[int]:
+        return [record.value for record in cls.read(folder).records]
+
+    def begun(self) -> list[int]:
+        return (
+            []
+            if self.log is None or not self.log.exists()
+            else [int(n) for n in self.log.read_text().split()]
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Parities(Squares):
     """Those of even numbers need the same, and those of odd ones; 0 needs nothing."""
 
-    def common(self, cell: Number) -> str | None:
+    def needs(self, cell: Number) -> str | None:
         return ("even", "odd")[cell.image % 2] if cell.image else None
 
 
-def no_trap(number: int) -> None:
-    pass
+@dataclass(frozen=True, kw_only=True)
+class LongerElsewhere(Squares):
+    """Comes to one square more in any other process."""
 
-
-@dataclass(frozen=True)
-class SquaresRecipe:
-    """Squares, with a trap before each that knows its number; `log` says which were begun, and by whom."""
-
-    log: Path
-    trap: Callable[[int], None] = no_trap
-    count: int = 4
-    kind: type[Squares] = Squares
-
-    def rebuild(self, folder: Path) -> Squares:
-        work = self.kind(folder, count=self.count)
-        original = work.measure
-
-        def measure(cell: Number) -> list[Square]:
-            with self.log.open("a") as file:
-                file.write(f"{cell.image} {os.getpid()}\n")
-            self.trap(cell.image)
-            return original(cell)
-
-        work.measure = measure  # type: ignore[method-assign]
-        return work
-
-    def run(self, folder: Path, executor: Executor, report: Report = lambda *_: None) -> list[int]:
-        """The values that are then on the disk."""
-        work = SquaresRecipe.rebuild(self, folder)  # whatever others are given
-        executor.run(work, report=report, recipe=self)
-        return [record.value for record in work.records.read()]
-
-    def begun(self) -> list[int]:
-        return [int(line.split()[0]) for line in self.log.read_text().splitlines()]
+    @cached_property
+    def manifest(self) -> SquaresManifest:
+        more = multiprocessing.parent_process() is not None
+        return SquaresManifest(count=self.count + more, machine={**MACHINE, "threads": THREADS})
 
 
 @dataclass(frozen=True)
@@ -158,7 +180,7 @@ class Death:
 
 @dataclass(frozen=True)
 class Meeting:
-    """The number 0 goes on when the number 3 is begun: two have to be measured at once."""
+    """The number 0 continues when the number 3 is begun: two have to be measured at once."""
 
     pipe: Path
 

@@ -1,0 +1,155 @@
+"""A small evaluation for other processes, plain or with a trap on the way; and what it gives in this one."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from vqshield.errors import InvalidInputError
+from vqshield.runs.executors import Executor, LocalExecutor
+from vqshield.runs.study import CellProgress, Progress, no_cell_progress, no_progress
+from vqshield.runs.target import Target
+from vqshield.seeds import derived_seed
+from vqshield.studies.evaluation import Evaluation, EvaluationCell, EvaluationRecord
+from vqshield.threats import Threat
+
+IMAGES, CELLS_A_CHUNK = 4, 7
+IGNORANT, STE = "pgd:steps=2,surrogate=none", "pgd:steps=2"
+STUDY = Evaluation(
+    target=Target(limit=IMAGES, device="cpu"),
+    defenses=("prd:iterations=2", "randdisc:codes=3"),
+    attacks=(STE, IGNORANT),
+    runs=2,
+    batch=1,
+)
+ONE_CHUNK = replace(STUDY, batch=IMAGES)
+OPTIONS = {"include_dashboard": False, "log_to_driver": False, "object_store_memory": 100 * 2**20}
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """As many as a task with one CPU has: the manifest names them."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The records of this process."""
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("here")
+    run(replace(STUDY), folder, LocalExecutor())
+    return folder
+
+
+@pytest.fixture
+def by_value() -> Iterator[None]:
+    """Studies of this file reach workers, which cannot import it."""
+    cloudpickle = pytest.importorskip("ray").cloudpickle
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    yield
+    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
+def run(study: Evaluation, folder: Path, executor: Executor, progress: Progress = no_progress) -> bytes:
+    # A fresh copy: the manifest of one that has run already names the threads of that moment.
+    executor.run(replace(study), folder, progress=progress)
+    return (folder / "records.jsonl").read_bytes()
+
+
+def second_chunk(cell: EvaluationCell) -> bool:
+    """Its first cell."""
+    return cell.images.start == 1 and cell.defense == "none"
+
+
+def defended(cell: EvaluationCell) -> bool:
+    """All but the first cell of a chunk."""
+    return cell.defense != "none"
+
+
+def asked(study: Evaluation) -> dict[str, object]:
+    """What a study of another class is given to ask the same."""
+    return {each.name: getattr(study, each.name) for each in fields(study)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trapped(Evaluation):
+    """With something in the way of some cells; `log` says on which node those were begun."""
+
+    log: Path
+    trap: Callable[[], None]
+    caught: Callable[[EvaluationCell], bool] = second_chunk
+
+    def measure(
+        self, cell: EvaluationCell, progress: CellProgress = no_cell_progress
+    ) -> list[EvaluationRecord]:
+        import ray
+
+        if self.caught(cell):
+            with self.log.open("a") as file:
+                file.write(ray.get_runtime_context().get_node_id() + "\n")
+            self.trap()
+        return Evaluation.measure(self, cell, progress)
+
+
+def attack_seed(defense: str, attack: str, start: int) -> int:
+    """The seed by which the log of `Counted` knows an attack; on the bare classifier: of "none"."""
+    return derived_seed(STUDY.seed, defense, attack, start, "attack")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counted(Evaluation):
+    """Writes down the seed of every attack that is made.
+
+    The first on a bare classifier takes until the second chunk is begun, as `pipe` tells it: by then all the
+    cells of the first chunk that could make it again have had their chance.
+    """
+
+    log: Path
+    pipe: Path
+
+    def measure(
+        self, cell: EvaluationCell, progress: CellProgress = no_cell_progress
+    ) -> list[EvaluationRecord]:
+        if second_chunk(cell):
+            self.pipe.write_text("begun")
+        return Evaluation.measure(self, cell, progress)
+
+    def made(self, seed: int) -> None:
+        with self.log.open("a") as file:
+            file.write(f"{seed}\n")
+        if seed == attack_seed("none", IGNORANT, 0) and self.log.read_text().count(f"{seed}\n") == 1:
+            self.pipe.read_text()
+
+    def _threat(self, name: str, *, seed: int) -> Threat:
+        return CountedThreat(**asked(Evaluation._threat(self, name, seed=seed)), study=self, seed=seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountedThreat(Threat):
+    study: Counted
+    seed: int
+
+    def __call__(self, *given: object) -> Tensor:
+        self.study.made(self.seed)
+        return Threat.__call__(self, *given)
+
+
+def mistake() -> None:
+    raise ZeroDivisionError("a mistake of the program")
+
+
+def refusal() -> None:
+    raise InvalidInputError("colour=3 should be blue")
+
+
+def death() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
