@@ -129,11 +129,21 @@ def test_a_model_without_a_gradient_fails_with_the_reason(model: type[nn.Module]
     found = judge(model())
     assert outcomes(found)["R10"] == outcomes(found)["R4"] == FAIL
     for flag in found.flags:
-        if flag.name in ("R1", "R2", "R3", "R7", "R9"):
+        if flag.name in ("R1", "R2", "R3", "R6", "R7", "R8", "R9"):
             assert flag.outcome == NOT_RUN
             assert WITHOUT in flag.meaning
+    assert WITHOUT in found.flags[3].meaning
     assert WITHOUT in found.flags[9].meaning
     assert found.failed
+
+
+def test_without_a_gradient_an_ignorant_attack_is_not_believed_either() -> None:
+    found = audit(
+        Detached(), vq.RandDisc(codes=32, iterations=2, seed=1), images(), labels(),
+        attacks=["square:queries=4"], ball=Linf(8 / 255), settings=SETTINGS,
+    )  # fmt: skip
+    assert outcomes(found)["R4"] == outcomes(found)["R10"] == FAIL
+    assert WITHOUT in found.flags[0].meaning
 
 
 def test_what_is_known_of_a_model_without_a_gradient_is_enough_to_resume() -> None:

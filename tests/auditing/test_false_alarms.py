@@ -1,7 +1,7 @@
 """How often luck fails an honest audit: the decisions alone, on thousands of simulated audits.
 
 The hardest honest case: every attack leaves exactly as much as every other, so that all comparisons stand at
-their limits. Real audits are farther from them: results/audit-false-alarms.json.
+their limits. Real audits are farther from them: results/false-alarms-audit.json.
 """
 
 import pytest

@@ -97,21 +97,22 @@ class _Run:
         noise = self._left("noise", ball)
         probe = self._left(quick.probe, ball)
         blind = {"transfer from the bare classifier": ignorant, "square": square}
-        able = main is not None and self.probes.without_gradient is None
+        why = self.probes.without_gradient
+        if why is not None:
+            return flags.without_any_gradient(why, blind)
         return [
-            flags.without_gradients(reported if able else None, blind),
+            flags.without_gradients(reported if main else None, blind),
             flags.noise_is_weaker(noise, reported),
             flags.knowing_helps(reported, ignorant, probe, main is not None),
         ]
 
     def _varied(self, main: Threat | None) -> list[Flag]:
         """R1, R2, R3, R7, R9, R10: the strongest attack that uses gradients, with more and with less."""
+        if self.probes.without_gradient is not None:
+            return []  # they are not run, as _others says
         if main is None:
             why = "no attack given uses gradients of the defense"
             return [flags.not_run(name, why) for name in _VARIED]
-        if self.probes.without_gradient is not None:
-            why = self.probes.without_gradient
-            return [*(flags.not_run(name, why) for name in _VARIED[:-1]), flags.no_gradient(why)]
         place = [threat.name for threat in self.given].index(main.name)
         usual = self.probes.left(main)
         result = []

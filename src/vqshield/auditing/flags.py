@@ -2,8 +2,8 @@
 
 Two attacks are compared image by image: with d_i the difference between what they leave of image i, the
 standard error of the mean difference, if there is none in truth, is sqrt(sum d_i²)/N. An audit makes about
-twenty such comparisons, so three of these errors are needed for a verdict: with two, one honest audit in five
-would fail by luck. Counts are compared by the binomial tail that is as unlikely as three standard errors.
+twenty such comparisons, so three of these errors are needed for a verdict: with two, one honest audit in
+seven would fail by luck. Counts are compared by the binomial tail that is as unlikely as three errors are.
 """
 
 import math
@@ -105,7 +105,7 @@ def without_gradients(white: Draws | None, others: Mapping[str, Draws], slack: f
     better = [name for name in others if _beyond(white, others[name], slack)]
     best = min(better, key=lambda name: others[name].mean, default=None)
     meaning = (
-        "gradients of the defense lead the attack to more than blind search does"
+        "attacks that know no gradient win no more than those that do"
         if best is None
         else f"{best} beats the attack with gradients: those are masked, and the true accuracy is lower"
     )
@@ -153,7 +153,7 @@ def knowing_helps(reported: Draws, ignorant: Draws, probe: Draws, knows: bool) -
             f"{_estimate(reported)}: the reported figure flatters the defense, {who}", figures,
         )  # fmt: skip
     good = not _beyond(reported, ignorant)
-    meaning = "knowing the defense helps the attack, as it must" if good else (
+    meaning = "neither an attack that ignores the defense nor a probe that knows it wins more" if good else (
         "the attack that knows the defense does worse than one that ignores it: it is misled by the defense"
     )  # fmt: skip
     return flag("R8", _outcome(good), meaning, figures)
@@ -207,6 +207,13 @@ def gradients_agree(
             "R10", NOT_RUN, "the measured changes are mostly sampling noise: take more draws", figures,
         )  # fmt: skip
     return flag("R10", PASS, "its gradient predicts how the expected loss changes", figures)
+
+
+def without_any_gradient(why: str, others: Mapping[str, Draws]) -> list[Flag]:
+    """Of a model that attacks find no gradient in: R4 and R10; what varies such attacks is not run."""
+    meaning = f"{why}: attacks with gradients cannot have attacked anything"
+    failed = [flag("R4", FAIL, meaning, others), no_gradient(why)]
+    return [*failed, *(not_run(name, why) for name in ("R1", "R2", "R3", "R6", "R7", "R8", "R9"))]
 
 
 def no_gradient(why: str) -> Flag:

@@ -1,0 +1,95 @@
+"""An audit in one call: the same for a defense and its text, resumable, and never mixed with another one."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import noise_images
+from torch import nn
+
+import vqshield as vq
+from vqshield.auditing import AuditSettings, read_audit, run_audit
+from vqshield.errors import InvalidInputError
+
+FEW = AuditSettings(runs=2, queries=2, directions=1, draws=4, probe="pgd:steps=1")
+IMAGES, LABELS = noise_images(4, 1, 8, 8), torch.tensor([0, 1, 0, 1])
+SETTINGS = {"attacks": ["pgd:steps=1,surrogate=none"], "settings": FEW}
+
+
+def network(seed: int = 0) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 2)).eval()
+
+
+def test_a_defense_and_its_text_are_judged_alike() -> None:
+    text = run_audit(network(), "prd:size=2,codes=4", IMAGES, LABELS, **SETTINGS)
+    made = run_audit(network(), vq.PRD(size=2, codes=4, seed=99), IMAGES, LABELS, **SETTINGS)
+    assert text.audit == made.audit
+    assert text.defense == "prd:size=2,codes=4"
+    assert {"size=2", "codes=4"} <= set(made.defense.removeprefix("prd:").split(","))
+    assert (text.data, text.classifier, text.norm, text.eps) == ("images", "model", "linf", 8 / 255)
+    assert text.settings == FEW
+
+
+def test_the_folder_holds_the_report_and_all_that_was_measured(tmp_path: Path) -> None:
+    told: list[str] = []
+    report = run_audit(
+        network(), "prd:codes=4", IMAGES, LABELS, **SETTINGS, out=tmp_path / "new", progress=told.append
+    )
+    assert read_audit(tmp_path / "new" / "audit.json") == report
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["audit.json", "measured.jsonl"]
+    assert told[0] == "the attacks given"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"model": network(1)}, {"images": 1 - IMAGES}, {"labels": 1 - LABELS}, {"defense": "prd:codes=5"},
+        {"eps": 4 / 255}, {"norm": "l2"}, {"settings": AuditSettings(seed=1)}, {"data": "others"},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)  # fmt: skip
+def test_what_another_audit_measured_is_not_taken_for_ones_own(tmp_path: Path, changed: dict) -> None:
+    given = {
+        "model": network(), "defense": "prd:codes=4", "images": IMAGES, "labels": LABELS, **SETTINGS,
+        "out": tmp_path,
+    }  # fmt: skip
+    run_audit(**given)
+    with pytest.raises(InvalidInputError, match="holds what another audit has measured"):
+        run_audit(**{**given, **changed})
+
+
+def test_a_stopped_audit_is_resumed_and_ends_the_same(tmp_path: Path) -> None:
+    whole = run_audit(network(), "prd:codes=4", IMAGES, LABELS, **SETTINGS, out=tmp_path / "whole")
+    lines = (tmp_path / "whole" / "measured.jsonl").read_bytes().splitlines(keepends=True)
+    for kept in range(len(lines)):
+        folder = tmp_path / str(kept)
+        folder.mkdir()
+        (folder / "measured.jsonl").write_bytes(b"".join(lines[:kept]) + lines[kept][:9])
+        assert (
+            run_audit(network(), "prd:codes=4", IMAGES, LABELS, **SETTINGS, out=folder).audit == whole.audit
+        )
+        assert (folder / "measured.jsonl").read_bytes() == b"".join(lines)
+        first, second = (
+            json.loads((each / "audit.json").read_text()) for each in (folder, tmp_path / "whole")
+        )
+        assert {**first, "seconds": 0} == {**second, "seconds": 0}
+
+
+@pytest.mark.parametrize(
+    ("defense", "message"),
+    [
+        ("none", "leaves nothing to audit"),
+        ("shield9", "defense='shield9' is unknown"),
+        ("prd:seed=3", "seed=3 in 'prd:seed=3' would fix every draw"),
+        ("prd:luck=3", "luck"),
+    ],
+)
+def test_a_defense_that_cannot_be_audited_is_refused_before_anything_is_written(
+    tmp_path: Path, defense: str, message: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        run_audit(network(), defense, IMAGES, LABELS, **SETTINGS, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
