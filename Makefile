@@ -33,7 +33,7 @@ format: .venv/test-ready
 	touch $@
 
 sanitize: .venv/test-ready
-	$(BIN)/python native/sanitize.py
+	$(BIN)/python native/sanitize.py --record benchmarks/results/fuzz-native.json
 
 clean:
 	rm -rf .venv build dist vqshield-demo vqshield-evaluation vqshield-audit vqshield-reproduction

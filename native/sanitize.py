@@ -1,61 +1,128 @@
-"""Runs the tests of the CPU kernel with the address and the undefined-behaviour sanitizer built into it.
+"""Runs the CPU kernel with the address and the undefined-behaviour sanitizer built into it.
 
-    python native/sanitize.py
+    python native/sanitize.py [--calls 20000] [--seed 1] [--record FILE]
 
-Needs GCC, whose sanitizers can be loaded into a Python that was built without.
-A finding ends it with an error.
+First its tests, then random calls (native/fuzz.py). Needs GCC, whose sanitizers can be loaded into a Python
+that was built without. A finding ends it with an error; the record says how many calls were made, of what
+kinds, with which compiler and on what machine.
 """
 
+import argparse
+import json
 import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
 
 from vqshield.clustering import native
+from vqshield.environment import environment
+from vqshield.files import write_json
 
 FOLDER = Path(__file__).resolve().parent
 TESTS = FOLDER.parent / "tests"
+COMPILER = os.environ.get("CXX", "g++")
 FLAGS = ["-std=c++17", "-O1", "-g", "-pthread", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror"]
 CHECKS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 PROCESSOR = {"generic": [], "avx2": ["-mavx2", "-mfma"], "avx512": ["-mavx512f", "-mavx512dq", "-mfma"]}
+FINDINGS = ("ERROR: AddressSanitizer", "runtime error:")
 
 
 def main() -> int:
-    """Build, then start this file again with the sanitizers loaded first."""
-    compiler = os.environ.get("CXX", "g++")
+    """Build, then start this file again with the sanitizers loaded first: for the tests, and to fuzz."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--calls", type=int, default=20_000, help="random calls")
+    parser.add_argument("--seed", type=int, default=1, help="of the random calls")
+    parser.add_argument("--record", type=Path, help="a JSON file to write")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if not build(folder):
+            return 1
+        if sanitized(folder, "tests").returncode != 0:
+            return 1
+        began = time.perf_counter()
+        done = sanitized(folder, "fuzz", str(options.calls), str(options.seed))
+        said = done.stderr.decode(errors="replace")
+        print(said, end="", file=sys.stderr)
+        tally = folder / "tally.json"
+        counts = json.loads(tally.read_text()) if tally.is_file() else {"calls": 0}
+        record = {
+            "what": "random calls of the CPU kernel under the address and undefined-behaviour sanitizers",
+            "seed": options.seed,
+            **counts,
+            "findings": sum(said.count(finding) for finding in FINDINGS),
+            "complete": done.returncode == 0 and counts["calls"] == options.calls,
+            "seconds": round(time.perf_counter() - began, 1),
+            "builds": native.available(),
+            "compiler": compiler_version(),
+            "flags": [*FLAGS, *CHECKS],
+            "machine": environment(),
+        }
+        if options.record is not None:
+            write_json(options.record, record)
+        print(f"{counts['calls']} calls, {record['findings']} findings", flush=True)
+        return 0 if record["complete"] and record["findings"] == 0 else 1
+
+
+def build(folder: Path) -> bool:
+    """The kernel with the sanitizers in it, for every processor that this one can stand for."""
+    builds = []
+    for isa in native.available():
+        files = [FOLDER / f"{isa}.cpp", "-o", folder / f"_native_{isa}.so"]
+        builds.append(subprocess.Popen([COMPILER, *FLAGS, *CHECKS, *PROCESSOR[isa], *files]))
+    failed = [each.wait() for each in builds]
+    return not any(failed)
+
+
+def sanitized(folder: Path, *task: str) -> "subprocess.CompletedProcess[bytes]":
+    """This file again, with the sanitizers loaded into Python."""
     libraries = [
-        subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True)
+        subprocess.run([COMPILER, f"-print-file-name={name}"], capture_output=True, text=True, check=True)
         for name in ("libasan.so", "libubsan.so")
     ]
-    preload = " ".join(found.stdout.strip() for found in libraries)
-    with tempfile.TemporaryDirectory() as folder:
-        builds = []
-        for isa in native.available():
-            files = [FOLDER / f"{isa}.cpp", "-o", Path(folder) / f"_native_{isa}.so"]
-            builds.append(subprocess.Popen([compiler, *FLAGS, *CHECKS, *PROCESSOR[isa], *files]))
-        failed = [build.wait() for build in builds]
-        if any(failed):
-            return 1
-        # Python itself frees not everything at its end, so leaks are not looked for.
-        environment = os.environ | {"LD_PRELOAD": preload, "ASAN_OPTIONS": "detect_leaks=0"}
-        return subprocess.run([sys.executable, __file__, folder], env=environment, check=False).returncode
+    # Python itself frees not everything at its end, so leaks are not looked for.
+    settings = {
+        "LD_PRELOAD": " ".join(found.stdout.strip() for found in libraries),
+        "ASAN_OPTIONS": "detect_leaks=0",
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+    }
+    errors = subprocess.PIPE if task[0] == "fuzz" else None
+    command = [sys.executable, __file__, "--inside", str(folder), *task]
+    return subprocess.run(command, env=os.environ | settings, stderr=errors, check=False)
 
 
-def run_tests(folder: Path) -> int:
-    """The contract tests on the native backend, and the kernel's own tests."""
+def compiler_version() -> str:
+    """The first line that the compiler says about itself."""
+    said = subprocess.run([COMPILER, "--version"], capture_output=True, text=True, check=True).stdout
+    return said.splitlines()[0]
+
+
+def inside(folder: Path, task: str, *numbers: str) -> int:
+    """What is done under the sanitizers."""
     native._FOLDER = folder
     native._load.cache_clear()
     native._best.cache_clear()
     assert native._find("generic").parent == folder
     print("sanitized builds:", ", ".join(native.available()), flush=True)
+    if task == "fuzz":
+        sys.path.insert(0, str(FOLDER))
+        import fuzz
+
+        calls, seed = map(int, numbers)
+        fuzz.main(calls, seed, folder / "tally.json")
+        return 0
+    # The contract tests on the native backend, and the kernel's own tests.
     options = ["-q", "--capture=sys", "-p", "no:cacheprovider", f"--rootdir={FOLDER.parent}"]
-    wanted = ["-k", "native and not interrupt", "-m", "not slow"]
+    wanted = ["-k", "native and not interrupt and not process", "-m", "not slow"]
     files = [str(TESTS / "contracts/test_defense_contract.py"), str(TESTS / "clustering/test_native.py")]
-    return pytest.main([*options, *wanted, *files])
+    return int(pytest.main([*options, *wanted, *files]))
 
 
 if __name__ == "__main__":
-    sys.exit(run_tests(Path(sys.argv[1])) if len(sys.argv) > 1 else main())
+    if sys.argv[1:2] == ["--inside"]:
+        sys.exit(inside(Path(sys.argv[2]), *sys.argv[3:]))
+    sys.exit(main())

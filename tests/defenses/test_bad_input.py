@@ -19,7 +19,7 @@ def with_value(value: float) -> torch.Tensor:
 
 
 BAD_SETTINGS = [
-    (vq.RandDisc, {"codes": 0}, "codes=0 should be >= 1"),
+    (vq.RandDisc, {"codes": 0}, "codes=0 should be from 1 to 1048576"),
     (vq.RandDisc, {"codes": -3}, "codes=-3"),
     (vq.RandDisc, {"codes": 2.5}, "codes=2.5 should be a whole number"),
     (vq.RandDisc, {"codes": True}, "codes=True should be a whole number"),
@@ -27,7 +27,7 @@ BAD_SETTINGS = [
     (vq.PRD, {"size": 0}, "size=0"),
     (vq.PRD, {"size": 1.5}, "size=1.5"),
     (vq.SWRD, {"size": -1}, "size=-1"),
-    (vq.PRD, {"sigma": -0.1}, "sigma=-0.1 should be >= 0"),
+    (vq.PRD, {"sigma": -0.1}, "sigma=-0.1 should be from 0 to 1"),
     (vq.PRD, {"sigma": NAN}, "sigma=nan"),
     (vq.PRD, {"sigma": "0.1"}, "sigma='0.1'"),
     (vq.SWRD, {"tau": -1e-9}, "tau=-1e-09"),

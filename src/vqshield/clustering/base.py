@@ -114,8 +114,8 @@ def check_images(padded: Tensor, recipe: Recipe, draw: Draw) -> None:
             f"{_MOST_NOISE_VALUES}"
         )
     checks.whole("seed", draw.seed, least=0, below=2**64)
-    checks.per_image("streams", draw.streams, padded)
     _on_device_of("streams", draw.streams, "images", padded)
+    checks.per_image("streams", draw.streams, padded)
 
 
 def check_codes(padded: Tensor, recipe: Recipe) -> None:
@@ -174,8 +174,8 @@ def _check_codes_of(name: str, centres: Tensor) -> None:
         )
 
 
-def _on_device_of(name: str, values: Tensor, other: str, expected: Tensor) -> None:
-    if values.device != expected.device:
+def _on_device_of(name: str, values: object, other: str, expected: Tensor) -> None:
+    if isinstance(values, Tensor) and values.device != expected.device:
         raise InvalidInputError(
             f"{name} on {values.device} should be on {expected.device}, where the {other} are"
         )
