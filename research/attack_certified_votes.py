@@ -18,7 +18,7 @@ from functools import cache, partial
 from typing import Any
 
 import torch
-from common import BUNDLED, defense_of, load_target, make_parser
+from common import BUNDLED, Target, defense_of, described, make_parser
 from torch import Tensor, nn
 
 from vqshield.attacks import L2
@@ -138,14 +138,14 @@ def attack_vote(classifier: nn.Module, image: Tensor, number: int, plan: Plan) -
     )
 
 
-loaded_once = cache(load_target)  # in every process
+loaded_once = cache(Target)  # in every process
 
 
 def attack_number(number: int, *, plan: Plan, where: dict[str, Any]) -> Row:
     """The row of one image, in whatever process: all its seeds follow from its number."""
     target = loaded_once(**where)
-    image = target.data.floats(slice(number, number + 1)).to(target.device)
-    return replace(attack_vote(target.classifier, image, number, plan), label=int(target.data.labels[number]))
+    image = target.images.floats(slice(number, number + 1)).to(target.place)
+    return replace(attack_vote(target.model, image, number, plan), label=int(target.images.labels[number]))
 
 
 def main() -> int:
@@ -164,7 +164,7 @@ def main() -> int:
     began, rows = time.perf_counter(), []
     # A process that was forked could not use the GPU.
     with ProcessPoolExecutor(given["processes"], multiprocessing.get_context("spawn")) as pool:
-        for row in pool.map(partial(attack_number, plan=plan, where=where), range(len(target.data))):
+        for row in pool.map(partial(attack_number, plan=plan, where=where), range(len(target.images))):
             rows.append(row)
             print(json.dumps(to_plain(row)), flush=True)
     certified = [row for row in rows if row.radius > 0]
@@ -172,9 +172,9 @@ def main() -> int:
     shares = [each.share for row in certified for each in row.attacks.values()]
     record = {
         "what": "certified majority votes, attacked inside their certified L2 radius",
-        **target.described(),
+        **described(target),
         "plan": {**asdict(plan), "attacks": plan.attacks(), "inside": INSIDE},
-        "environment": environment(target.device),
+        "environment": environment(target.place),
         "seconds": round(time.perf_counter() - began, 1),
         "images": len(rows),
         "certified": len(certified),

@@ -18,7 +18,6 @@ finished is in the file, and the same command continues with the rest.
 import argparse
 import json
 import math
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -26,20 +25,22 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from common import BUNDLED, Target, load_target, make_parser
+from common import BUNDLED, Target, described, make_parser
 from safetensors import safe_open
-from vqshield.studies.certification_forward import PRECISIONS
-from vqshield.studies.certification_records import VoteRecord
-from vqshield.studies.certification_settings import CertificationSettings, coverage_of
-from vqshield.studies.certification_summary import summarise_certification
 
-from vqshield.data import SAMPLE_NAME, ImageSet
+from vqshield.data import SAMPLE_NAME
 from vqshield.defenses import from_text
 from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
 from vqshield.files import write_json
 from vqshield.plain import Json, from_plain, to_plain
-from vqshield.studies.certification import Certification
+from vqshield.studies.certification import (
+    PRECISIONS,
+    Certification,
+    CertificationSummary,
+    VoteRecord,
+    coverage_of,
+)
 
 # The most telling first. The smallest is that of the paper's pRD: two draws of 4/255.
 LEVELS = (0.12, 0.25, 0.06, 4 / 255 / math.sqrt(2))
@@ -179,42 +180,41 @@ def grid(level: float) -> list[float]:
     return sorted({float(f"{radius:.4g}") for radius in (*own, *RADII)})
 
 
-def certify(job: Job, target: Target, settings: CertificationSettings) -> Row:
+def certify(job: Job, target: Target, settings: Certification) -> Row:
     """Certify every image behind one configuration."""
     began = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder:  # a later run continues from the rows, not from these
-        work = Certification(replace(settings, defense=job.defense), target, Path(folder) / "records")
-        work.run()
-        records = work.records.read()
-    vote = summarise_certification(work.specification, records, radii=grid(job.level))["vote"]
-    chosen = [record.selected == record.label for record in records if isinstance(record, VoteRecord)]
-    described = work.specification["defense"]["settings"]
+    found = replace(settings, target=target, defense=job.defense).in_memory()
+    vote = CertificationSummary.of(found, radii=grid(job.level)).vote
+    assert vote is not None
+    chosen = [record.selected == record.label for record in found.records if isinstance(record, VoteRecord)]
+    used = dict(found.manifest.defense.settings or {})
     names = ("images", "abstained", "mean_radius", "largest_radius", "sigma_eff", "copies")
     return Row(
         defense=job.defense,
-        classifier=target.described()["classifier"],
+        classifier=described(target)["classifier"],
         tuned_behind=job.tuned_behind,
-        noise=described.get("noise", "gaussian"),
+        noise=used.get("noise", "gaussian"),
         level=job.level,
-        settings=described,
-        **{name: vote[name] for name in names},
-        draws_right=vote["accuracy"],
+        settings=used,
+        **{name: getattr(vote, name) for name in names},
+        draws_right=vote.accuracy,
         votes_right=sum(chosen) / len(chosen),
-        certified_right=vote["right"],
+        certified_right=vote.right,
         curve=tuple(
-            Point(radius=point["radius"], certified=point["vote"], draw=point["draw"])
-            for point in vote["curve"]
+            Point(radius=point.radius, certified=point.vote, draw=point.draw) for point in vote.curve
         ),
         seconds=round(time.perf_counter() - began, 2),
     )
 
 
 def loaded(weights: str, options: argparse.Namespace) -> Target:
+    """The first images, or for a pilot the last ones: what is chosen on some is reported on others."""
     data = SAMPLE_NAME if options.data_dir is None else "cifar10"
-    found = load_target(data=data, data_dir=options.data_dir, classifier=weights, device=options.device)
-    part = slice(-options.limit, None) if options.pilot else slice(options.limit)
-    whole = found.data
-    return replace(found, data=ImageSet(whole.name, whole.images[part], whole.labels[part], whole.classes))
+    found = Target(data=data, data_dir=options.data_dir, classifier=weights, device=options.device)
+    if not options.pilot:
+        return replace(found, limit=options.limit)
+    part, whole = slice(-options.limit, None), found.images
+    return Target.in_memory(found.model, whole.floats(part), whole.labels[part])
 
 
 def arguments() -> argparse.Namespace:
@@ -251,7 +251,7 @@ def finished(path: Path, heading: Mapping[str, Any]) -> list[Row]:
     return list(from_plain(tuple[Row, ...], record["rows"], path.name))
 
 
-def measure(options: argparse.Namespace, jobs: list[Job], settings: CertificationSettings) -> None:
+def measure(options: argparse.Namespace, jobs: list[Job], settings: Certification) -> None:
     began, targets = time.monotonic(), {}
     for job in jobs:
         replace(settings, defense=job.defense)  # whatever cannot be certified is named before any work
@@ -262,21 +262,21 @@ def measure(options: argparse.Namespace, jobs: list[Job], settings: Certificatio
     heading = {
         "what": "majority votes certified by randomised smoothing, against the L2 radius",
         "pilot": options.pilot,
-        "data": first.described()["data"],
+        "data": described(first)["data"],
         "plan": plan,
-        "environment": environment(first.device),
+        "environment": environment(first.place),
     }
     rows = finished(options.out, heading)
     done = {row.key for row in rows}
     for job in jobs:
-        if (targets[job.weights].sha256, job.defense) in done:
+        if (targets[job.weights].classifier_id.sha256, job.defense) in done:
             continue
         if time.monotonic() - began > options.deadline:
             break
         rows.append(certify(job, targets[job.weights], settings))
         done.add(rows[-1].key)
         print(rows[-1], flush=True)
-        whole = all((targets[each.weights].sha256, each.defense) in done for each in jobs)
+        whole = all((targets[each.weights].classifier_id.sha256, each.defense) in done for each in jobs)
         write_json(options.out, to_plain({**heading, "complete": whole, "rows": rows}))
     print(f"{len(done)} of {len(jobs)} configurations in {options.out}, {time.monotonic() - began:.0f} s")
     print(*sorted(rows, key=lambda row: (row.level, -row.mean_radius)), sep="\n")
@@ -284,7 +284,7 @@ def measure(options: argparse.Namespace, jobs: list[Job], settings: Certificatio
 
 def main() -> None:
     options = arguments()
-    settings = CertificationSettings(
+    settings = Certification(
         certificate="vote", n0=options.n0, n=options.n, alpha=options.alpha, seed=options.seed,
         batch=options.batch, precision=options.precision,
     )  # fmt: skip

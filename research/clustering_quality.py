@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from common import answers, defense_of, ending, load_target, make_parser
+from common import Target, answers, defense_of, described, ending, make_parser
 from sklearn.cluster import KMeans
 from torch import Tensor
 from torch.nn.functional import fold, unfold
@@ -53,7 +53,7 @@ def main() -> None:
     options = parser.parse_args()
     began, seed = time.perf_counter(), options.seed
     targets = [
-        load_target(
+        Target(
             data="cifar10",
             data_dir=options.data_dir,
             classifier=each,
@@ -74,7 +74,7 @@ def main() -> None:
             mean_squared_error=float((found - images).square().mean()),
             accuracy={
                 target.name: float(
-                    (answers(target, found.to(target.device), batch=100) == labels).double().mean()
+                    (answers(target, found.to(target.place), batch=100) == labels).double().mean()
                 )
                 for target in targets
             },
@@ -84,7 +84,7 @@ def main() -> None:
     record = {
         "what": "natural accuracy of pRD with codebooks of different quality",
         "data": targets[0].described()["data"],
-        "classifiers": [target.described()["classifier"] for target in targets],
+        "classifiers": [described(target)["classifier"] for target in targets],
         "defense": OURS,
         "seed": seed,
         **ending(began, targets[0].device),

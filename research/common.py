@@ -7,15 +7,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from vqshield.classifiers import BUNDLED
 from vqshield.defenses import Defense, create
 from vqshield.environment import environment
-from vqshield.plain import Json
-from vqshield.runs.target import BUNDLED
-from vqshield.runs.target import Subject as Target
-from vqshield.runs.target import load_subject as load_target
+from vqshield.plain import Json, to_plain
+from vqshield.runs.target import Target
 from vqshield.settings import parse_spec
 
-__all__ = ["BUNDLED", "Target", "answers", "defense_of", "ending", "load_target", "make_parser"]
+__all__ = ["BUNDLED", "Target", "answers", "defense_of", "described", "ending", "make_parser"]
 
 
 def make_parser(doc: str | None, out: str, *, data_required: bool = False) -> argparse.ArgumentParser:
@@ -36,7 +35,12 @@ def defense_of(text: str, *, seed: int) -> Defense:
 @torch.no_grad()
 def answers(target: Target, images: Tensor, *, batch: int) -> Tensor:
     """The class that the bare classifier gives each image, on the CPU."""
-    return torch.cat([target.classifier(part).argmax(1) for part in images.split(batch)]).cpu()
+    return torch.cat([target.model(part).argmax(1) for part in images.split(batch)]).cpu()
+
+
+def described(target: Target) -> dict[str, Json]:
+    """How a record begins: which images and which weights."""
+    return {"data": to_plain(target.data_id), "classifier": to_plain(target.classifier_id)}
 
 
 def ending(began: float, device: torch.device | str = "cpu") -> dict[str, Json]:

@@ -17,19 +17,22 @@ from itertools import product
 from typing import Any
 
 import torch
-from common import BUNDLED, defense_of, ending, load_target, make_parser
+from common import BUNDLED, Target, defense_of, described, ending, make_parser
 
 from vqshield.attacks import PGD, Linf
 from vqshield.data import SAMPLE_NAME
 from vqshield.diagnostics.covariances import kinds
 from vqshield.diagnostics.divergence import STARTS
 from vqshield.diagnostics.fitting import MixtureSettings
-from vqshield.diagnostics.measurement import DivergenceSettings, measure
+from vqshield.diagnostics.measurement import DivergenceSettings, Measurement, measure
 from vqshield.files import write_json
+from vqshield.plain import to_plain
 
 DEFENSES = ("randdisc:codes=25", "prd:size=2,codes=25", "swrd:size=3,codes=25")
 FIRST = ("kl", "floor", "excess")
 HEADING = "eps     " + "  ".join(f"{name:>17}" for name in (*FIRST, "labels")) + "   held-out loss   (nats)"
+
+WHAT = "KL diagnostic: fitted mixtures, no bound; kl is to be read beside its floor"
 
 
 def fraction(text: str) -> float:
@@ -72,6 +75,15 @@ def progress(stage: str) -> None:
     print(stage, end=", ", file=sys.stderr, flush=True)
 
 
+def plain(found: Measurement) -> dict[str, Any]:
+    """A row's part of the record; environment and settings are said once, for all rows."""
+    names = ("defense", "distance", "seeds", "second_is", "proved", "seconds")
+    return {
+        "what": WHAT, "images": 1, **{name: to_plain(getattr(found, name)) for name in names},
+        **to_plain(found.diagnostic),
+    }  # fmt: skip
+
+
 def row(record: dict[str, Any]) -> str:
     first = [f"{record[name]['value']:9.2f} ±{record[name]['standard_error']:6.2f}" for name in FIRST]
     second = record["second"]
@@ -83,20 +95,20 @@ def row(record: dict[str, Any]) -> str:
 def main() -> None:
     options = arguments()
     chosen = {kind: settings(options, kind) for kind in options.covariance}
-    target = load_target(
+    target = Target(
         data=SAMPLE_NAME if options.data_dir is None else options.data,
         data_dir=options.data_dir,
         classifier=options.weights,
         limit=max(options.image) + 1,
         device=options.device,
     )
-    place = target.device
+    place = target.place
     began, rows = time.perf_counter(), []
     attacks = [PGD(ball=Linf(eps), steps=options.steps, seed=options.seed) for eps in options.eps]
     for number in options.image:
-        image = target.data.floats(slice(number, number + 1)).to(place)
-        label = target.data.labels[number : number + 1].to(place)
-        moved = torch.cat([attack(target.classifier, image, label) for attack in attacks])
+        image = target.images.floats(slice(number, number + 1)).to(place)
+        label = target.images.labels[number : number + 1].to(place)
+        moved = torch.cat([attack(target.model, image, label) for attack in attacks])
         for text, kind in product(options.defense, options.covariance):
             title = f"image {number}, {text}, {kind}"
             print(title, end=": ", file=sys.stderr)
@@ -104,16 +116,15 @@ def main() -> None:
             records = measure(shield, image, moved, settings=chosen[kind], report=progress)
             print("done", file=sys.stderr)
             print(f"{title}\n{HEADING}")
-            for eps, record in zip(options.eps, records, strict=True):
-                del record["environment"], record["settings"]  # said once, for all rows
-                rows.append({"text": text, "eps": eps, "image": number, **record})
+            for eps, found in zip(options.eps, records, strict=True):
+                rows.append({"text": text, "eps": eps, "image": number, **plain(found)})
                 print(row(rows[-1]))
-            seconds = records[0]["seconds"].items()
+            seconds = records[0].seconds.items()
             print("seconds, of all budgets: " + ", ".join(f"{name} {value}" for name, value in seconds))
     common = asdict(chosen[options.covariance[0]])
     record = {
-        **target.described(),
-        "what": rows[0]["what"],
+        **described(target),
+        "what": WHAT,
         "attack": f"pgd-{options.steps} on the bare classifier",
         "settings": {**common, "mixture": {**common["mixture"], "covariance": options.covariance}},
         **ending(began, place),

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, field
 
 import torch
-from common import Target, answers, defense_of, ending, load_target, make_parser
+from common import Target, answers, defense_of, described, ending, make_parser
 from torch import Tensor
 
 from vqshield.attacks import Linf
@@ -66,24 +66,24 @@ def stretched(images: Tensor) -> Tensor:
 
 def ask(target: Target, images: Tensor, background: float | None = None) -> Answers:
     found = answers(target, images, batch=250)
-    counts = torch.bincount(found, minlength=len(target.data.classes))
+    counts = torch.bincount(found, minlength=len(target.images.classes))
     return Answers(
         background=background,
-        right=float((found == target.data.labels).double().mean()),
+        right=float((found == target.images.labels).double().mean()),
         most_frequent=int(counts.argmax()),
         its_share=float(counts.max() / len(found)),
     )
 
 
 def measure(target: Target, seed: int) -> Row:
-    images, labels = target.data.floats().to(target.device), target.data.labels.to(target.device)
-    shield = defense_of(DEFENSE, seed=seed).to(target.device)
-    attacked = threat(ATTACK, Linf(EPS), seed=seed)(target.classifier, shield, images, labels)
+    images, labels = target.images.floats().to(target.place), target.images.labels.to(target.place)
+    shield = defense_of(DEFENSE, seed=seed).to(target.place)
+    attacked = threat(ATTACK, Linf(EPS), seed=seed)(target.model, shield, images, labels)
     quantized = shield(attacked).detach()
     black = images < 0.1
     return Row(
         name=target.name,
-        sha256=target.sha256,
+        sha256=target.classifier_id.sha256,
         raised=tuple(ask(target, low + (1 - low) * images, low) for low in RAISED),
         attacked=ask(target, attacked),
         quantized=ask(target, quantized),
@@ -102,7 +102,7 @@ def main() -> None:
     options = parser.parse_args()
     began, rows = time.perf_counter(), []
     for classifier in options.classifier:
-        target = load_target(
+        target = Target(
             data="mnist",
             data_dir=options.data_dir,
             classifier=classifier,
@@ -113,12 +113,12 @@ def main() -> None:
         print(rows[-1])
     record = {
         "what": "right answers about MNIST digits on a raised background, and attacked behind a quantizer",
-        "data": target.described()["data"],
+        "data": described(target)["data"],
         "attack": ATTACK,
         "eps": EPS,
         "defense": DEFENSE,
         "seed": options.seed,
-        **ending(began, target.device),
+        **ending(began, target.place),
         "rows": rows,
     }
     write_json(options.out, to_plain(record))
