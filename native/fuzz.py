@@ -92,12 +92,20 @@ class Corrupting(Native):
 
 def run(calls: int, seed: int, report: Callable[[int], None] = lambda number: None) -> Tally:
     """Make so many calls; an AssertionError names the first that went wrong."""
+    short = native._SHORT
+    try:
+        return _run(calls, seed, report)
+    finally:
+        native._SHORT = short
+
+
+def _run(calls: int, seed: int, report: Callable[[int], None]) -> Tally:
     tally, builds = Tally(), native.available()
     for number in range(calls):
         rng = random.Random(f"{seed}/{number}")
         kind = rng.choices(("sound", "wrong argument", "wrong field"), (5, 3, 2))[0]
         isa = rng.choice(builds)
-        native._SHORT = rng.choice((0, 5e8, 5e8, 5e8))  # a long call runs in a thread of its own
+        native._SHORT = rng.choice((0.0, 5e8, 5e8, 5e8))  # a long call runs in a thread of its own
         call = sound_call(rng)
         try:
             done = _one(kind, isa, call, rng)
@@ -326,6 +334,7 @@ def _wrong_vectors(centres: Tensor, rng: random.Random) -> list[Callable[[], Any
         lambda: centres.half(),
         lambda: centres.long(),
         lambda: centres.to("meta"),
+        lambda: centres.contiguous().to_sparse(),
         lambda: centres.tolist(),
         lambda: None,
         lambda: _with_one(centres, rng, large) if batch else None,

@@ -20,6 +20,11 @@ def on_grid(values: np.ndarray, bits: int) -> np.ndarray:
     return np.round(values * 2.0**bits) / 2.0**bits
 
 
+def patches_on_grid(values: np.ndarray, bits: int) -> np.ndarray:
+    """As on_grid, but half-way values go up."""
+    return np.floor(values * 2.0**bits + 0.5) / 2.0**bits
+
+
 def disjoint_corners(h: int, w: int, s: int) -> list[tuple[int, int]]:
     return [(i, j) for i in range(0, h, s) for j in range(0, w, s)]
 

@@ -37,3 +37,10 @@ def test_rounding_moves_a_value_by_at_most_half_a_grid_step() -> None:
     moved = (fixed.round(values) - values).abs().max()
     assert float(moved) <= 2.0 ** -(fixed.bits + 1)
     assert float(fixed.round(torch.tensor(0.5))) == pytest.approx(0.5, abs=0)
+
+
+def test_half_way_patches_go_up_and_half_way_centres_to_the_even_number() -> None:
+    fixed = FixedPoint.fitting(3, bound=1.1)
+    halves = torch.tensor([-1.5, -0.5, 0.5, 1.5, 2.5], dtype=torch.float64) * 2.0**-fixed.bits
+    assert (fixed.round_patches(halves) * 2.0**fixed.bits).tolist() == [-1, 0, 1, 2, 3]
+    assert (fixed.round(halves) * 2.0**fixed.bits).tolist() == [-2, 0, 0, 2, 2]

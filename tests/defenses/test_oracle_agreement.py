@@ -32,10 +32,10 @@ def literal(image: Tensor, defense: vq.Defense, stream: int) -> tuple[np.ndarray
     omega = draw.normals(Stage.ASSIGNMENT, 0, n * d).numpy().reshape(n, d) * tau
     words = draw.words(Stage.INIT, 0, k)[0].numpy()
 
-    points = oracles.on_grid(patches + eps, bits)
+    points = oracles.patches_on_grid(patches + eps, bits)
     start = {"kmeans++": oracles.kmeans_plus_plus, "random": oracles.random_distinct}[options["init"]]
     centres = oracles.lloyd(points, start(points, k, words), options["iterations"], bits)
-    noisy = oracles.on_grid(patches + omega, bits)
+    noisy = oracles.patches_on_grid(patches + omega, bits)
     quantized = np.array([centres[oracles.nearest(p, centres)] for p in noisy])
     if sliding:
         compared = patches if options["weights_from"] == "clean" else noisy

@@ -175,7 +175,8 @@ def _check_codes_of(name: str, centres: Tensor) -> None:
 
 
 def _on_device_of(name: str, values: object, other: str, expected: Tensor) -> None:
-    if isinstance(values, Tensor) and values.device != expected.device:
+    if isinstance(values, Tensor) and (values.device, values.layout) != (expected.device, expected.layout):
         raise InvalidInputError(
-            f"{name} on {values.device} should be on {expected.device}, where the {other} are"
+            f"{name} on {values.device} ({values.layout}) should be on {expected.device} "
+            f"({expected.layout}), as the {other} are"
         )

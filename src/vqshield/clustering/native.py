@@ -257,10 +257,11 @@ def _check_device(name: str, values: object) -> None:
 
 def _plain(values: Tensor) -> Tensor:
     """As float32, values side by side. By numpy, here and below: torch's threads hang after a fork."""
-    if values.dtype == torch.float32 and values.is_contiguous():
-        return values.detach()
+    plain = values.detach().resolve_neg()
+    if plain.dtype == torch.float32 and plain.is_contiguous():
+        return plain
     with np.errstate(over="ignore"):  # the kernel refuses infinity
-        return torch.from_numpy(np.ascontiguousarray(values.detach().numpy(), dtype=np.float32))
+        return torch.from_numpy(np.ascontiguousarray(plain.numpy(), dtype=np.float32))
 
 
 def _of_type(values: Tensor, dtype: torch.dtype) -> Tensor:
