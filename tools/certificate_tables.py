@@ -55,8 +55,8 @@ def bounds() -> str:
             *table(heads, rows),
             f"\nFirst {used.data.images:,} CIFAR-10 test images, {stem(used.classifier.name)}, m = "
             f"{used.draws:,} draws, δ = {used.delta}, attack `{used.sources[-1].attack.name}` (L∞), "
-            f"precision {used.precision}, seed {used.seed}; {machine(used.machine)}. The last two columns are "
-            f"from {EXACT} bounds.",
+            f"precision {used.precision}, seed {used.seed}; {machine(used.machine)}. The last two columns "
+            f"are from {EXACT} bounds.",
             f"\n{_given_away(lost)} {_ignorant(summaries)}",
         ]
     )
