@@ -33,7 +33,7 @@ PAGES = (
     "docs/speed.md",
 )  # fmt: skip
 # Table 2 of the paper, natural accuracy in percent, by defense and number of centres.
-PAPER_NATURAL = {
+PAPER_NATURAL: dict[tuple[str, Json], str] = {
     ("randdisc", 25): "89.58",
     ("prd", 25): "79.43",
     ("swrd", 25): "83.42",
@@ -188,10 +188,14 @@ TABLES: dict[str, Callable[[], str]] = {
 
 def updated(text: str) -> str:
     """The page with every table as results/ has it now."""
-    for name, make in TABLES.items():
-        pattern = re.compile(rf"(<!-- begin {name} -->\n).*?(<!-- end {name} -->)", re.S)
-        text = pattern.sub(lambda found, make=make: f"{found[1]}{make()}\n{found[2]}", text)
-    return text
+
+    def made(found: re.Match[str]) -> str:
+        table = TABLES.get(found["name"])
+        return found[0] if table is None else f"{found['begin']}{table()}\n{found['end']}"
+
+    return re.sub(
+        r"(?P<begin><!-- begin (?P<name>\S+) -->\n).*?(?P<end><!-- end (?P=name) -->)", made, text, flags=re.S
+    )
 
 
 if __name__ == "__main__":

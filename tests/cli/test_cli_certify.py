@@ -102,13 +102,13 @@ def test_nonsense_is_refused_before_any_work(tmp_path: Path, arguments: list[str
     assert not (tmp_path / "out").exists()
 
 
-def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(tmp_path: Path, monkeypatch) -> None:
+def test_ctrl_c_keeps_what_is_finished_and_says_how_to_continue(tmp_path: Path, monkeypatch) -> None:
     whole = Certification.measure
 
-    def interrupted(self, cell):
+    def interrupted(self, cell, *told):
         if cell.images.start == 1:
             raise KeyboardInterrupt
-        return whole(self, cell)
+        return whole(self, cell, *told)
 
     with monkeypatch.context() as patch:
         patch.setattr(Certification, "measure", interrupted)

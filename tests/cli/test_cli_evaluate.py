@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 
 from vqshield.cli.application import app
 from vqshield.errors import InvalidInputError
-from vqshield.runs.manifests import read_manifest
-from vqshield.runs.records import Records
+from vqshield.runs.records import RecordFolder
 from vqshield.studies.evaluation import Evaluation
 
 QUICK = ["--device", "cpu", "--limit", "4", "--batch", "2", "--runs", "2", "--defense", "prd:iterations=2"]
@@ -100,7 +99,7 @@ def test_the_table_warns_of_attacks_that_prove_little(
     [
         (["--data", "cifar11"], ["data='cifar11'", "cifar10-sample", "mnist"]),
         (["--data", "cifar10"], ["cifar10", "folder"]),
-        (["--classifier", "resnet"], ["classifier='resnet'", "small-cifar10"]),
+        (["--classifier", "resnet"], ["classifier=", "resnet' is no file", "small-cifar10"]),
         (["--defense", "shield9"], ["defense='shield9'", "none", "swrd"]),
         (["--defense", "swrd:colour=3"], ["'colour'", "size"]),
         (["--defense", "prd:size=64"], ["size=64"]),
@@ -118,7 +117,7 @@ def test_the_table_warns_of_attacks_that_prove_little(
         (["--batch", "0"], ["batch=0 should be >= 1"]),
         (["--seed", "-1"], ["seed=-1"]),
         (["--device", "abacus"], ["device='abacus'", "cpu, cuda or auto"]),
-        (["--summary-only"], ["no evaluation was begun there"]),
+        (["--summary-only"], ["no run was begun there"]),
     ],
 )
 def test_nonsense_is_refused_before_any_work(tmp_path: Path, arguments: list[str], named: list[str]) -> None:
@@ -129,13 +128,13 @@ def test_nonsense_is_refused_before_any_work(tmp_path: Path, arguments: list[str
     assert not (tmp_path / "out").exists()
 
 
-def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(tmp_path: Path, monkeypatch) -> None:
+def test_ctrl_c_keeps_what_is_finished_and_says_how_to_continue(tmp_path: Path, monkeypatch) -> None:
     whole = Evaluation.measure
 
-    def interrupted(self, cell):
+    def interrupted(self, cell, *told):
         if cell.images.start == 2 and cell.attack != "none":
             raise KeyboardInterrupt
-        return whole(self, cell)
+        return whole(self, cell, *told)
 
     with monkeypatch.context() as patch:
         patch.setattr(Evaluation, "measure", interrupted)
@@ -169,7 +168,7 @@ def test_killed_in_the_middle_it_ends_in_the_same_bytes(tmp_path: Path) -> None:
         time.sleep(0.002)
     with (
         pytest.raises(InvalidInputError, match="another process is writing into"),
-        Records(killed, []).writing(read_manifest(killed)),
+        RecordFolder(killed, [], Evaluation.parse).writing(Evaluation.read(killed).manifest),
     ):
         pass
     os.kill(process.pid, signal.SIGKILL)

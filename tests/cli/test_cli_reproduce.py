@@ -83,10 +83,10 @@ def partial(file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple
     """A run that was stopped by Ctrl-C before the attack on the second defense."""
     whole, out = Evaluation.measure, tmp_path / "partial"
 
-    def interrupted(self, cell):
+    def interrupted(self, cell, *told):
         if cell.defense.startswith("swrd") and cell.attack != "none":
             raise KeyboardInterrupt
-        return whole(self, cell)
+        return whole(self, cell, *told)
 
     with monkeypatch.context() as patch:
         patch.setattr(Evaluation, "measure", interrupted)
@@ -101,8 +101,8 @@ def test_the_worked_example_from_end_to_end(tmp_path: Path) -> None:
     folder = tmp_path / "E1"
     assert all((folder / name).is_file() for name in REPORTS)
     rows = json.loads((folder / "summary.json").read_text())["parts"][0]["rows"]
-    assert [round(row["figures"]["proposition1"]["ours"], 3) for row in rows] == [0.494, 0.584]
-    assert [row["figures"]["proposition1"]["paper"] for row in rows] == [0.40, 0.45]
+    assert [round(row["values"]["proposition1"]["ours"], 3) for row in rows] == [0.494, 0.584]
+    assert [row["values"]["proposition1"]["paper"] for row in rows] == [0.40, 0.45]
     assert "Clopper" in result.stdout
     assert str(folder / "report.html") in result.stdout.replace("\n", "")
 
@@ -131,7 +131,7 @@ def test_a_finished_run_is_only_shown_again(file: str, finished: tuple[Path, str
     assert shown.stdout == again.stdout == run("report", out / "T2", "--json").stdout
 
 
-def test_report_makes_the_reports_anew(finished: tuple[Path, str]) -> None:
+def test_report_renders_the_reports_again(finished: tuple[Path, str]) -> None:
     out, text = finished
     before = {name: (out / "T2" / name).read_bytes() for name in REPORTS}
     for name in REPORTS:
@@ -161,7 +161,7 @@ def test_a_dry_run_counts_what_is_done(file: str, partial: tuple[Path, str]) -> 
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
 
 
-def test_ctrl_c_leaves_a_report_and_says_how_to_go_on(
+def test_ctrl_c_leaves_a_report_and_says_how_to_continue(
     file: str, partial: tuple[Path, str], finished: tuple[Path, str]
 ) -> None:
     out, said = partial
@@ -198,7 +198,7 @@ def test_all_leaves_out_what_cannot_be_run(tmp_path: Path) -> None:
 def test_all_goes_on_after_a_failure_and_ends_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vqshield.cli.reproduce.experiments", lambda: ["F1", "E1"])
+    monkeypatch.setattr("vqshield.cli.reproduce.list_experiments", lambda: ["F1", "E1"])
     assert reproduce("F1", "--limit", 1, "--out", tmp_path, "--seed", 1).exit_code == 0
     result = reproduce("all", "--limit", 1, "--out", tmp_path)
     assert result.exit_code == 2

@@ -4,13 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from vqshield.reproduction.files import Experiment, read
-from vqshield.reproduction.part import Options
-from vqshield.reproduction.sources import Sources
-
+from vqshield.classifiers import BUNDLED
 from vqshield.data import SAMPLE_NAME
+from vqshield.reproduction.experiments import Experiment, read_experiment
+from vqshield.reproduction.parts import Options
 from vqshield.reproduction.runner import Reproduction
-from vqshield.runs.target import BUNDLED
+from vqshield.reproduction.targets import TargetChoices
 
 PART = """
 [[parts]]
@@ -39,7 +38,7 @@ x = [5, 10]
 defenses = ["prd:size=2,codes={x}"]
 attacks = { autoattack = "pgd:steps=2,surrogate=none" }
 """
-CPU = Sources(readers={"cifar10": SAMPLE_NAME}, classifiers={"cifar10": BUNDLED}, device="cpu")
+CPU = TargetChoices(readers={"cifar10": SAMPLE_NAME}, classifiers={"cifar10": BUNDLED}, device="cpu")
 """What is bundled, whatever a machine has in its cache folder."""
 
 
@@ -48,12 +47,12 @@ def text_of(*parts: str, id: str = "T2", shows: str = "table") -> str:
 
 
 def small(*parts: str, **about: str) -> Experiment:
-    return read(text_of(*(parts or (PART,)), **about), source="small.toml")
+    return read_experiment(text_of(*(parts or (PART,)), **about), source="small.toml")
 
 
 def planned(experiment: Experiment, out: Path, **options: Any) -> Reproduction:
     """Without attacks that know of the defense, if nobody asks for them."""
-    return Reproduction(experiment, options=Options(**{"adaptive": "none", **options}), sources=CPU, out=out)
+    return Reproduction(experiment, options=Options(**{"adaptive": "none", **options}), targets=CPU, out=out)
 
 
 def records(out: Path) -> dict[str, bytes]:

@@ -1,4 +1,4 @@
-"""The paper's figures: some as typed here by hand, all of them as in the paper's source where it is found."""
+"""The paper's values: some typed here by hand, all of them as in the paper's source where it is found."""
 
 import math
 import re
@@ -7,10 +7,17 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
-from vqshield.studies.specification import defense
 
 from vqshield.errors import FileFormatError, InvalidInputError
-from vqshield.reproduction.published import Figure, find, ids, inconsistencies, published, read_catalogue
+from vqshield.reproduction.published import (
+    PublishedValue,
+    find,
+    ids,
+    inconsistencies,
+    read_catalogue,
+    section,
+)
+from vqshield.studies.asked import defense_from
 
 COUNTS = {
     "T1": 15, "T2": 36, "T3": 33, "T4": 10, "T5": 30, "F1": 0, "F4": 198, "F5": 48, "F6a": 36, "F6b": 44,
@@ -73,12 +80,12 @@ CURVES = [
 ]  # fmt: skip
 
 
-def everything() -> list[tuple[str, Figure]]:
-    return [(id, figure) for id in ids() for figure in published(id).figures]
+def everything() -> list[tuple[str, PublishedValue]]:
+    return [(id, each) for id in ids() for each in section(id).values]
 
 
 def value(id: str, data: str, text: str, measure: str, x: float | None = None) -> float:
-    found = find(published(id).figures, data=data, defense=text, measure=measure, x=x)
+    found = find(section(id).values, data=data, defense=text, measure=measure, x=x)
     assert found is not None
     return found.value
 
@@ -90,9 +97,9 @@ def test_rows_of_tables(id: str, data: str, name: str, measures: tuple[str, ...]
         mean, _, std = cell.rstrip(")").partition("(")
         expected.append((measure, float(mean) / 100, float(std) / 100 if std else None))
     row = [
-        (figure.measure, pytest.approx(figure.value), figure.std and pytest.approx(figure.std))
-        for figure in published(id).figures
-        if figure.data == data and name in (figure.defense, figure.literature)
+        (each.measure, pytest.approx(each.value), each.std and pytest.approx(each.std))
+        for each in section(id).values
+        if each.data == data and name in (each.defense, each.literature)
     ]
     assert row == expected
 
@@ -103,49 +110,49 @@ def test_points_of_curves(id: str, data: str, text: str, measure: str, xs: str, 
         assert value(id, data, text.replace("%s", x), measure, float(x)) == float(y)
 
 
-def test_every_id_has_as_many_figures_as_the_paper() -> None:
-    assert {id: len(published(id).figures) for id in ids()} == COUNTS
-    assert all((published(id).unit == "none") == (count == 0) for id, count in COUNTS.items())
+def test_every_id_has_as_many_values_as_the_paper() -> None:
+    assert {id: len(section(id).values) for id in ids()} == COUNTS
+    assert all((section(id).unit == "none") == (count == 0) for id, count in COUNTS.items())
 
 
 def test_values_are_fractions_or_nats() -> None:
-    for id, figure in everything():
-        assert 0 <= figure.value <= (math.inf if published(id).unit == "nats" else 1), figure
-        assert figure.std is None or 0 < figure.std < 0.02, figure
-        assert (figure.x is None) == id.startswith("T"), figure
-        assert (figure.defense is None) != (figure.literature is None), figure
-    assert published("T1").figures[0].value == 0.9938 != 99.38 / 100  # the float that 0.9938 is read as
+    for id, each in everything():
+        assert 0 <= each.value <= (math.inf if section(id).unit == "nats" else 1), each
+        assert each.std is None or 0 < each.std < 0.02, each
+        assert (each.x is None) == id.startswith("T"), each
+        assert (each.defense is None) != (each.literature is None), each
+    assert section("T1").values[0].value == 0.9938 != 99.38 / 100  # the float that 0.9938 is read as
 
 
 def test_every_defense_can_be_created() -> None:
-    texts = {figure.defense for _, figure in everything() if figure.defense}
+    texts = {each.defense for _, each in everything() if each.defense}
     for text in texts:
-        assert defense(text, seed=0) is not None
+        assert defense_from(text, seed=0) is not None
         assert "beta" not in text
     assert {"swrd:size=3,codes=5", "prd:size=2,codes=25,sigma=4/255,tau=0"} <= texts
 
 
 def test_the_order_of_settings_does_not_matter() -> None:
-    figures = published("A1").figures
+    values = section("A1").values
     text = "tau=0, sigma=4/255, codes=25, size=2"
-    found = find(figures, data="cifar10", defense=f"prd:{text}", measure="autoattack")
+    found = find(values, data="cifar10", defense=f"prd:{text}", measure="autoattack")
     assert found is not None
     assert found.value == 0.6043
-    assert find(figures, data="mnist", defense=f"prd:{text}", measure="autoattack") is None
-    assert find(figures, data="cifar10", defense=f"prd:{text}", measure="pgd") is None
-    assert find(figures, data="cifar10", defense=f"swrd:{text}", measure="autoattack") is None
+    assert find(values, data="mnist", defense=f"prd:{text}", measure="autoattack") is None
+    assert find(values, data="cifar10", defense=f"prd:{text}", measure="pgd") is None
+    assert find(values, data="cifar10", defense=f"swrd:{text}", measure="autoattack") is None
 
 
-def test_several_figures_of_one_setting_are_told_apart_by_x() -> None:
+def test_several_values_of_one_setting_are_told_apart_by_x() -> None:
     certified = {"data": "mnist", "defense": "randdisc:codes=2", "measure": "certified"}
     with pytest.raises(
-        InvalidInputError, match=r"x=None leaves 5 figures .* one of 0, 0\.1, 0\.2, 0\.3, 0\.4"
+        InvalidInputError, match=r"x=None leaves 5 values .* one of 0, 0\.1, 0\.2, 0\.3, 0\.4"
     ):
-        find(published("F7").figures, **certified)
-    assert find(published("F7").figures, **certified, x=0.5) is None
+        find(section("F7").values, **certified)
+    assert find(section("F7").values, **certified, x=0.5) is None
 
 
-@pytest.mark.parametrize("look", [published, inconsistencies])
+@pytest.mark.parametrize("look", [section, inconsistencies])
 def test_an_unknown_id_is_answered_with_the_known_ones(look) -> None:
     with pytest.raises(InvalidInputError, match=r"id='T9' is unknown; choose one of A1, E1, F1, .*T5"):
         look("T9")
@@ -160,22 +167,22 @@ CURVE = f'[F4]\n{SECTION}[[F4.curves]]\ndata = "mnist"\ndefense = "prd"\n'
     ("text", "message"),
     [
         ("[T1", "file.toml is not TOML"),
-        (f"[T1]\n{SECTION}colour = 1\n", r"\[T1\] of file.toml has the unknown key 'colour'; known are"),
-        ('[T1]\nlabel = "a"\nunit = "nats"\n', r"\[T1\] of file.toml has no 'caption'"),
-        (f"[T1]\n{SECTION.replace('percent', 'bits')}", "unit='bits' .* one of percent, fraction, nats"),
+        (f"[T1]\n{SECTION}colour = 1\n", r"T1 of file.toml has the unknown key 'colour'; known are"),
+        ('[T1]\nlabel = "a"\nunit = "nats"\n', "T1 of file.toml has no 'caption'"),
+        (f"[T1]\n{SECTION.replace('percent', 'bits')}", "T1.*unit is 'bits'; .* one of percent, fract"),
         ("T1 = 3", "is 3; it should be a table"),
-        (f"[T1]\n{SECTION}rows = 3\n", "rows=3 .* should be a list"),
-        (ROW + "natural = 1.0\n", "one of defense and literature; it has data, natural"),
-        (ROW + 'defense = "prd"\nliterature = "BS"\n', "one of defense and literature"),
-        (ROW + 'defense = "prd"\nmaxmin = 1.0\n', "a row .* of file.toml has the unknown key 'maxmin'"),
+        (f"[T1]\n{SECTION}rows = 3\n", "rows is 3; it should be a list"),
+        (ROW + "natural = 1.0\n", "of mnist, should have one of defense and literature; it has neither"),
+        (ROW + 'defense = "prd"\nliterature = "BS"\n', "one of defense and literature; it has both"),
+        (ROW + 'defense = "prd"\nmaxmin = 1.0\n', r"T1 of file.toml.*rows\[0\] has the unknown key 'maxmin'"),
         (ROW + 'defense = "prd"\npgd_std = 0.1\n', "pgd_std=0.1 but no pgd"),
-        (ROW + 'defense = "prd"\npgd = "much"\n', "pgd=much .* should be a finite number"),
-        (ROW + 'defense = "prd"\npgd = nan\n', "(?i)pgd=nan .* should be a finite number"),
-        (ROW.replace("mnist", "svhn") + 'defense = "prd"\n', "data='svhn' .* one of mnist, cifar10"),
+        (ROW + 'defense = "prd"\npgd = "much"\n', r"rows\[0\].pgd is 'much'; it should be a finite number"),
+        (ROW + 'defense = "prd"\npgd = nan\n', r"rows\[0\].pgd is nan; it should be a finite number"),
+        (ROW.replace("mnist", "svhn") + 'defense = "prd"\n', r"rows\[0\].data is 'svhn'; .* of mnist, cif"),
         (CURVE + 'measure = "kl"\nx = [1, 2]\ny = [1]\n', "has 2 x and 1 y"),
-        (CURVE + 'measure = "pgd"\nx = [1]\ny = [1]\n', "measure='pgd' .* one of natural, autoattack"),
+        (CURVE + 'measure = "pgd"\nx = [1]\ny = [1]\n', r"curves\[0\].measure is 'pgd'; .* of natural, auto"),
         ('[[inconsistencies]]\nids = ["T7"]\ntext = "no"\n', "ids='T7' in .*inconsistencies"),
-        ("inconsistencies = 1\n", "is 1; it should be a list of tables"),
+        ("inconsistencies = 1\n", "is 1; it should be a list"),
     ],
 )  # fmt: skip
 def test_a_broken_file_is_named_with_what_is_wrong(text: str, message: str) -> None:
@@ -189,7 +196,7 @@ def said(id: str, *parts: str) -> bool:
 
 def test_the_certificates_exceed_their_bound() -> None:
     most = 1 - math.sqrt(2 * math.log(1 / 0.005) / 1000)
-    above = [figure.value for figure in published("F7").figures if figure.value > most]
+    above = [each.value for each in section("F7").values if each.value > most]
     assert (round(most, 3), len(above), max(above)) == (0.897, 8, 0.9947)
     assert said("F7", ".897", "eight", ".9947")
     bounds = [(0.2 + math.sqrt(2 * math.log(1 / delta) / 100)) / 0.9 for delta in (0.05, 0.005)]
@@ -198,12 +205,12 @@ def test_the_certificates_exceed_their_bound() -> None:
 
 def test_the_gaps_are_not_those_of_the_curves_on_cifar() -> None:
     off: dict[str, float] = {}
-    for figure in published("F9").figures:
-        curve = {"data": figure.data, "text": figure.defense, "x": figure.x}
-        source = "F4" if figure.x >= 5 else "F5"
+    for each in section("F9").values:
+        curve = {"data": each.data, "text": each.defense, "x": each.x}
+        source = "F4" if each.x >= 5 else "F5"
         gap = value(source, **curve, measure="natural") - value(source, **curve, measure="autoattack")
-        key = f"{source} {figure.data}"
-        off[key] = max(off.get(key, 0), round(abs(gap - figure.value), 4))
+        key = f"{source} {each.data}"
+        off[key] = max(off.get(key, 0), round(abs(gap - each.value), 4))
     exact = dict.fromkeys(["F4 imagenet", "F5 cifar10", "F5 cifar100", "F5 imagenet"], 0)
     assert off == {"F4 cifar10": 0.1605, "F4 cifar100": 0.1252, **exact}
     assert said("F9", ".2373", ".3978", ".1729", ".2981")
@@ -211,7 +218,7 @@ def test_the_gaps_are_not_those_of_the_curves_on_cifar() -> None:
 
 def test_noise_once_against_noise_twice() -> None:
     signs: dict[str, list[int]] = {"natural": [], "autoattack": []}
-    for once, twice in zip(published("A1").figures, published("F6b").figures, strict=True):
+    for once, twice in zip(section("A1").values, section("F6b").values, strict=True):
         assert (once.measure, once.x) == (twice.measure, twice.x)
         if once.x:
             signs[once.measure].append((once.value > twice.value) - (once.value < twice.value))
@@ -266,8 +273,8 @@ def cell_of(row: dict, measure: str) -> str:
 
 @pytest.mark.parametrize("id", TABLES)
 def test_the_tables_are_those_of_the_source(paper: str, id: str) -> None:
-    section, found = as_written()[id], []
-    for row in section["rows"]:
+    written, found = as_written()[id], []
+    for row in written["rows"]:
         name = row.get("literature", "").replace("A5/O", "$A^5/O$")
         if "defense" in row:
             kind, _, settings = row["defense"].partition(":")
@@ -275,18 +282,18 @@ def test_the_tables_are_those_of_the_source(paper: str, id: str) -> None:
             size, codes = re.fullmatch(r"(?:size=(\d+),)?codes=(\d+)", settings).groups(default="1")
             name = f"{shown} ($s$={size}, $k$={codes})"
         found.append([name, *(cell_of(row, measure) for measure in THREE if measure in row)])
-    assert found == lines_of_table(paper, section["label"])
+    assert found == lines_of_table(paper, written["label"])
 
 
 def test_the_table_of_adaptive_attacks_is_that_of_the_source(paper: str) -> None:
-    section, expected, heads = as_written()["T5"], {}, ["", "", ""]
-    for *columns, name, cell in lines_of_table(paper, section["label"]):
+    written, expected, heads = as_written()["T5"], {}, ["", "", ""]
+    for *columns, name, cell in lines_of_table(paper, written["label"]):
         heads = [old if new == "~" else new for old, new in zip(heads, columns, strict=True)]
         data, technique, attack = heads
         expected[DATA[data], name.lower(), f"{technique}_{attack}".lower()] = cell
     found = {
         (row["data"], row["defense"].partition(":")[0], measure): cell_of(row, measure)
-        for row in section["rows"]
+        for row in written["rows"]
         for measure in FOUR
         if measure in row
     }
@@ -305,8 +312,8 @@ def plots(paper: str, label: str) -> list[tuple[str, str, str, list[tuple[str, s
 
 @pytest.mark.parametrize("id", FIGURES)
 def test_the_curves_are_those_of_the_source(paper: str, id: str) -> None:
-    section, expected = as_written()[id], []
-    for title, axis, options, points in plots(paper, section["label"]):
+    written, expected = as_written()[id], []
+    for title, axis, options, points in plots(paper, written["label"]):
         if id == "F6b" and title != "Effects of the Noise":
             continue
         robust = {"F7": "certified", "F8": "kl", "F9": "gap"}.get(id, "autoattack")
@@ -315,7 +322,7 @@ def test_the_curves_are_those_of_the_source(paper: str, id: str) -> None:
         data = DATA.get(title, "cifar10")
         expected.append((data, PLOTTED[options.partition(",")[0]], measure, place, [p[:2] for p in points]))
     found = []
-    for curve in section["curves"]:
+    for curve in written["curves"]:
         points = [(str(x), str(y)) for x, y in zip(curve["x"], curve["y"], strict=True)]
         kind, _, settings = curve["defense"].partition(":")
         place = "".join(re.findall(r"(codes|size|sigma)={x}", settings))
@@ -324,8 +331,8 @@ def test_the_curves_are_those_of_the_source(paper: str, id: str) -> None:
 
 
 def test_the_trade_off_is_that_of_the_source(paper: str) -> None:
-    section, expected = as_written()["F6a"], []
-    for title, _, options, points in plots(paper, section["label"]):
+    written, expected = as_written()["F6a"], []
+    for title, _, options, points in plots(paper, written["label"]):
         if title.startswith("Trade-off"):
             name = PLOTTED[options.partition(",")[0]]
             codes = [mark for _, _, mark in points]
@@ -333,7 +340,7 @@ def test_the_trade_off_is_that_of_the_source(paper: str) -> None:
             expected.append((name, "autoattack", codes, [robust for _, robust, _ in points]))
     found = [
         (curve["defense"].partition(":")[0], curve["measure"], [str(x) for x in curve["x"]], curve["y"])
-        for curve in section["curves"]
+        for curve in written["curves"]
     ]
     assert found == expected
 
@@ -346,4 +353,4 @@ def test_no_point_of_the_source_is_left_out(paper: str) -> None:
 
 def test_every_label_is_in_the_source(paper: str) -> None:
     for id in ids():
-        assert f"\\label{{{published(id).label}}}" in paper
+        assert f"\\label{{{section(id).label}}}" in paper

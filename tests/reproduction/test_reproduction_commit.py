@@ -42,7 +42,7 @@ def test_an_archive_of_the_repository_knows_its_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     git = partial(run_git, tmp_path)
-    root = Path(__file__).resolve().parents[3]
+    root = Path(__file__).resolve().parents[2]
     for name in (".gitattributes", "src/vqshield/archived.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes((root / name).read_bytes())

@@ -1,15 +1,13 @@
-"""The bundled experiments against the table of the specification: known answers, typed in a second time."""
+"""The bundled experiments against the table of the specification: known answers, written a second time."""
 
 import pytest
-from vqshield.reproduction.accuracy import AccuracyPart
-from vqshield.reproduction.certified import CertifiedPart
-from vqshield.reproduction.derived import DerivedPart
-from vqshield.reproduction.files import experiment, list_experiments
-from vqshield.reproduction.kl import DivergencePart
-from vqshield.reproduction.pictures import ExamplePart, GalleryPart
-from vqshield.studies.specification import defense
 
 from vqshield.attacks import ball
+from vqshield.reproduction.experiments import experiment, list_experiments
+from vqshield.reproduction.parts import AccuracyPart, ViewPart
+from vqshield.reproduction.parts.budgets import CertifiedPart, KLPart
+from vqshield.reproduction.parts.pictures import ExamplePart, GalleryPart
+from vqshield.studies.asked import defense_from
 from vqshield.suites import expand
 
 IDS = ["T1", "T2", "T3", "T4", "T5", "F1", "F4", "F5", "F6a", "F6b", "F7", "F8", "F9", "F10", "A1", "E1"]
@@ -102,7 +100,7 @@ def test_the_table_of_attacks_through_the_defense() -> None:
 def test_what_all_accuracies_share(id: str) -> None:
     for data, part in parts_of(id, AccuracyPart).items():
         assert (part.eps, part.norm, part.runs) == (BUDGETS[data], "linf", 10)
-        assert 0 < part.adaptive_count <= part.count, "every figure has the adaptive one beside it"
+        assert 0 < part.adaptive_count <= part.count, "every value has the adaptive one beside it"
 
 
 @pytest.mark.parametrize(
@@ -163,7 +161,7 @@ def test_curves(id: str, x: list[float], defenses: dict[str, tuple[str, ...]]) -
 @pytest.mark.parametrize(("id", "data", "beta"), [("T1", "mnist", 5), ("T2", "cifar10", 2)])
 def test_noise_and_beta_are_the_papers(id: str, data: str, beta: float) -> None:
     for text in parts_of(id, AccuracyPart)[data].defenses:
-        settings = defense(text, seed=0).settings()
+        settings = defense_from(text, seed=0).settings()
         assert (settings["sigma"], settings["tau"]) == (4 / 255, 4 / 255)
         assert settings.get("beta", beta) == beta
 
@@ -184,7 +182,7 @@ def test_certified_accuracy() -> None:
 
 
 def test_the_kl_diagnostic() -> None:
-    parts = parts_of("F8", DivergencePart)
+    parts = parts_of("F8", KLPart)
     assert {data: part.eps for data, part in parts.items()} == {
         "mnist": (0, 0.02, 0.04, 0.08, 0.12, 0.16, 0.2, 0.24, 0.28, 0.32),
         "cifar10": (0, 2, 4, 6, 8, 10, 12, 14, 16),
@@ -211,7 +209,7 @@ def test_the_kl_diagnostic() -> None:
 )
 def test_views_of_other_figures(id: str, kind: str, views: list[tuple[str, str]]) -> None:
     parts = experiment(id).parts
-    assert all(isinstance(part, DerivedPart) and part.kind == kind for part in parts)
+    assert all(isinstance(part, ViewPart) and part.kind == kind for part in parts)
     assert sorted((part.of, part.data) for part in parts) == sorted(views)
     for part in parts:
         assert part.source in experiment(part.of).parts

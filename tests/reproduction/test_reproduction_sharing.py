@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 from small_experiments import CURVES, PART, lines_of, planned, records, small, text_of
 from torch import Tensor, nn
-from vqshield.reproduction.files import experiment
-from vqshield.reproduction.summary import summarise_folder
 
 from vqshield.attacks import PGD
-from vqshield.reproduction import files, published
+from vqshield.plain import to_plain
+from vqshield.reproduction import experiments, published
+from vqshield.reproduction.experiments import experiment
+from vqshield.reproduction.runner import summarise_folder
+from vqshield.runs.executors import LocalExecutor
 
 CERTIFIED = """
 [[parts]]
@@ -62,38 +64,38 @@ def test_images_that_ignore_the_defense_are_found_once_for_two_experiments(
 def test_certificates_of_several_defenses_share_their_attack(tmp_path: Path, attacks: list[int]) -> None:
     planned(small(CERTIFIED, id="F7", shows="curves"), tmp_path).run()
     assert len(attacks) == len(set(attacks)) == 1
-    (part,) = summarise_folder(tmp_path / "F7")["parts"]
-    assert part["status"] == "complete"
-    assert [(row["defense"], row["x"]) for row in part["rows"]] == [
+    (part,) = summarise_folder(tmp_path / "F7").parts
+    assert part.status == "complete"
+    assert [(row.defense, row.x) for row in part.rows] == [
         (defense, x) for defense in ("randdisc:codes=25", "prd:size=2,codes=25") for x in (0, 8)
     ]
-    for row in part["rows"]:
-        folder = tmp_path / "F7" / "few" / row["defense"].replace(":", "-").replace(",", "-").replace("=", "")
-        of = [line for line in lines_of(folder) if line["eps"] == pytest.approx(row["x"] / 255)]
+    for row in part.rows:
+        folder = tmp_path / "F7" / "few" / row.defense.replace(":", "-").replace(",", "-").replace("=", "")
+        of = [line for line in lines_of(folder) if line["eps"] == pytest.approx(row.x / 255)]
         expected = statistics.fmean(1 - line["bounds"]["proposition1"] for line in of)
-        assert row["figures"]["certified"]["ours"] == pytest.approx(expected)
+        assert row.value("certified").ours == pytest.approx(expected)
         right = statistics.fmean(1 - line["errors"] / 4 for line in of)
-        assert row["figures"]["accuracy"]["ours"] == pytest.approx(right)
-        assert row["figures"]["certified"]["n"] == len(of) == 3
+        assert row.value("accuracy").ours == pytest.approx(right)
+        assert row.value("certified").n == len(of) == 3
     said = published.find(
-        published.published("F7").figures,
+        published.section("F7").values,
         data="cifar10",
         defense="prd:size=2,codes=25",
         measure="certified",
         x=8,
     )
-    assert part["rows"][-1]["figures"]["certified"]["paper"] == said.value
+    assert part.rows[-1].value("certified").paper == said.value
 
 
-def test_one_of_two_jobs_is_not_all_of_a_part(tmp_path: Path) -> None:
+def test_one_of_two_studies_is_not_all_of_a_part(tmp_path: Path) -> None:
     plan = planned(small(CERTIFIED, id="F7", shows="curves"), tmp_path)
-    first = next(iter(plan.works().values()))
-    first.run()
+    first, study = next(iter(plan.studies.items()))
+    LocalExecutor().run(study, first)
     folder = tmp_path / "F7"
-    (folder / "experiment.json").write_text(json.dumps(plan.manifest()))
+    (folder / "experiment.json").write_text(json.dumps(to_plain(plan.manifest())))
     summary = summarise_folder(folder)
-    assert summary["parts"][0]["status"] == "partial"
-    assert summary["complete"] is False
+    assert summary.parts[0].status == "partial"
+    assert summary.complete is False
 
 
 @pytest.fixture
@@ -106,7 +108,7 @@ def bundled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for id, kind in views.items():
         view = f'\n[[parts]]\nkind = "{kind}"\nof = "F4"\n'
         (home / f"{id}.toml").write_text(text_of(view, id=id, shows="curves"))
-    monkeypatch.setattr(files, "_bundled", lambda id: home / f"{id}.toml")
+    monkeypatch.setattr(experiments, "_bundled", lambda id: home / f"{id}.toml")
 
 
 @pytest.mark.usefixtures("bundled")
@@ -123,13 +125,13 @@ def test_views_use_the_records_of_the_other_experiment(
         planned(experiment(id), out).run()
     assert attacks == []
     assert records(out) == written
-    curves, tradeoff, gap = (summarise_folder(out / id)["parts"][0] for id in ("F4", "F6a", "F9"))
-    assert [each["status"] for each in (curves, tradeoff, gap)] == ["complete"] * 3
-    assert tradeoff["tradeoff"] is True
-    assert [row["figures"]["natural"]["ours"] for row in tradeoff["rows"]] == [
-        row["figures"]["natural"]["ours"] for row in curves["rows"]
+    curves, tradeoff, gap = (summarise_folder(out / id).parts[0] for id in ("F4", "F6a", "F9"))
+    assert [each.status for each in (curves, tradeoff, gap)] == ["complete"] * 3
+    assert tradeoff.tradeoff is True
+    assert [row.value("natural").ours for row in tradeoff.rows] == [
+        row.value("natural").ours for row in curves.rows
     ]
-    for row, other in zip(gap["rows"], curves["rows"], strict=True):
-        natural, robust = (other["figures"][key]["ours"] for key in ("natural", "autoattack"))
-        assert row["figures"]["gap"]["ours"] == pytest.approx(natural - robust)
-    assert [row["figures"]["gap"]["paper"] for row in gap["rows"]] == [0.0442, 0.0785]
+    for row, other in zip(gap.rows, curves.rows, strict=True):
+        natural, robust = (other.value(key).ours for key in ("natural", "autoattack"))
+        assert row.value("gap").ours == pytest.approx(natural - robust)
+    assert [row.value("gap").paper for row in gap.rows] == [0.0442, 0.0785]

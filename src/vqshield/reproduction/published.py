@@ -192,7 +192,10 @@ def _published(table: _Section, where: str) -> Published:
 
 def _of_row(row: _Row, divisor: int, where: str) -> Iterator[PublishedValue]:
     if (row.defense is None) == (row.literature is None):
-        raise FileFormatError(f"a row of {where} should have one of defense and literature; it is {row}")
+        found = "neither" if row.defense is None else "both"
+        raise FileFormatError(
+            f"a row of {where}, of {row.data}, should have one of defense and literature; it has {found}"
+        )
     for measure in get_args(TableMeasure):
         value, std = getattr(row, measure), getattr(row, f"{measure}_std")
         if value is not None:

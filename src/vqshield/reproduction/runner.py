@@ -142,7 +142,7 @@ class Reproduction:
         work = self.work  # loads and checks every target before anything is written
         self.refuse_other_settings()
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_json(self.folder / MANIFEST, to_plain(self._manifest()))
+        write_json(self.folder / MANIFEST, to_plain(self.manifest()))
         done = 0
         try:
             for folder, study in self.studies.items():
@@ -188,8 +188,11 @@ class Reproduction:
             part=part, chosen=chosen, studies={home / name: study for name, study in studies.items()}
         )
 
-    def _manifest(self) -> ExperimentManifest:
-        """A run of some parts forgets no others; what was measured keeps what was said of it."""
+    def manifest(self) -> ExperimentManifest:
+        """What experiment.json says of this run and those before it.
+
+        A run of some parts forgets no others; what was measured keeps what was said of it.
+        """
         begun = (self.folder / MANIFEST).is_file()
         parts = {each.name: each for each in ExperimentManifest.read(self.folder).parts} if begun else {}
         now = RunMade(

@@ -3,13 +3,14 @@
 from pathlib import Path
 
 import pytest
-from vqshield.reproduction.sources import WEIGHTS, Sources, by_data, sources
 
-from vqshield.classifiers import Normalised, build, save_classifier
+from vqshield.classifiers import BUNDLED, Normalised, build, save_classifier
 from vqshield.data import SAMPLE_NAME, sample
 from vqshield.errors import InvalidInputError
-from vqshield.runs.target import BUNDLED
+from vqshield.reproduction.targets import TargetChoices, by_data
 
+WEIGHTS = "resnet18-cifar10.safetensors"
+"""What vqshield train calls a ResNet18 of CIFAR-10."""
 OTHERS = ["mnist", "cifar100", "imagenet"]
 
 
@@ -76,19 +77,19 @@ def test_what_cannot_be_meant_is_refused(values: list[str], needed: list[str], n
 
 def test_a_folder_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"--data-dir .*nowhere is no folder"):
-        sources(data_dir=[str(tmp_path / "nowhere")], needed=["cifar10"])
+        TargetChoices.from_options(data_dir=[str(tmp_path / "nowhere")], needed=["cifar10"])
 
 
 def test_a_reader_that_is_none() -> None:
     with pytest.raises(InvalidInputError, match=r"--data='magic'.*nips17"):
-        sources(data=["imagenet=magic"], needed=["imagenet"])
+        TargetChoices.from_options(data=["imagenet=magic"], needed=["imagenet"])
 
 
 def test_the_bundled_sample_and_classifier_stand_in_for_cifar10_and_it_is_said() -> None:
-    found = Sources(device="cpu").request("cifar10")
-    assert found.why is None
-    assert (found.request.data, found.request.classifier) == (SAMPLE_NAME, BUNDLED)
-    assert found.request.device == "cpu"
+    found = TargetChoices(device="cpu").choose("cifar10")
+    assert found.missing is None
+    assert (found.target.data, found.target.classifier) == (SAMPLE_NAME, BUNDLED)
+    assert found.target.device == "cpu"
     for words in ("bundled sample stands in", "bundled small classifier stands in", "other figures"):
         assert words in found.stand_in
 
@@ -101,73 +102,75 @@ def test_the_bundled_sample_and_classifier_stand_in_for_cifar10_and_it_is_said()
     ],
 )
 def test_a_stand_in_that_somebody_asked_for_is_named_too(given: dict, words: str) -> None:
-    assert words in Sources(**given).request("cifar10").stand_in
+    assert words in TargetChoices(**given).choose("cifar10").stand_in
 
 
 @pytest.mark.parametrize("data", OTHERS)
 def test_nothing_stands_in_for_other_data_sets(data: str) -> None:
-    found = Sources().request(data)
+    found = TargetChoices().choose(data)
     assert found.stand_in is None
-    assert f"the images of {data} are missing; give --data-dir {data}=FOLDER" in found.why
-    assert f"there is no classifier for {data}; give --classifier {data}=FILE" in found.why
+    assert f"the images of {data} are missing; give --data-dir {data}=FOLDER" in found.missing
+    assert f"there is no classifier for {data}; give --classifier {data}=FILE" in found.missing
 
 
 def test_only_what_is_missing_is_asked_for(tmp_path: Path) -> None:
-    images = Sources(folders={"mnist": tmp_path}).request("mnist")
-    assert "classifier" in images.why
-    assert "images" not in images.why
-    weights = Sources(classifiers={"mnist": BUNDLED}).request("mnist")
-    assert "images" in weights.why
-    assert "there is no classifier" not in weights.why
-    assert Sources(folders={"mnist": tmp_path}, classifiers={"mnist": BUNDLED}).request("mnist").why is None
+    images = TargetChoices(folders={"mnist": tmp_path}).choose("mnist")
+    assert "classifier" in images.missing
+    assert "images" not in images.missing
+    weights = TargetChoices(classifiers={"mnist": BUNDLED}).choose("mnist")
+    assert "images" in weights.missing
+    assert "there is no classifier" not in weights.missing
+    assert (
+        TargetChoices(folders={"mnist": tmp_path}, classifiers={"mnist": BUNDLED}).choose("mnist").missing
+        is None
+    )
 
 
 def test_other_images_are_named(tmp_path: Path) -> None:
-    found = Sources(
+    found = TargetChoices(
         readers={"imagenet": "nips17"}, folders={"imagenet": tmp_path}, classifiers={"imagenet": "timm:x"}
-    ).request("imagenet")
-    assert found.why is None
+    ).choose("imagenet")
+    assert found.missing is None
     assert "the images of nips17 stand in for those of imagenet" in found.stand_in
-    assert (found.request.data, found.request.data_dir) == ("nips17", tmp_path)
+    assert (found.target.data, found.target.data_dir) == ("nips17", tmp_path)
 
 
 def test_a_reader_without_its_folder_is_not_replaced_by_the_sample() -> None:
-    found = Sources(readers={"cifar10": "npz"}).request("cifar10")
-    assert "--data-dir cifar10=FOLDER" in found.why
+    found = TargetChoices(readers={"cifar10": "npz"}).choose("cifar10")
+    assert "--data-dir cifar10=FOLDER" in found.missing
 
 
 def test_images_and_weights_are_found_in_the_cache_folder(cache: Path) -> None:
     write_cifar10(cache / "cifar-10-batches-bin")
-    weights = write_classifier(cache / WEIGHTS["cifar10"])
-    found = Sources(device="cpu").request("cifar10")
-    assert (found.stand_in, found.why) == (None, None)
-    assert found.request.data == "cifar10"
-    assert Path(found.request.classifier) == weights
-    subject = found.request.load()
-    assert (len(subject.data), subject.name) == (20, weights.name)
+    weights = write_classifier(cache / WEIGHTS)
+    found = TargetChoices(device="cpu").choose("cifar10")
+    assert (found.stand_in, found.missing) == (None, None)
+    assert found.target.data == "cifar10"
+    assert Path(found.target.classifier) == weights
+    assert (len(found.target.images), found.target.name) == (20, weights.name)
 
 
 def test_what_is_given_comes_before_the_cache(cache: Path, tmp_path: Path) -> None:
-    write_classifier(cache / WEIGHTS["cifar10"])
+    write_classifier(cache / WEIGHTS)
     given = write_classifier(tmp_path / "mine.safetensors")
     images = write_cifar10(tmp_path / "images")
-    found = sources(
+    found = TargetChoices.from_options(
         data_dir=[f"cifar10={images}"], classifier=[str(given)], needed=["cifar10"], device="cpu"
-    ).request("cifar10")
-    assert (found.stand_in, found.why) == (None, None)
-    assert (found.request.data, found.request.data_dir) == ("cifar10", images)
-    assert found.request.classifier == str(given)
+    ).choose("cifar10")
+    assert (found.stand_in, found.missing) == (None, None)
+    assert (found.target.data, found.target.data_dir) == ("cifar10", images)
+    assert found.target.classifier == str(given)
 
 
 def test_damaged_images_in_the_cache_folder_are_not_passed_over(cache: Path) -> None:
     """The sample in their place would be a surprise; reading them says what is wrong."""
     folder = write_cifar10(cache / "cifar-10-batches-bin")
     (folder / "test_batch.bin").write_bytes((folder / "test_batch.bin").read_bytes()[:-1])
-    found = Sources(device="cpu").request("cifar10")
-    assert found.request.data == "cifar10"
+    found = TargetChoices(device="cpu").choose("cifar10")
+    assert found.target.data == "cifar10"
     with pytest.raises(ValueError, match=r"test_batch\.bin has \d+ bytes"):
-        found.request.load()
+        _ = found.target.images
 
 
 def test_no_data_is_needed_for_numbers_alone() -> None:
-    assert Sources().request(None).why is None
+    assert TargetChoices().choose(None).missing is None
