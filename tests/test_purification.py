@@ -9,20 +9,35 @@ from PIL import Image
 
 import vqshield as vq
 from vqshield.errors import InvalidInputError
-from vqshield.purification import plan, purify_files, stream_of
+from vqshield.purification import plan, purify, stream_of
 
 
-class Negative:
-    """A defense that shows what it was given."""
+class Negative(vq.Defense):
+    """Turns colours around, and remembers the streams it was given."""
 
     def __init__(self):
-        self.streams = []
+        super().__init__(seed=0)
+        self.given = []
 
-    def __call__(self, images, *, streams):
+    def forward(self, images, *, streams=None):
         assert images.dtype == torch.float32
         assert images.dim() == 4
-        self.streams += streams.tolist()
+        self.given += streams.tolist()
         return 1 - images
+
+    def settings(self):
+        return {}
+
+
+class Failing(Negative):
+    """Raises what it is given."""
+
+    def __init__(self, problem):
+        super().__init__()
+        self.problem = problem
+
+    def forward(self, images, *, streams=None):
+        raise self.problem
 
 
 def picture(path, size=(12, 10), mode="RGB"):
@@ -33,7 +48,7 @@ def picture(path, size=(12, 10), mode="RGB"):
 
 
 def names(paths, out):
-    return [job.target.relative_to(out).as_posix() for job in plan(paths, out)]
+    return [file.target.relative_to(out).as_posix() for file in plan(paths, out)]
 
 
 # --- which files, which names ---------------------------------------------------------------------------
@@ -115,7 +130,7 @@ def test_one_bad_file_does_not_stop_the_rest(tmp_path):
     broken.write_bytes(b"not a picture")
     missing = tmp_path / "missing.png"
     out = tmp_path / "out"
-    results = list(purify_files([good[0], broken, missing, good[1]], Negative(), out))
+    results = list(purify([good[0], broken, missing, good[1]], out, defense=Negative()))
     assert [result.error is None for result in results] == [True, False, False, True]
     assert "broken.jpg" in results[1].error
     assert "missing.png: no such file" in results[2].error
@@ -128,7 +143,7 @@ def test_an_input_is_never_overwritten(tmp_path):
     path = picture(tmp_path / "a.png")
     before = path.read_bytes()
     for paths in ([path], [tmp_path]):
-        (result,) = purify_files(paths, Negative(), tmp_path, overwrite=True)
+        (result,) = purify(paths, tmp_path, defense=Negative(), overwrite=True)
         assert "would overwrite an input" in result.error
     assert path.read_bytes() == before
 
@@ -136,7 +151,7 @@ def test_an_input_is_never_overwritten(tmp_path):
 def test_another_input_is_never_overwritten_either(tmp_path):
     jpeg, png = picture(tmp_path / "a.jpg"), picture(tmp_path / "a.png")
     before = png.read_bytes()
-    first, second = purify_files([jpeg, png], Negative(), tmp_path, overwrite=True)
+    first, second = purify([jpeg, png], tmp_path, defense=Negative(), overwrite=True)
     assert "would overwrite an input" in first.error
     assert second.output == tmp_path / "a-2.png"
     assert png.read_bytes() == before
@@ -145,10 +160,10 @@ def test_another_input_is_never_overwritten_either(tmp_path):
 def test_earlier_results_stay_unless_asked(tmp_path):
     path, out = picture(tmp_path / "in" / "a.png"), tmp_path / "out"
     old = picture(out / "a.png", size=(3, 3))
-    (refused,) = purify_files([path], Negative(), out)
+    (refused,) = purify([path], out, defense=Negative())
     assert str(old) in refused.error
     assert Image.open(old).size == (3, 3)
-    (done,) = purify_files([path], Negative(), out, overwrite=True)
+    (done,) = purify([path], out, defense=Negative(), overwrite=True)
     assert done.error is None
     assert Image.open(old).size == (12, 10)
 
@@ -156,7 +171,7 @@ def test_earlier_results_stay_unless_asked(tmp_path):
 def test_a_folder_in_the_way_is_reported(tmp_path):
     path = picture(tmp_path / "in" / "a.png")
     (tmp_path / "out" / "a.png").mkdir(parents=True)
-    (result,) = purify_files([path], Negative(), tmp_path / "out", overwrite=True)
+    (result,) = purify([path], tmp_path / "out", defense=Negative(), overwrite=True)
     assert "is a folder" in result.error
 
 
@@ -164,7 +179,7 @@ def test_a_file_in_the_place_of_a_sub_folder_is_reported(tmp_path):
     picture(tmp_path / "in" / "sub" / "a.png")
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "sub").write_text("in the way")
-    (result,) = purify_files([tmp_path / "in"], Negative(), tmp_path / "out")
+    (result,) = purify([tmp_path / "in"], tmp_path / "out", defense=Negative())
     assert "a.png: cannot write" in result.error
 
 
@@ -174,7 +189,7 @@ def test_a_file_in_the_place_of_a_sub_folder_is_reported(tmp_path):
 )
 def test_a_picture_too_small_for_the_settings(tmp_path, size, settings, named):
     path = picture(tmp_path / "small.png", size=size)
-    (result,) = purify_files([path], vq.SWRD(**settings), tmp_path / "out")
+    (result,) = purify([path], tmp_path / "out", defense=vq.SWRD(**settings))
     assert "small.png" in result.error
     assert named in result.error
 
@@ -183,19 +198,19 @@ def test_a_picture_too_small_for_the_settings(tmp_path, size, settings, named):
     "problem", [MemoryError(), RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate")]
 )
 def test_a_picture_too_large_for_the_memory(tmp_path, problem):
-    def exhausted(images, *, streams):
-        raise problem
-
-    (result,) = purify_files([picture(tmp_path / "big.png")], exhausted, tmp_path / "out")
+    (result,) = purify([picture(tmp_path / "big.png")], tmp_path / "out", defense=Failing(problem))
     assert "big.png: not enough memory" in result.error
 
 
 def test_a_fault_of_the_defense_is_not_hidden(tmp_path):
-    def faulty(images, *, streams):
-        raise RuntimeError("shapes do not match")
-
     with pytest.raises(RuntimeError, match="shapes"):
-        list(purify_files([picture(tmp_path / "a.png")], faulty, tmp_path / "out"))
+        list(
+            purify(
+                [picture(tmp_path / "a.png")],
+                tmp_path / "out",
+                defense=Failing(RuntimeError("shapes do not match")),
+            )
+        )
 
 
 # --- noise --------------------------------------------------------------------------------------------------
@@ -206,20 +221,20 @@ def test_streams_follow_the_name_alone(tmp_path):
     for name in ("a.png", "b.png", "sub/a.png"):
         picture(album / name)
     together, alone = Negative(), Negative()
-    list(purify_files([album], together, tmp_path / "one"))
-    list(purify_files([album / "b.png"], alone, tmp_path / "two"))
-    assert len(set(together.streams)) == 3
-    assert alone.streams == [together.streams[1]]
-    assert all(0 <= stream < 2**63 for stream in together.streams)
+    list(purify([album], tmp_path / "one", defense=together))
+    list(purify([album / "b.png"], tmp_path / "two", defense=alone))
+    assert len(set(together.given)) == 3
+    assert alone.given == [together.given[1]]
+    assert all(0 <= stream < 2**63 for stream in together.given)
 
 
 def test_a_collision_of_names_changes_no_pixel(tmp_path):
     first, second = picture(tmp_path / "x" / "cat.png"), picture(tmp_path / "y" / "cat.png")
     also = picture(tmp_path / "x" / "cat.jpg", size=(14, 10))
-    crowded = list(purify_files([first, second, also], vq.PRD(seed=3, codes=4), tmp_path / "crowd"))
+    crowded = list(purify([first, second, also], tmp_path / "crowd", defense=vq.PRD(seed=3, codes=4)))
     assert [result.output.name for result in crowded] == ["cat.png", "cat-2.png", "cat-3.png"]
     for number, path in enumerate([first, second, also]):
-        (alone,) = purify_files([path], vq.PRD(seed=3, codes=4), tmp_path / str(number))
+        (alone,) = purify([path], tmp_path / str(number), defense=vq.PRD(seed=3, codes=4))
         assert alone.output.name == "cat.png"
         assert np.array_equal(Image.open(alone.output), Image.open(crowded[number].output))
 

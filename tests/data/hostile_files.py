@@ -22,13 +22,13 @@ import numpy as np
 import torch
 from PIL import Image
 from safetensors.torch import save
-from vqshield.reproduction.files import experiment
 
 from vqshield.classifiers import build, load_classifier
 from vqshield.data import load
 from vqshield.errors import VqshieldError
 from vqshield.files import Journal
 from vqshield.images import read_image
+from vqshield.reproduction.experiments import experiment
 from vqshield.training.checkpoint import read_checkpoint
 
 GIB = 1 << 30

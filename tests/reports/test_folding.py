@@ -2,6 +2,7 @@
 
 import io
 import re
+from types import SimpleNamespace
 
 import pytest
 from rich.cells import cell_len
@@ -9,11 +10,15 @@ from rich.console import Console
 from summaries import part, summary
 from test_reproduction import drawn_at_random
 
-from vqshield.reports import demo_table
 from vqshield.reports.certification import certificate_tables
+from vqshield.reports.demo import demo_table
 from vqshield.reports.evaluation import evaluation_table
 from vqshield.reports.folding import FoldingTable
 from vqshield.reports.reproduction import terminal_tables
+from vqshield.runs.manifests import ThreatId
+from vqshield.studies.certification import BoundSummary, DrawsSummary, RadiusPoint, VoteSummary
+from vqshield.studies.demo import DemoRow
+from vqshield.studies.evaluation import EvaluationRow
 
 NUMBER = re.compile(r"\d+\.\d+(?: ± \d+\.\d+)?")
 
@@ -26,42 +31,46 @@ def printed(table, width):
 
 def evaluation():
     rows = [
-        {
-            "defense": defense, "attack": attack, "level": "none" if attack == "none" else "adaptive",
-            "mean": 0.123, "std": 0.0456, "standard_error": 0.0789, "vote": 0.234, "worst": 0.0345,
-            "runs": 10, "n": 10_000, "seconds": 5025.0,
-        }
+        EvaluationRow(
+            defense=defense, attack=attack, level="none" if attack == "none" else "adaptive", mean=0.123,
+            std=0.0456, standard_error=0.0789, vote=0.234, worst=0.0345, runs=10, n=10_000, seconds=5025.0,
+        )
         for defense in ("none", "swrd:size=3,codes=25,sigma=12/255")
         for attack in ("none", "pgd:steps=20,eot=20", "autoattack:version=rand,surrogate=soft,restarts=5")
     ]  # fmt: skip
-    return evaluation_table({"title": "cifar10-sample, small-cifar10, eps 8/255", "rows": rows})
+    return evaluation_table(SimpleNamespace(title="cifar10-sample, small-cifar10, eps 8/255", rows=rows))
 
 
 def certificates():
-    point = {"radius": 0.125, "linf": 0.0123, "vote": 0.512, "vote_statement": 0.423, "draw": 0.334,
-             "draw_statement": 0.245}  # fmt: skip
-    vote = {
-        "images": 1000, "draws": 100_000, "alpha": 0.001, "confidence": 0.999, "allowed_failures": 3,
-        "curve": [point] * 3, "accuracy": 0.756, "abstained": 0.067, "mean_radius": 0.178, "sigma_eff": 0.189,
-        "copies": 9,
-    }  # fmt: skip
-    bounds = {"certified_accuracy": 0.612, "union": 0.523, "binomial": 0.534}
-    draws = {
-        "draws": 1000, "delta": 0.005, "eps": 8 / 255, "attack": {"name": "autoattack:version=rand"},
-        "accuracy": 0.7, "bounds": {"proposition1": bounds, "empirical_bernstein": bounds}, "images": 10_000,
-    }  # fmt: skip
-    return certificate_tables({"title": "cifar10, swrd:size=3,codes=25", "vote": vote, "draws": [draws]})
+    point = RadiusPoint(
+        radius=0.125, linf=0.0123, vote=0.512, vote_statement=0.423, draw=0.334, draw_statement=0.245
+    )
+    vote = VoteSummary(
+        images=1000, draws=100_000, alpha=0.001, confidence=0.999, allowed_failures=3, curve=(point,) * 3,
+        accuracy=0.756, abstained=0.067, mean_radius=0.178, sigma_eff=0.189, copies=9, right=0.7,
+        largest_radius=0.3, largest_linf=0.01,
+    )  # fmt: skip
+    bound = BoundSummary(certified_accuracy=0.612, union=0.523, binomial=0.534, binomial_holding=900)
+    draws = DrawsSummary(
+        draws=1000, delta=0.005, eps=8 / 255, attack=ThreatId(name="autoattack:version=rand"), accuracy=0.7,
+        bounds={"proposition1": bound, "empirical_bernstein": bound}, images=10_000,
+    )  # fmt: skip
+    return certificate_tables(
+        SimpleNamespace(title="cifar10, swrd:size=3,codes=25", vote=vote, draws=(draws,))
+    )
 
 
 def demo():
     threats = ("none", "ignorant", "ste", "eot", "adaptive")
     rows = [
-        {"defense": defense, "settings": {"codes": 25}, "threat": threat, "attack": "PGD", "natural": 0.812,
-         "robust": 0.1 + place / 10, "std": 0.0123, "n": 100}
+        DemoRow(
+            defense=defense, settings={"codes": 25}, threat=threat, attack="PGD", natural=0.812,
+            robust=0.1 + place / 10, std=0.0123, runs=5, n=100,
+        )
         for defense in ("randdisc", "prd", "swrd")
         for place, threat in enumerate(threats)
     ]  # fmt: skip
-    return demo_table({"title": "What the shield is worth", "rows": rows})
+    return demo_table(SimpleNamespace(title="What the shield is worth", rows=rows))
 
 
 TABLES = {
