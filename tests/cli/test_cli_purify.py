@@ -108,7 +108,7 @@ def test_a_second_run_is_refused_and_allowed_with_overwrite(album, tmp_path):
         (["--defense", "swrd:size=0"], ["size=0"]),
         (["--defense", "swrd:tau=4/0"], ["4/0"]),
         (["--defense", "prd:padding=mirror"], ["mirror", "reflect"]),
-        (["--defense", "swrd:seed=1", "--seed", "2"], ["--seed 2", "seed=1"]),
+        (["--defense", "swrd:seed=1", "--seed", "2"], ["seed=2", "seed=1"]),
         (["--seed", "-1"], ["-1"]),
         (["--max-pixels", "0"], ["max-pixels"]),
     ],
