@@ -1,0 +1,87 @@
+"""Plain Gaussian smoothing: the noise it says, the interface that certification and training need."""
+
+import pytest
+import torch
+from scipy import stats
+
+from vqshield.certificates import Coverage
+from vqshield.defenses import Defense
+from vqshield.defenses.gaussian import GaussianNoise, shield, shields
+from vqshield.errors import InvalidInputError
+from vqshield.noise import Stage
+from vqshield.studies.certification import coverage_of
+
+IMAGES = torch.rand(5, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+def test_the_noise_is_gaussian_and_not_clamped() -> None:
+    images = torch.full((40, 3, 32, 32), 0.5)
+    found = (GaussianNoise(sigma=0.4, seed=1)(images) - images).flatten()
+    assert stats.kstest(found.double().numpy(), "norm", args=(0, 0.4)).pvalue > 1e-3
+    assert float(found.abs().max()) > 0.5  # beyond the pixels' range
+
+
+def test_it_is_the_noise_that_a_quantizer_with_shared_noise_sees() -> None:
+    quantizer = shield("prd:noise=shared,sigma=0.05,tau=0.05", seed=7)
+    assert isinstance(quantizer, Defense)
+    streams = torch.arange(3, 8)
+    seen = quantizer.seen(IMAGES, Stage.CODEBOOK, streams=streams)
+    found = GaussianNoise(sigma=0.05, seed=7)(IMAGES, streams=streams).clamp(0, 1)
+    torch.testing.assert_close(found, seen, rtol=0, atol=1e-6)
+
+
+def test_a_draw_is_decided_by_seed_and_stream_alone() -> None:
+    noise = GaussianNoise(sigma=0.1, seed=3)
+    first, second = noise(IMAGES), noise(IMAGES)
+    assert not torch.equal(first, second)
+    assert torch.equal(noise.reseeded(3)(IMAGES), first)
+    assert not torch.equal(noise.reseeded(4)(IMAGES), first)
+    for number in range(5):  # whatever the batch
+        alone = noise(IMAGES[number : number + 1], streams=torch.tensor([5 + number]))
+        assert torch.equal(alone[0], second[number])
+
+
+def test_the_global_generator_is_left_alone_and_dtypes_are_kept() -> None:
+    before = torch.get_rng_state()
+    assert GaussianNoise(sigma=0.1, seed=0)(IMAGES.double()).dtype == torch.float64
+    assert GaussianNoise(sigma=0.1, seed=0)(IMAGES).dtype == torch.float32
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(GaussianNoise(sigma=0, seed=0)(IMAGES), IMAGES)
+
+
+def test_the_certificate_is_that_of_one_gaussian() -> None:
+    found = Coverage.of(**GaussianNoise(sigma=0.12, seed=0).certificate_terms())
+    assert found == Coverage(sigma_eff=0.12, copies=1.0)
+    with pytest.raises(InvalidInputError, match="no certificate holds for sigma=0"):
+        coverage_of(GaussianNoise(sigma=0, seed=0))
+
+
+def test_shields_by_text() -> None:
+    assert shields() == ["randdisc", "prd", "swrd", "gaussian"]
+    assert repr(shield("gaussian:sigma=4/255", seed=0)).startswith("GaussianNoise(sigma=0.0156")
+    assert type(shield("swrd:size=2", seed=0)).__name__ == "SWRD"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("gaussian", "'gaussian' has the settings none; gaussian takes sigma and nothing else"),
+        ("gaussian:tau=0.1", "has the settings tau"),
+        ("gaussian:sigma=0.1,size=2", "has the settings sigma, size"),
+        ("gaussian:sigma=-1", "sigma=-1 should be >= 0"),
+        ("gaussian:sigma=much", "sigma='much' should be a number"),
+        ("gaussian:sigma=0.1,seed=3", "would fix every draw"),
+        ("prd:seed=3", "would fix every draw"),
+        ("shield9", "shield='shield9' is unknown; choose one of gaussian, prd, randdisc, swrd"),
+        ("prd:sise=3", "prd has no setting 'sise'"),
+    ],
+)
+def test_texts_that_mean_nothing_are_named(text: str, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        shield(text, seed=0)
+
+
+@pytest.mark.parametrize("images", [IMAGES[0], IMAGES.half(), IMAGES + 1])
+def test_images_that_cannot_be_are_named(images: torch.Tensor) -> None:
+    with pytest.raises(InvalidInputError, match="images"):
+        GaussianNoise(sigma=0.1, seed=0)(images)
