@@ -37,6 +37,7 @@ TWO = ProcessesExecutor(workers=2)
         pytest.param(TWO, Parities, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.usefixtures("quick_workers")
 def test_cells_are_measured_in_order_and_told(tmp_path: Path, by: Executor, kind: type[Squares]) -> None:
     told: list[tuple[str, int, int]] = []
     values = kind(count=7).run(tmp_path / "out", by, lambda *said: told.append(said))
@@ -46,6 +47,7 @@ def test_cells_are_measured_in_order_and_told(tmp_path: Path, by: Executor, kind
 
 
 @pytest.mark.parametrize("by", [LocalExecutor(), pytest.param(TWO, marks=pytest.mark.slow)])
+@pytest.mark.usefixtures("quick_workers")
 def test_a_stopped_run_continues_where_it_was(tmp_path: Path, by: Executor) -> None:
     def stop(_: str, done: int, __: int) -> None:
         if done == 20:

@@ -74,6 +74,7 @@ def test_records_and_manifest_are_those_of_one_process_and_attacks_are_made_once
     assert made == Counter([*ignorant, *aware])
 
 
+@pytest.mark.usefixtures("quick_workers")
 def test_a_run_that_was_stopped_continues_with_another_executor(here: Path, tmp_path: Path) -> None:
     told = 0
 
@@ -90,6 +91,7 @@ def test_a_run_that_was_stopped_continues_with_another_executor(here: Path, tmp_
     assert run(STUDY, tmp_path, LocalExecutor()) == (here / "records.jsonl").read_bytes()
 
 
+@pytest.mark.usefixtures("quick_workers")
 def test_cells_are_measured_at_once_and_given_back_in_order(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     study, told = Squares(log=tmp_path / "log", trap=Meeting(tmp_path / "pipe")), list[int]()
@@ -98,6 +100,7 @@ def test_cells_are_measured_at_once_and_given_back_in_order(tmp_path: Path) -> N
     assert Counter(study.begun()) == Counter(range(4)), "none twice"
 
 
+@pytest.mark.usefixtures("quick_workers")
 def test_no_more_workers_than_cells_are_left(tmp_path: Path) -> None:
     study, alive = Squares(log=tmp_path / "log", count=3), list[int]()
 
@@ -115,6 +118,7 @@ def test_no_more_workers_than_cells_are_left(tmp_path: Path) -> None:
     assert study.begun() == [0, 1, 2], "none twice"
 
 
+@pytest.mark.usefixtures("quick_workers")
 def test_a_worker_that_is_killed_takes_no_record_with_it(tmp_path: Path) -> None:
     study = Parities(log=tmp_path / "log", trap=Death(tmp_path / "marker"), count=5)
     assert study.run(tmp_path / "out", replace(TWO, retries=1)) == [0, 1, 4, 9, 16]
@@ -124,6 +128,7 @@ def test_a_worker_that_is_killed_takes_no_record_with_it(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("trap", "how"), [(Death(), "signal SIGKILL"), (Death(code=3), "exit code 3")])
+@pytest.mark.usefixtures("quick_workers")
 def test_a_worker_that_is_always_lost_ends_the_run(tmp_path: Path, trap: Death, how: str) -> None:
     study = Squares(log=tmp_path / "log", trap=trap)
     with pytest.raises(
@@ -138,20 +143,24 @@ def test_a_worker_that_is_always_lost_ends_the_run(tmp_path: Path, trap: Death, 
     assert sorted(healed.begun()) == [2, 3]
 
 
+@pytest.mark.usefixtures("quick_workers")
 def test_an_error_ends_the_run_after_all_that_comes_before(tmp_path: Path) -> None:
     study = Squares(log=tmp_path / "log", trap=Raising(stubborn), count=99)
-    with pytest.raises(RuntimeError, match=r"^StubbornError: 1 and 2$") as raised:
+    with pytest.raises(RuntimeError) as raised:
         study.run(tmp_path / "out", TWO)
+    assert str(raised.value) == "StubbornError: 1 and 2"
     assert "raise self.error()" in "".join(raised.value.__notes__)
     assert len(Squares.values(tmp_path / "out")) == 2, "those before it"
     assert study.begun().count(2) == 1, "errors are not tried again"
 
 
+@pytest.mark.usefixtures("quick_workers")
 def test_a_worker_that_finds_another_study_says_so(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="a worker found count=5 where the run began with count=4"):
         LongerElsewhere().run(tmp_path / "out", ONE)
 
 
+@pytest.mark.usefixtures("quick_workers")
 def test_a_study_that_cannot_be_pickled_leaves_nobody(tmp_path: Path) -> None:
     with pytest.raises(
         (AttributeError, TypeError, pickle.PicklingError), match=r"[Cc]an't pickle|cannot pickle"
@@ -173,6 +182,7 @@ def ends(pipe: Path, first: Callable[[], None]) -> threading.Thread:
     return thread
 
 
+@pytest.mark.usefixtures("quick_workers")
 def test_ctrl_c_ends_the_workers_at_once(tmp_path: Path) -> None:
     alive, never = tmp_path / "alive", tmp_path / "never"
     os.mkfifo(alive)

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -81,34 +82,7 @@ def test_a_node_that_dies_takes_no_record_with_it(
     assert (tmp_path / "out" / "records.jsonl").read_bytes() == (here / "records.jsonl").read_bytes()
 
 
-def test_ctrl_c_ends_the_tasks_too(by_value: None, here: Path, tmp_path: Path) -> None:
-    alive, never = tmp_path / "alive", tmp_path / "never"
-    os.mkfifo(alive)
-    os.mkfifo(never)
-
-    def hang() -> None:
-        with alive.open("w") as file:  # open for as long as the worker lives
-            file.write("!")
-            file.flush()
-            never.read_text()
-
-    def interrupt() -> None:
-        with alive.open() as file:
-            file.read(1)
-            os.kill(os.getpid(), signal.SIGINT)
-            file.read()
-
-    watcher = threading.Thread(target=interrupt, daemon=True)
-    watcher.start()
-    study = Trapped(**asked(STUDY), log=tmp_path / "log", trap=hang)
-    with pytest.raises(KeyboardInterrupt):
-        run(study, tmp_path / "out", RayExecutor(address="local"))
-    watcher.join(timeout=60)
-    assert not watcher.is_alive(), "the worker still lives"
-    assert run(STUDY, tmp_path / "out", LocalExecutor()) == (here / "records.jsonl").read_bytes()
-
-
-def test_records_of_a_chunk_arrive_cell_by_cell_and_stay(
+def test_ctrl_c_ends_the_tasks_and_keeps_what_has_arrived(
     by_value: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One chunk, all of whose cells but the first hang; two of them run when Ctrl-C comes."""
@@ -118,7 +92,7 @@ def test_records_of_a_chunk_arrive_cell_by_cell_and_stay(
     first_is_there, seen, lines = threading.Event(), list[tuple[object, ...]](), list[int]()
 
     def hang() -> None:
-        with alive.open("w") as file:
+        with alive.open("w") as file:  # open for as long as the worker lives
             file.write("!")
             file.flush()
             never.read_text()
@@ -133,18 +107,17 @@ def test_records_of_a_chunk_arrive_cell_by_cell_and_stay(
             first_is_there.wait(timeout=60)
             lines.append(records.read_bytes().count(b"\n"))
             os.kill(os.getpid(), signal.SIGINT)
+            file.read()
 
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    ray.init(address="local", num_cpus=2, **OPTIONS)
+    monkeypatch.setattr(ray, "init", partial(ray.init, num_cpus=2, **OPTIONS))
     watcher = threading.Thread(target=interrupt, daemon=True)
     watcher.start()
     study = Trapped(**asked(ONE_CHUNK), log=tmp_path / "log", trap=hang, caught=defended)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            run(study, tmp_path / "out", RayExecutor(), tell)
-    finally:
-        ray.shutdown()
+    with pytest.raises(KeyboardInterrupt):
+        run(study, tmp_path / "out", RayExecutor(address="local"), tell)
+    assert not ray.is_initialized(), "what it connected it leaves"
     watcher.join(timeout=60)
+    assert not watcher.is_alive(), "a worker still lives"
     assert len((tmp_path / "log").read_text().splitlines()) == 2, "tasks that run at the same time"
     assert lines == [IMAGES], "the images of the first cell, while later ones run"
     assert seen == [("none", IMAGES * ONE_CHUNK.runs, ONE_CHUNK.work)], "progress by cells"
@@ -156,9 +129,11 @@ def test_records_of_a_chunk_arrive_cell_by_cell_and_stay(
 
 STUCK = """
 import sys
+from functools import partial
 from pathlib import Path
+import ray
 import torch
-from ray_studies import STUDY, run
+from ray_studies import OPTIONS, STUDY, run
 from vqshield.runs.executors import RayExecutor
 
 def stuck(*_):
@@ -166,6 +141,7 @@ def stuck(*_):
     sys.stdin.read()  # for ever: it is killed here
 
 torch.set_num_threads(1)
+ray.init = partial(ray.init, num_cpus=2, **OPTIONS)
 run(STUDY, Path(sys.argv[1]), RayExecutor(address="local"), stuck)
 """
 

@@ -6,6 +6,7 @@ import math
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import certificate_plot
 import pytest
@@ -460,5 +461,7 @@ def test_a_pilot_chooses_the_best_of_every_level(tmp_path: Path) -> None:
     assert script().best_of(tmp_path / "pilot.json", 2) == [
         "gaussian 0.1 9", "gaussian 0.2 0", "shared 0.1 3", "patch 0.2 4", "image 0.1 2"
     ]  # fmt: skip
-    kept = certificate_plot.lines([each for each in rows if each["level"] == 0.1])
-    assert [each["mean_radius"] for each in kept] == [9, 3, 2, 99, 1]
+    panel = [
+        SimpleNamespace(**each, tuned=bool(each["tuned_behind"])) for each in rows if each["level"] == 0.1
+    ]
+    assert [each.mean_radius for each in certificate_plot.lines(panel)] == [9, 3, 2, 99, 1]

@@ -218,7 +218,7 @@ def test_the_defaults_are_those_of_the_figure() -> None:
         ({"defenses": ()}, "no defense is given"),
         ({"defenses": (PRD, PRD)}, "given twice"),
         ({"defenses": ("none",)}, "defense 'none' has no codebooks"),
-        ({"defenses": ("gaussian:sigma=0.1",)}, "defense='gaussian' is unknown"),
+        ({"defenses": ("gaussian:sigma=0.1",)}, "unknown|has no codebooks"),
         ({"seed": -1}, "seed=-1"),
     ],
 )

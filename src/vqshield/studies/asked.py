@@ -1,6 +1,6 @@
 """What several studies are asked for in the same words: a target, defenses and attacks by text, each once."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ from vqshield.defenses import (
 from vqshield.devices import pick_device
 from vqshield.errors import InvalidInputError
 from vqshield.names import NONE
+from vqshield.plain import Json
 from vqshield.runs.manifests import AttackId, DefenseId, ThreatId
 from vqshield.runs.target import Target
 from vqshield.settings import parse_spec
@@ -82,13 +83,22 @@ def text_of(defense: Defense) -> str:
     """A registered defense as one writes it, with the settings that are not its defaults."""
     for name in list_all_defenses():
         if type(defense) is defense_class(name):
-            usual = known_settings(name)
-            chosen = {key: value for key, value in defense.settings().items() if value != usual[key]}
-            pairs = ",".join(f"{key}={value}" for key, value in chosen.items())
-            return f"{name}:{pairs}" if pairs else name
+            usual, given = known_settings(name), defense.settings()
+            given["backend"] = getattr(defense, "backend", "auto")
+            chosen = {key: value for key, value in given.items() if value != usual.get(key, "auto")}
+            # A default of None follows from the other settings: it is written only where it does not.
+            short = _written(name, {key: value for key, value in chosen.items() if usual[key] is not None})
+            like = defense_from(short, seed=0)
+            same = like is not None and like.settings() == defense.settings()
+            return short if same else _written(name, chosen)
     raise InvalidInputError(
         f"{type(defense).__name__} is no registered defense; give one of {', '.join(list_all_defenses())}"
     )
+
+
+def _written(name: str, settings: Mapping[str, Json]) -> str:
+    pairs = ",".join(f"{key}={value}" for key, value in settings.items())
+    return f"{name}:{pairs}" if pairs else name
 
 
 def defense_ids(texts: Sequence[str]) -> tuple[DefenseId, ...]:

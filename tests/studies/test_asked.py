@@ -1,0 +1,70 @@
+"""What studies are asked for: defenses by text and back, targets by names and tensors."""
+
+import pytest
+import torch
+from torch import nn
+
+from vqshield.defended import defend
+from vqshield.defenses import PRD, create, list_defenses
+from vqshield.errors import InvalidInputError
+from vqshield.studies.asked import defense_from, split_defended, target_from, text_of
+
+
+@pytest.mark.parametrize("name", list_defenses())
+def test_a_defense_is_the_one_that_its_text_stands_for(name: str) -> None:
+    assert text_of(create(name)) == name
+    chosen = create(name, codes=7, sigma=1 / 3, tau=1e-5, noise="image", iterations=3, init="random", seed=9)
+    again = defense_from(text_of(chosen), seed=0)
+    assert type(again) is type(chosen)
+    assert again.settings() == chosen.settings()
+
+
+@pytest.mark.parametrize("backend", ["auto", "torch"])
+def test_the_backend_is_kept(backend: str) -> None:
+    assert defense_from(text_of(create("prd", backend=backend)), seed=0).backend == backend
+
+
+def test_a_defense_of_ones_own_is_named() -> None:
+    class Mine(PRD):
+        pass
+
+    with pytest.raises(
+        InvalidInputError, match="Mine is no registered defense; give one of randdisc, prd, swrd"
+    ):
+        text_of(Mine())
+
+
+def test_a_defended_model_is_its_classifier_and_its_defense() -> None:
+    model = nn.Identity()
+    assert split_defended(defend(model, "swrd", size=2)) == (model, "swrd:size=2")
+    assert split_defended(model) == (model, None)
+    assert split_defended("small-cifar10") == ("small-cifar10", None)
+
+
+def test_names_alone_make_a_target_that_travels() -> None:
+    options = {"limit": 2, "data_dir": None, "device": "cpu"}
+    by_name = target_from("small-cifar10", "cifar10-sample", None, **options)
+    assert by_name.travels
+    data = by_name.images
+    mixed = [
+        target_from(by_name.model, "cifar10-sample", None, **options),
+        target_from("small-cifar10", data.floats(), data.labels, **options),
+    ]
+    for target in mixed:
+        assert not target.travels
+        assert len(target.images) == 2
+        assert torch.equal(target.part(range(2))[0], by_name.part(range(2))[0])
+        assert torch.equal(target.part(range(2))[1], data.labels)
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({}, "swrd"),
+        ({"noise": "image"}, "swrd:noise=image"),
+        ({"weights_from": "noisy"}, "swrd:weights_from=noisy"),
+    ],
+)
+def test_a_default_that_follows_from_others_is_not_written(settings: dict, text: str) -> None:
+    """The text names the draws of a run: it must be the one that a user would write."""
+    assert text_of(create("swrd", **settings)) == text
