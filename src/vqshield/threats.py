@@ -21,7 +21,7 @@ from vqshield.errors import InvalidInputError
 from vqshield.settings import Setting, parse_spec, refuse_unknown
 from vqshield.surrogates import Surrogate
 
-LEVELS = ("ignorant", "black-box", "ste", "eot", "adaptive")
+LEVELS = ("ignorant", "black-box", "white-box", "ste", "eot", "adaptive")
 _BLACK_BOX = ("square", "noise")
 _OWN = ("surrogate", "eot", "average", "basis")
 

@@ -11,6 +11,7 @@ from vqshield.classifiers.sources import (
     classifier_forms,
     is_source,
     load_classifier,
+    source_digest,
     weights_digest,
 )
 
@@ -26,5 +27,6 @@ __all__ = [
     "load_classifier",
     "save_classifier",
     "small_cifar10",
+    "source_digest",
     "weights_digest",
 ]

@@ -1,6 +1,7 @@
 """Every classifier by a text: a file, a name, a library's model, or a function of the user's."""
 
 import hashlib
+import sys
 from pathlib import Path
 
 import torch
@@ -75,6 +76,16 @@ def weights_digest(model: nn.Module) -> str:
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
         digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
+
+
+def source_digest(text: str) -> str | None:
+    """SHA-256 of the file that module:function is written in; None for classifiers of another kind."""
+    module, _, function = text.partition(":")
+    found = sys.modules.get(module) if function else None
+    path = getattr(found, "__file__", None)
+    if module in _FORMS or path is None or not Path(path).is_file():
+        return None
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
 def _made(text: str) -> Normalised:

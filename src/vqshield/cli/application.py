@@ -6,6 +6,8 @@ not wait for that.
 
 import ast
 import errno
+import logging
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -126,5 +128,9 @@ def _common(
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit."),
     ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Log every finished step, not only progress.")
+    ] = False,
 ) -> None:
-    pass
+    logging.basicConfig(format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
+    logging.getLogger("vqshield").setLevel(logging.DEBUG if verbose else logging.INFO)

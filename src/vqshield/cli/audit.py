@@ -10,12 +10,11 @@ from rich.console import Console
 from vqshield.auditing import LEAST_IMAGES, PARTS, AuditReport
 from vqshield.classifiers import BUNDLED
 from vqshield.cli.bars import progress_bar
-from vqshield.cli.options import AsJson, Classifier, Data, DataDir, Device, Eps, Norm
+from vqshield.cli.options import AsJson, Classifier, Data, DataDir, Device, Eps, Norm, parse_eps
 from vqshield.data import SAMPLE_NAME
 from vqshield.defenses import list_defenses
 from vqshield.files import write_atomically
 from vqshield.reports.audit import audit_table, render_audit
-from vqshield.settings import parse_number
 from vqshield.studies.audit_target import audit as run_audit
 from vqshield.suites import list_suites
 
@@ -60,7 +59,7 @@ def audit(
         task = bar.add_task("starting", total=PARTS)
         try:
             report = run_audit(
-                classifier, data, defense=defense, attacks=attack, norm=norm, eps=parse_number("eps", eps),
+                classifier, data, defense=defense, attacks=attack, norm=norm, eps=parse_eps(eps, norm),
                 quick=quick, seed=seed, limit=limit, data_dir=data_dir, device=device, out=out,
                 progress=lambda part: bar.update(task, description=part, advance=1),
             )  # fmt: skip

@@ -1,15 +1,51 @@
-"""The progress bar that the longer commands share."""
+"""The progress that the longer commands show: a bar on a terminal, a line every half minute in a log."""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
 
 from rich.console import Console
 from rich.progress import (
     BarColumn,
     Progress,
     ProgressColumn,
+    Task,
+    TaskID,
     TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+
+_LOG = logging.getLogger("vqshield")
+EVERY = 30.0  # seconds between two lines of a log
+
+
+class LogProgress(Progress):
+    """Progress for whoever reads a log: what is done and left, and how fast, now and then as a line."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(disable=True)  # nothing is drawn
+        self._clock, self._began, self._told = clock, clock(), clock()
+
+    def update(self, task_id: TaskID, **changes: Any) -> None:
+        super().update(task_id, **changes)
+        now = self._clock()
+        if now - self._told >= EVERY:
+            self._told = now
+            _LOG.info(self._line(self._tasks[task_id], now - self._began))
+
+    def _line(self, task: Task, seconds: float) -> str:
+        done = f"{task.completed:,.0f}"
+        if not task.total:
+            return f"{task.description}: {done} done after {seconds:.0f} s"
+        rate = task.completed / seconds
+        left = f"{(task.total - task.completed) / rate:.0f} s" if rate else "unknown"
+        return (
+            f"{task.description}: {done} of {task.total:,.0f} done ({task.completed / task.total:.0%}) "
+            f"after {seconds:.0f} s, {rate:,.1f}/s, {left} left"
+        )
 
 
 def progress_bar(
@@ -20,11 +56,15 @@ def progress_bar(
     notes: str = "",
     transient: bool = False,
 ) -> Progress:
-    """A bar on stderr, so that stdout holds results alone, with the time gone and the time left.
+    """A bar on stderr, so that stdout holds results alone, with the time gone and the time left; where
+    stderr is no terminal, a line every half minute by the logger "vqshield".
 
     description and notes are formats of rich's task; amount shows how much is done, as a percentage if not
     given; a transient bar goes when the work is done.
     """
+    console = Console(stderr=True)
+    if not hidden and not console.is_terminal:
+        return LogProgress()
     return Progress(
         TextColumn(description),
         BarColumn(),
@@ -33,7 +73,7 @@ def progress_bar(
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=console,
         disable=hidden,
         transient=transient,
         speed_estimate_period=600,  # the pace of the whole run: single steps are uneven

@@ -14,17 +14,18 @@ from vqshield.cli.options import (
     Data,
     DataDir,
     Device,
+    Fresh,
     Limit,
     Records,
     SummaryOnly,
+    parse_eps,
 )
-from vqshield.cli.resumable import run_to_end, write_summary
+from vqshield.cli.resumable import run_to_end, set_aside, write_summary
 from vqshield.data import SAMPLE_NAME
 from vqshield.defenses import list_all_defenses
 from vqshield.plain import to_plain
 from vqshield.reports.certification import certificate_caveats, certificate_tables
 from vqshield.runs.study import Progress
-from vqshield.settings import parse_number
 from vqshield.studies.certification import CERTIFICATES, PRECISIONS, Certification, CertificationSummary
 from vqshield.studies.certification import certify as measure
 
@@ -74,6 +75,7 @@ def certify(
     ] = DEFAULT.precision,
     device: Device = "auto",
     out: Records = Path("vqshield-certificates"),
+    fresh: Fresh = False,
     summary_only: SummaryOnly = False,
     as_json: AsJson = False,
 ) -> None:
@@ -83,13 +85,15 @@ def certify(
         return CertificationSummary.of(Certification.read(out), radii=radius or ())
 
     def run(progress: Progress) -> CertificationSummary:
-        budgets = DEFAULT.eps if eps is None else tuple(parse_number("eps", each) for each in eps)
+        budgets = DEFAULT.eps if eps is None else tuple(parse_eps(each) for each in eps)
         return measure(
             classifier, data, defense=defense, certificate=certificate, attack=attack, eps=budgets,
             draws=draws, delta=delta, n0=n0, n=n, alpha=alpha, radii=radius or (), seed=seed, batch=batch,
             precision=precision, limit=limit, data_dir=data_dir, device=device, out=out, progress=progress,
         )  # fmt: skip
 
+    if fresh and not summary_only:
+        set_aside(out)
     summary = stored() if summary_only else run_to_end(run, stored, out, hidden=as_json)
     write_summary(out, summary)
     if as_json:

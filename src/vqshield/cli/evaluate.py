@@ -17,19 +17,20 @@ from vqshield.cli.options import (
     DataDir,
     Device,
     Eps,
+    Fresh,
     Limit,
     Norm,
     Records,
     SummaryOnly,
+    parse_eps,
 )
-from vqshield.cli.resumable import run_to_end, write_summary
+from vqshield.cli.resumable import run_to_end, set_aside, write_summary
 from vqshield.data import SAMPLE_NAME
 from vqshield.defenses import list_defenses
 from vqshield.names import NONE
 from vqshield.plain import to_plain
 from vqshield.reports.evaluation import caveats, evaluation_table
 from vqshield.runs.study import Progress
-from vqshield.settings import parse_number
 from vqshield.studies.evaluation import Evaluation, EvaluationSummary
 from vqshield.studies.evaluation import evaluate as measure
 from vqshield.suites import list_suites
@@ -67,6 +68,7 @@ def evaluate(
     batch: Annotated[int, typer.Option(help="Images attacked at once.")] = DEFAULT.batch,
     device: Device = "auto",
     out: Records = Path("vqshield-evaluation"),
+    fresh: Fresh = False,
     summary_only: SummaryOnly = False,
     as_json: AsJson = False,
 ) -> None:
@@ -78,10 +80,12 @@ def evaluate(
     def run(progress: Progress) -> EvaluationSummary:
         return measure(
             classifier, data, attacks=attack or (), defense=defense or DEFAULT.defenses, norm=norm,
-            eps=parse_number("eps", eps), runs=runs, selection=selection, seed=seed, batch=batch, limit=limit,
+            eps=parse_eps(eps, norm), runs=runs, selection=selection, seed=seed, batch=batch, limit=limit,
             data_dir=data_dir, device=device, out=out, progress=progress,
         )  # fmt: skip
 
+    if fresh and not summary_only:
+        set_aside(out)
     summary = stored() if summary_only else run_to_end(run, stored, out, hidden=as_json)
     write_summary(out, summary)
     if as_json:

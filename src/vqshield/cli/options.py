@@ -7,6 +7,19 @@ import typer
 
 from vqshield.attacks import list_norms
 from vqshield.data import list_datasets
+from vqshield.errors import InvalidInputError
+from vqshield.settings import parse_number
+
+
+def parse_eps(text: str, norm: str = "linf") -> float:
+    """A budget as it is typed; one in bytes is answered with the fraction that was meant."""
+    eps = parse_number("eps", text)
+    if norm == "linf" and eps > 1:
+        raise InvalidInputError(
+            f"eps={text} is more than a pixel's whole range [0, 1]. Did you mean {text}/255?"
+        )
+    return eps
+
 
 Data = Annotated[str, typer.Option(help=f"Data set: {', '.join(list_datasets())}.")]
 DataDir = Annotated[
@@ -26,6 +39,7 @@ Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: the GPU where the
 Records = Annotated[
     Path, typer.Option(help="Folder for records and summary; a run that was stopped goes on there.")
 ]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Set what is in --out aside, and start over.")]
 SummaryOnly = Annotated[
     bool, typer.Option("--summary-only", help="Only sum up what is in --out, finished or not.")
 ]

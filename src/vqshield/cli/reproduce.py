@@ -24,7 +24,8 @@ from vqshield.cli.executors import (
     Workers,
     chosen_executor,
 )
-from vqshield.cli.options import AsJson, Device
+from vqshield.cli.options import AsJson, Device, Fresh
+from vqshield.cli.resumable import set_aside
 from vqshield.data import list_datasets
 from vqshield.devices import pick_device
 from vqshield.errors import FileFormatError, InvalidInputError, VqshieldError
@@ -43,9 +44,12 @@ ALL = "all"
 
 
 def reproduce(
-    id: Annotated[
-        str,
-        typer.Argument(help="A table or figure, as vqshield list experiments shows them; a .toml; or all."),
+    ids: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="ID",
+            help="Tables and figures, as vqshield list experiments shows them; .toml files; or all.",
+        ),
     ],
     data_dir: Annotated[
         list[str] | None,
@@ -88,14 +92,16 @@ def reproduce(
     task_cpus: TaskCpus = None,
     task_gpus: TaskGpus = None,
     retries: Retries = None,
+    fresh: Fresh = False,
     dry_run: Annotated[bool, typer.Option(help="Only show the cells and about how long they take.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure a table or figure of the paper: records, and a report in HTML, Markdown, LaTeX, PNG and SVG."""
     for name in only or ():
         checks.one_of("--only", name, DATA)
-    wanted = [experiment(name) for name in (list_experiments() if id == ALL else [id])]
-    if id == ALL and only:
+    everything = [each.lower() for each in ids] == [ALL]
+    wanted = [experiment(name) for name in (list_experiments() if everything else ids)]
+    if everything and only:
         wanted = [each for each in wanted if set(each.data) & set(only)]
     chosen = [_part_of(each, only) for each in wanted]
     needed = list(dict.fromkeys(name for each in chosen for name in each.data))
@@ -116,16 +122,18 @@ def reproduce(
     answers, failures = [], []
     for each in chosen:
         try:
+            if fresh and not dry_run:
+                set_aside(out / each.id)
             plan = Reproduction(
                 each, options=options, targets=found, out=out, executor=where, command=_command()
             )
             answers.append(_carried_out(plan, dry_run=dry_run, hidden=as_json))
         except NothingToRunError as error:
-            if id != ALL:
+            if len(chosen) == 1:
                 raise
             typer.echo(f"{each.id} is left out: {error}", err=True)
         except VqshieldError as error:
-            if id != ALL:
+            if len(chosen) == 1:
                 raise
             failures.append(f"{each.id}: {error}")
             typer.echo(f"{failures[-1]}\n", err=True)

@@ -1,9 +1,11 @@
 """Commands that write records and may be stopped: one way to show them, sum them up and continue them."""
 
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
+import typer
 from rich.markup import escape
 
 from vqshield.cli.bars import progress_bar
@@ -39,3 +41,12 @@ def run_to_end(
 def write_summary(out: Path, summary: object) -> None:
     """summary.json beside the records."""
     write_json(out / "summary.json", to_plain(summary))
+
+
+def set_aside(out: Path) -> None:
+    """Rename a folder to OUT.1, or the next number that is free: nothing that was measured is lost."""
+    if not out.exists():
+        return
+    number = next(each for each in count(1) if not out.with_name(f"{out.name}.{each}").exists())
+    out.rename(out.with_name(f"{out.name}.{number}"))
+    typer.echo(f"what was in {out} is in {out.name}.{number} now", err=True)

@@ -42,6 +42,12 @@ def list_inits() -> list[str]:
     return sorted(START)
 
 
+def kernel_name(name: str, device: torch.device | str = "cpu") -> str:
+    """The implementation that a backend, "auto" among them, is on a device: "native avx512", "triton"."""
+    backend = get(name, device)
+    return f"{backend.name} {backend.describe()}" if isinstance(backend, Native) else backend.name
+
+
 def get(name: str, device: torch.device | str = "cpu") -> Backend:
     """The backend of that name, "auto" for the fastest; an error that says why where it cannot serve."""
     place = torch.device(device)
@@ -61,4 +67,4 @@ def get(name: str, device: torch.device | str = "cpu") -> Backend:
     return _BACKENDS[name]
 
 
-__all__ = ["Backend", "Recipe", "availability", "get", "list_backends", "list_inits"]
+__all__ = ["Backend", "Recipe", "availability", "get", "kernel_name", "list_backends", "list_inits"]

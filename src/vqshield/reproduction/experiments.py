@@ -20,6 +20,7 @@ from vqshield.plain import Json, from_plain
 from vqshield.reproduction import published
 from vqshield.reproduction.model import View
 from vqshield.reproduction.parts import KINDS, VIEWS, AccuracyPart, Part, ViewPart
+from vqshield.settings import did_you_mean
 
 _SUFFIX = ".toml"
 
@@ -70,8 +71,12 @@ def experiment(name: str) -> Experiment:
         if not path.is_file():
             raise InvalidInputError(f"{name} is no file; give an experiment file, or an id: {_ids()}")
         return read_experiment(read_text(path), source=name)
+    name = next((id for id in list_experiments() if id.lower() == name.lower()), name)
     if name not in list_experiments():
-        raise InvalidInputError(f"experiment {name!r} is not known; give one of {_ids()}, or a .toml file")
+        near = did_you_mean(name, list_experiments())
+        raise InvalidInputError(
+            f"experiment {name!r} is not known; give one of {_ids()}, or a .toml file{near}"
+        )
     return read_experiment(_bundled(name).read_text(encoding="utf-8"), source=f"{name}{_SUFFIX}")
 
 

@@ -6,7 +6,6 @@ OUT/adversarial/               images found against bare classifiers, shared by 
 OUT/T2/summary.json            what was found
 """
 
-import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,7 +14,6 @@ from pathlib import Path
 import torch
 
 import vqshield
-from vqshield import archived
 from vqshield.auditing import read_audit
 from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
@@ -27,6 +25,7 @@ from vqshield.reproduction.model import Audited, PaperSource, PartSummary, RunMa
 from vqshield.reproduction.parts import Options, Part
 from vqshield.reproduction.parts.base import AnyStudy, is_begun
 from vqshield.reproduction.targets import ChosenTarget, TargetChoices
+from vqshield.runs.code import commit
 from vqshield.runs.executors import Executor, LocalExecutor
 from vqshield.runs.manifests import check_same
 from vqshield.runs.study import Progress, no_progress
@@ -311,21 +310,3 @@ def _forward(target: Target) -> float:
             float(target.model(images).sum())  # waits for a GPU
             best = min(best, time.perf_counter() - began)
     return best / len(images)
-
-
-def commit() -> str | None:
-    """The commit of the code that runs, where it runs from a checkout or an archive of one."""
-    here = Path(vqshield.__file__)
-    try:
-        if not _git(here.parent, "ls-files", here.name):  # installed below somebody else's checkout
-            return archived.COMMIT
-        return _git(here.parent, "rev-parse", "HEAD") or archived.COMMIT
-    except (OSError, subprocess.SubprocessError):
-        return archived.COMMIT
-
-
-def _git(folder: Path, *arguments: str) -> str:
-    found = subprocess.run(
-        ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10, check=False
-    )
-    return found.stdout.strip()

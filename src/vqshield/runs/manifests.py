@@ -134,7 +134,8 @@ def check_same(manifest: object, folder: Path) -> None:
         if was != is_:
             raise InvalidInputError(
                 f"{folder} holds records made with {name}={was!r}, this run has {name}={is_!r}; "
-                f"run it with the old value{_HOW.get(name, '')} to continue, or choose another folder"
+                f"run it with the old value{_HOW.get(name, '')} to continue, choose another folder, or start "
+                "over (--fresh)"
             )
 
 

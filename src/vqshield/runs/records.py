@@ -3,10 +3,12 @@
 manifest.json  what the records are of, in full, written first; records of other settings never mix with them
 records.jsonl  one JSON line per image and thing measured, in the order of the cells; only ever appended to
                (records.jsonl.gz: packed with gzip; read as well)
-times.jsonl    how long each cell took; kept apart, so that the records are the same however often a run stops
+times.jsonl    how long each cell took, and a digest of its lines; kept apart, so that the records are the
+same however often a run stops
 """
 
 import gzip
+import hashlib
 import json
 import os
 import sys
@@ -61,9 +63,14 @@ class RecordFolder(Generic[AnyRecord]):
     """The records of one study, whose cells (the keys of each) come in a fixed order."""
 
     def __init__(
-        self, folder: Path, cells: Sequence[Sequence[Key]], parse: Callable[[bytes], AnyRecord]
+        self,
+        folder: Path,
+        cells: Sequence[Sequence[Key]],
+        parse: Callable[[bytes], AnyRecord],
+        problem: Callable[[AnyRecord], str | None] = lambda _: None,
     ) -> None:
-        self.folder, self._cells, self._parse = folder, cells, parse
+        """problem: what a record says that cannot be, in words; None where nothing does."""
+        self.folder, self._cells, self._parse, self._problem = folder, cells, parse, problem
 
     def read(self) -> list[AnyRecord]:
         """The records of all whole cells so far."""
@@ -71,17 +78,11 @@ class RecordFolder(Generic[AnyRecord]):
 
     def seconds(self, records: Iterable[AnyRecord]) -> dict[tuple[str, str], float]:
         """How long the cells of records that read() gave took, by defense and attack; where it is known."""
-        path, done, latest = self.folder / TIMES, {record.key for record in records}, {}
-        for line in path.read_bytes().splitlines() if path.is_file() else ():
-            try:
-                defense, attack, image, seconds = json.loads(line)
-            except (ValueError, TypeError, RecursionError):  # half a line of a run that was killed
-                continue
-            if (defense, attack, image) in done:
-                latest[defense, attack, image] = float(seconds)
+        done = {record.key for record in records}
         total: dict[tuple[str, str], float] = {}
-        for (defense, attack, _), seconds in latest.items():
-            total[defense, attack] = total.get((defense, attack), 0.0) + seconds
+        for key, written in self._written().items():
+            if key in done:
+                total[key[:2]] = total.get(key[:2], 0.0) + written.seconds
         return total
 
     @contextmanager
@@ -114,6 +115,19 @@ class RecordFolder(Generic[AnyRecord]):
                     f"{self.folder} holds a {name} but no {MANIFEST} that says of what; choose another folder"
                 )
 
+    def _written(self) -> dict[Key, "_Written"]:
+        """What was noted when each cell was written, by the key of its first record."""
+        path, found = self.folder / TIMES, dict[Key, _Written]()
+        for line in path.read_bytes().splitlines() if path.is_file() else ():
+            try:
+                defense, what, image, seconds, *digest = json.loads(line)
+                found[str(defense), str(what), int(image)] = _Written(
+                    float(seconds), str(digest[0]) if digest else None
+                )
+            except (ValueError, TypeError, RecursionError):  # half a line of a run that was killed
+                continue
+        return found
+
     def _stored(self) -> bytes:
         """The file's bytes, unpacked where it is records.jsonl.gz."""
         path = self.folder / RECORDS
@@ -145,8 +159,37 @@ class RecordFolder(Generic[AnyRecord]):
                 )
             if not line.endswith(b"\n"):
                 records.pop()
-        whole = sum(len(cell) for cell in self._cells[: _whole(self._cells, len(records))])
+            elif problem := self._problem(records[-1]):
+                raise FileFormatError(f"{path}: line {number} cannot be: {problem}")
+        finished = self._cells[: _whole(self._cells, len(records))]
+        whole = sum(map(len, finished))
+        self._refuse_changed(finished, lines)
         return records[:whole], sum(len(line) for line in lines[:whole])
+
+    def _refuse_changed(self, finished: Sequence[Sequence[Key]], lines: Sequence[bytes]) -> None:
+        """Records are what was written, where a digest of that was noted."""
+        written, first = self._written(), 0
+        for cell in finished:
+            noted = written.get(cell[0])
+            found = b"".join(lines[first : first + len(cell)])
+            if noted is not None and noted.digest not in (None, _digest(found)):
+                raise FileFormatError(
+                    f"{self.folder / RECORDS}: lines {first + 1} to {first + len(cell)} are not what was "
+                    f"written; restore the file, or delete the folder and measure again"
+                )
+            first += len(cell)
+
+
+@dataclass(frozen=True)
+class _Written:
+    """How long a cell took, and the digest of its lines (none in folders of earlier versions)."""
+
+    seconds: float
+    digest: str | None
+
+
+def _digest(lines: bytes) -> str:
+    return hashlib.sha256(lines).hexdigest()[:32]
 
 
 class Writer(Generic[AnyRecord]):
@@ -157,10 +200,11 @@ class Writer(Generic[AnyRecord]):
 
     def append(self, cell: Sequence[AnyRecord], *, seconds: float) -> None:
         """Write the next cell; it is on the disk when this returns."""
-        self._file.write(b"".join(record.line() for record in cell))
+        lines = b"".join(record.line() for record in cell)
+        self._file.write(lines)
         self._file.flush()
         os.fsync(self._file.fileno())
-        self._times.write(json.dumps([*cell[0].key, round(seconds, 3)]).encode() + b"\n")
+        self._times.write(json.dumps([*cell[0].key, round(seconds, 3), _digest(lines)]).encode() + b"\n")
         self._times.flush()
         self.done += 1
 

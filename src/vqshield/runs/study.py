@@ -75,6 +75,11 @@ class Study(ABC, Generic[AnyManifest, AnyCell, AnyRecord]):
     def parse(line: bytes) -> Any:
         """The record of a line of its file."""
 
+    @staticmethod
+    def problem(manifest: Any, record: Any) -> str | None:
+        """What a record says that no measurement can have given, in words; None where nothing does."""
+        return None
+
     @abstractmethod
     def measure(self, cell: AnyCell, progress: CellProgress = no_cell_progress) -> list[AnyRecord]:
         """The records of one cell, in the order of its keys; progress is told how much of the cell is
@@ -110,17 +115,20 @@ class Study(ABC, Generic[AnyManifest, AnyCell, AnyRecord]):
 
     def folder(self, path: Path) -> RecordFolder[AnyRecord]:
         """The records of this study in a folder."""
-        return RecordFolder(path, [cell.keys for cell in self.cells], self.parse)
+        return self._records(path, self.manifest)
 
     @classmethod
     def read(cls, path: Path) -> Recorded[AnyManifest, AnyRecord]:
         """What a folder holds of a study of this kind, finished or not; the target is not needed."""
         manifest = read_manifest(cls.manifest_type, path)
-        folder: RecordFolder[AnyRecord] = RecordFolder(
-            path, [cell.keys for cell in cls.cells_of(manifest)], cls.parse
-        )
+        folder = cls._records(path, manifest)
         records = folder.read()
         return Recorded(manifest=manifest, records=records, seconds=folder.seconds(records))
+
+    @classmethod
+    def _records(cls, path: Path, manifest: AnyManifest) -> RecordFolder[AnyRecord]:
+        keys = [cell.keys for cell in cls.cells_of(manifest)]
+        return RecordFolder(path, keys, cls.parse, lambda record: cls.problem(manifest, record))
 
     def in_memory(self, progress: Progress = no_progress) -> Recorded[AnyManifest, AnyRecord]:
         """Measure all of it here, without a folder."""

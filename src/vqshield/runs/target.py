@@ -9,31 +9,52 @@ import torch
 from torch import Tensor, nn
 
 from vqshield import checks
-from vqshield.classifiers import BUNDLED, Normalised, is_source, load_classifier, weights_digest
+from vqshield.classifiers import (
+    BUNDLED,
+    Normalised,
+    is_source,
+    load_classifier,
+    source_digest,
+    weights_digest,
+)
 from vqshield.data import SAMPLE_NAME, FileSet, ImageSet, list_datasets, load
 from vqshield.data.base import check_count, check_labels
 from vqshield.devices import pick_device
 from vqshield.errors import InvalidInputError
+from vqshield.runs.randomness import answers_vary
 
+_PROBED = 8  # images that a classifier is asked about, to tell it from others
 IN_MEMORY = "in memory"
 """The data and the classifier of a target that no file describes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataId:
-    """Which images: name, how many, and a checksum that tells them from any others."""
+    """Which images: name, how many, a checksum that tells them from any others, and how many classes."""
 
     name: str
     images: int
     sha256: str
+    classes: int | None = field(default=None, metadata={"omit": True})
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassifierId:
-    """Which weights."""
+    """Which classifier.
+
+    Attributes:
+        sha256: of its weights' file, or of its weights where there is no file.
+        source: SHA-256 of the source that makes it, for module:function.
+        answers: SHA-256 of what it answers about the first images, where no file says what it is: weights
+            alone do not tell what a program does with them.
+        random: it answers differently when asked again.
+    """
 
     name: str
     sha256: str
+    source: str | None = field(default=None, metadata={"omit": True})
+    answers: str | None = field(default=None, metadata={"omit": True})
+    random: bool | None = field(default=None, metadata={"omit": True})
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,19 +190,30 @@ class Target:
     def data_id(self) -> DataId:
         """Which images these are."""
         images = self.images
-        return DataId(name=images.name, images=len(images), sha256=images.digest())
+        return DataId(
+            name=images.name, images=len(images), sha256=images.digest(), classes=len(images.classes)
+        )
 
     @property
     def classifier_id(self) -> ClassifierId:
         """Which weights these are: the checksum is the file's where there is one, so anybody can check it."""
+        source, answers, random = None, None, self.is_random
         if self.classifier == BUNDLED:
             asset = resources.files("vqshield.classifiers") / "assets" / f"{BUNDLED}.safetensors"
             digest = hashlib.sha256(asset.read_bytes()).hexdigest()
         elif self._is_named:
-            digest = weights_digest(self.model)
+            digest, source = weights_digest(self.model), source_digest(self.classifier)
+            answers = None if random else self._answers_digest()
         else:
             digest = hashlib.sha256(Path(self.classifier).read_bytes()).hexdigest()
-        return ClassifierId(name=self.name, sha256=digest)
+        return ClassifierId(
+            name=self.name, sha256=digest, source=source, answers=answers, random=random or None
+        )
+
+    @property
+    def is_random(self) -> bool:
+        """Whether the classifier answers differently when asked again."""
+        return answers_vary(self.model, self.part(range(_PROBED))[0])
 
     def part(self, images: range | slice) -> tuple[Tensor, Tensor]:
         """Some images as floats and their labels, on the device."""
@@ -205,6 +237,11 @@ class Target:
                 f"classifier {self.name!r} tells {told} classes apart, {self.images.name!r} has "
                 f"{len(classes)}; give a classifier of that data set"
             )
+
+    @torch.no_grad()
+    def _answers_digest(self) -> str:
+        logits = self.model(self.part(range(_PROBED))[0]).double().cpu()
+        return hashlib.sha256((logits * 1000).round().to(torch.int64).numpy().tobytes()).hexdigest()
 
     @property
     def _key(self) -> _Key:

@@ -9,6 +9,7 @@ from vqshield import checks
 from vqshield.attacks import Ball
 from vqshield.classifiers import load_classifier
 from vqshield.data import load
+from vqshield.data.base import MAX_CLASSES
 from vqshield.defended import Defended
 from vqshield.defenses import (
     Defense,
@@ -23,7 +24,7 @@ from vqshield.errors import InvalidInputError
 from vqshield.names import NONE
 from vqshield.plain import Json
 from vqshield.runs.manifests import AttackId, DefenseId, ThreatId
-from vqshield.runs.target import Target
+from vqshield.runs.target import DataId, Target
 from vqshield.settings import parse_spec
 from vqshield.suites import expand
 
@@ -109,6 +110,19 @@ def defense_ids(texts: Sequence[str]) -> tuple[DefenseId, ...]:
 def attack_ids(texts: Sequence[str], ball: Ball) -> tuple[AttackId, ...]:
     """The attacks as a manifest holds them."""
     return tuple(AttackId(name=text, threats=tuple(map(ThreatId.of, expand(text, ball)))) for text in texts)
+
+
+ROUNDING = 1e-5
+"""How far beyond its budget an attack may come by rounding, in any norm."""
+
+
+def impossible_class(data: DataId, classes: Sequence[int]) -> str | None:
+    """The first of these that is no class of the data, in words; None where all are."""
+    most = MAX_CLASSES if data.classes is None else data.classes
+    for each in classes:
+        if isinstance(each, bool) or not isinstance(each, int) or not 0 <= each < most:
+            return f"class {each!r} is none of the classes 0 to {most - 1}"
+    return None
 
 
 def refuse_twice(name: str, given: Sequence[object]) -> None:

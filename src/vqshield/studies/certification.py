@@ -40,6 +40,7 @@ from vqshield.errors import InvalidInputError
 from vqshield.names import NONE
 from vqshield.plain import Json
 from vqshield.runs.adversarial import AdversarialStore
+from vqshield.runs.code import CodeId
 from vqshield.runs.executors import Executor, run_study
 from vqshield.runs.manifests import NO_THREAT, DefenseId, SourceId, ThreatId
 from vqshield.runs.records import Key, Record
@@ -54,7 +55,13 @@ from vqshield.runs.study import (
 from vqshield.runs.target import ClassifierId, DataId, Target
 from vqshield.seeds import derived_seed
 from vqshield.settings import format_value, parse_spec
-from vqshield.studies.asked import refuse_too_large, split_defended, target_from
+from vqshield.studies.asked import (
+    ROUNDING,
+    impossible_class,
+    refuse_too_large,
+    split_defended,
+    target_from,
+)
 from vqshield.threats import Threat, threat
 
 VOTE, DRAWS, ALL = "vote", "draws", "all"
@@ -140,6 +147,7 @@ class CertificationManifest:
     sources: tuple[SourceId, ...]
     values: int
     machine: Mapping[str, Json]
+    code: CodeId | None = field(default=None, metadata={"omit": True})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,6 +260,11 @@ class Certification(Study[CertificationManifest, CertificationCell, CertificateR
     @cached_property
     def manifest(self) -> CertificationManifest:
         self.target.check()
+        if self.target.is_random:
+            raise InvalidInputError(
+                f"classifier {self.target.name!r} answers differently when asked again; certificates count "
+                "on one whose only randomness is the defense's"
+            )
         created = self.create(seed=0)
         refuse_too_large([created], self.target)
         return CertificationManifest(
@@ -274,6 +287,7 @@ class Certification(Study[CertificationManifest, CertificationCell, CertificateR
             ),
             values=self.target.images.floats(slice(1)).numel(),
             machine=environment(self.target.place),
+            code=CodeId.of([created], self.target.place),
         )
 
     @staticmethod
@@ -296,6 +310,28 @@ class Certification(Study[CertificationManifest, CertificationCell, CertificateR
     def parse(line: bytes) -> CertificateRecord:
         kinds: dict[str, type[VoteRecord] | type[DrawsRecord]] = {VOTE: VoteRecord, DRAWS: DrawsRecord}
         return kinds[json.loads(line)["certificate"]].parse(line)
+
+    @staticmethod
+    def problem(manifest: CertificationManifest, record: CertificateRecord) -> str | None:
+        if isinstance(record, VoteRecord):
+            shares: tuple[float, ...] = (record.p_lower, record.p_y)
+            counts: tuple[int, ...] = (record.top, record.right)
+            most, answered, numbers = manifest.n, (record.label, record.selected), (record.radius, *shares)
+        else:
+            shares, counts = tuple(record.bounds.values()), (record.errors,)
+            most, answered = manifest.draws, (record.label, record.label)
+            numbers = (record.mean_l1, record.mean_truncated, record.variance_truncated, *shares)
+            if not 0 <= record.distance <= record.eps + ROUNDING:
+                return f"distance={record.distance} is not within eps={record.eps}"
+        if (wrong := impossible_class(manifest.data, answered)) is not None:
+            return wrong
+        for count in counts:
+            if not 0 <= count <= most:
+                return f"{count} of {most} draws"
+        for number in numbers:
+            if not 0 <= number < math.inf:
+                return f"{number} is no finite number from 0 on"
+        return next((f"{share} is no share" for share in shares if not 0 <= share <= 1), None)
 
     def measure(
         self, cell: CertificationCell, progress: CellProgress = no_cell_progress

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from vqshield import attacks as attack_room
 from vqshield import checks
-from vqshield.attacks import AutoAttack, Ball
+from vqshield.attacks import EOT, AutoAttack, Ball
 from vqshield.classifiers import BUNDLED
 from vqshield.data import SAMPLE_NAME
 from vqshield.defended import Defended
@@ -23,8 +23,10 @@ from vqshield.errors import InvalidInputError
 from vqshield.names import NONE
 from vqshield.plain import Json
 from vqshield.runs.adversarial import AdversarialStore
+from vqshield.runs.code import CodeId
 from vqshield.runs.executors import Executor, run_study
 from vqshield.runs.manifests import AttackId, DefenseId, ThreatId
+from vqshield.runs.randomness import torch_seeded
 from vqshield.runs.records import Key, Record
 from vqshield.runs.study import (
     CellProgress,
@@ -37,9 +39,11 @@ from vqshield.runs.study import (
 from vqshield.runs.target import ClassifierId, DataId, Target
 from vqshield.seeds import derived_seed
 from vqshield.studies.asked import (
+    ROUNDING,
     attack_ids,
     defense_from,
     defense_ids,
+    impossible_class,
     refuse_too_large,
     refuse_twice,
     split_defended,
@@ -93,6 +97,7 @@ class EvaluationManifest:
     defenses: tuple[DefenseId, ...]
     attacks: tuple[AttackId, ...]
     machine: Mapping[str, Json]
+    code: CodeId | None = field(default=None, metadata={"omit": True})
 
     @property
     def threats(self) -> tuple[ThreatId, ...]:
@@ -197,6 +202,7 @@ class Evaluation(Study[EvaluationManifest, EvaluationCell, EvaluationRecord]):
             defenses=defense_ids(self.defenses),
             attacks=attack_ids(self.attacks, self.ball),
             machine=environment(self.target.place),
+            code=CodeId.of([defense_from(text, seed=0) for text in self.defenses], self.target.place),
         )
 
     @staticmethod
@@ -205,7 +211,7 @@ class Evaluation(Study[EvaluationManifest, EvaluationCell, EvaluationRecord]):
         plan = [(NONE, NONE, NONE)]  # the bare classifier, always: what a defense costs is seen beside it
         for defense in manifest.defenses:
             plan += [(defense.name, NONE, NONE)] if defense.name != NONE else []
-            plan += [(defense.name, each.name, str(each.level)) for each in manifest.threats]
+            plan += [(defense.name, each.name, _level(defense, each, manifest)) for each in manifest.threats]
         count, batch = manifest.data.images, manifest.batch
         return [
             EvaluationCell(
@@ -218,6 +224,21 @@ class Evaluation(Study[EvaluationManifest, EvaluationCell, EvaluationRecord]):
     @staticmethod
     def parse(line: bytes) -> EvaluationRecord:
         return EvaluationRecord.parse(line)
+
+    @staticmethod
+    def problem(manifest: EvaluationManifest, record: EvaluationRecord) -> str | None:
+        attacked = record.attack != NONE
+        if len(record.predictions) != manifest.runs:
+            return f"it has {len(record.predictions)} predictions; the manifest says runs={manifest.runs}"
+        if (wrong := impossible_class(manifest.data, (record.label, *record.predictions))) is not None:
+            return wrong
+        if not 0 <= record.distance <= (manifest.eps if attacked else 0) + ROUNDING:  # nan is not, either
+            return f"distance={record.distance} is not within eps={manifest.eps if attacked else 0}"
+        if (record.selected is not None) != attacked:
+            return f"selected={record.selected} of attack {record.attack!r}"
+        if record.selected is not None and not 0 <= record.selected <= manifest.selection:
+            return f"selected={record.selected} should be from 0 to selection={manifest.selection}"
+        return None
 
     def measure(
         self, cell: EvaluationCell, progress: CellProgress = no_cell_progress
@@ -291,10 +312,17 @@ class Evaluation(Study[EvaluationManifest, EvaluationCell, EvaluationRecord]):
         model = self.target.model
         if self._is_bare(cell):  # the same attack, whatever the defense
             seed = self._seed(replace(cell, defense=NONE), "attack")
-            return self._store.bare(self._threat(cell.attack, seed=seed), model, images, labels, seed=seed)
-        threat = self._threat(cell.attack, seed=self._seed(cell, "attack"))
+            threat = self._threat(cell.attack, seed=seed)
+            if self.manifest.classifier.random and threat.eot > 1:
+                model = EOT(model, draws=threat.eot, average=threat.average)
+            with torch_seeded(seed):
+                return self._store.bare(threat, model, images, labels, seed=seed)
+        seed = self._seed(cell, "attack")
         defense = defense_from(cell.defense, seed=self._seed(cell, "attacked draws"))
-        return threat(model, defense and defense.to(images.device), images, labels)
+        with torch_seeded(seed):
+            return self._threat(cell.attack, seed=seed)(
+                model, defense and defense.to(images.device), images, labels
+            )
 
     def _is_bare(self, cell: EvaluationCell) -> bool:
         """Whether the attack is one on the classifier alone."""
@@ -303,12 +331,15 @@ class Evaluation(Study[EvaluationManifest, EvaluationCell, EvaluationRecord]):
     def _draws(self, cell: EvaluationCell, purpose: str, images: Tensor, labels: Tensor) -> Draws:
         model, batch = self.target.model, 4 * self.batch  # no gradients to keep
         runs = self.runs if purpose == "report" else self.selection_draws
-        defense = defense_from(cell.defense, seed=self._seed(cell, purpose))
-        if defense is None:  # every run would say the same
+        seed = self._seed(cell, purpose)
+        defense = defense_from(cell.defense, seed=seed)
+        if defense is None and not self.manifest.classifier.random:  # every run would say the same
             once = draw_predictions(model, images, labels, runs=1, batch=batch)
             return Draws(once.predictions.expand(runs, -1), once.labels)
-        shielded = Defended(model, defense.to(images.device))
-        return draw_predictions(shielded, images, labels, runs=runs, batch=batch)
+        if defense is not None:
+            model = Defended(model, defense.to(images.device))
+        with torch_seeded(seed):
+            return draw_predictions(model, images, labels, runs=runs, batch=batch)
 
     def _threat(self, name: str, *, seed: int) -> Threat:
         text, place = self._places[name]
@@ -332,6 +363,15 @@ class Evaluation(Study[EvaluationManifest, EvaluationCell, EvaluationRecord]):
             yield
         finally:
             hook.remove()
+
+
+def _level(defense: DefenseId, threat: ThreatId, manifest: EvaluationManifest) -> str:
+    """How much an attack knows, by what it does: without a defense there is nothing to go through, and
+    draws are averaged only where there are different ones.
+    """
+    if defense.name != NONE or threat.level in ("ignorant", "black-box"):
+        return str(threat.level)
+    return "eot" if manifest.classifier.random and (threat.eot or 1) > 1 else "white-box"
 
 
 def _effort(threat: Threat) -> int:

@@ -22,6 +22,7 @@ from vqshield.errors import InvalidInputError
 from vqshield.images import encode_png
 from vqshield.names import NONE
 from vqshield.plain import Json
+from vqshield.runs.code import CodeId
 from vqshield.runs.manifests import DefenseId, ThreatId
 from vqshield.runs.records import Key, Record
 from vqshield.runs.study import CellProgress, Recorded, Study, no_cell_progress
@@ -78,6 +79,7 @@ class GalleryManifest:
     defenses: tuple[DefenseId, ...]
     columns: tuple[GalleryColumn, ...]
     machine: Mapping[str, Json]
+    code: CodeId | None = field(default=None, metadata={"omit": True})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,6 +172,7 @@ class Gallery(Study[GalleryManifest, GalleryCell, PictureRecord]):
                 *shielded,
             ),
             machine=environment(self.target.place),
+            code=CodeId.of([self._create(text, seed=0) for text in self.defenses], self.target.place),
         )
 
     @staticmethod

@@ -23,6 +23,7 @@ from vqshield.errors import InvalidInputError
 from vqshield.names import NONE
 from vqshield.plain import Json
 from vqshield.runs.adversarial import AdversarialStore
+from vqshield.runs.code import CodeId
 from vqshield.runs.manifests import NO_THREAT, DefenseId, SourceId, ThreatId
 from vqshield.runs.records import Key, Record
 from vqshield.runs.study import CellProgress, Recorded, Study, no_cell_progress
@@ -118,6 +119,7 @@ class KLManifest:
     defenses: tuple[DefenseId, ...]
     sources: tuple[SourceId, ...]
     machine: Mapping[str, Json]
+    code: CodeId | None = field(default=None, metadata={"omit": True})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,6 +206,7 @@ class KLStudy(Study[KLManifest, KLCell, KLRecord]):
                 for eps in self.eps
             ),
             machine=environment(self.target.place),
+            code=CodeId.of([self._create(text) for text in self.defenses], self.target.place),
         )
 
     @staticmethod

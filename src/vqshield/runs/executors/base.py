@@ -1,5 +1,6 @@
 """Executor: the one loop that every run goes through; what differs is where cells are measured."""
 
+import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Hashable
@@ -19,6 +20,7 @@ from vqshield.runs.study import (
     no_progress,
 )
 
+_LOG = logging.getLogger("vqshield")
 HELD = 16
 """Cells that may be begun ahead for each that runs: one long cell does not stop all others."""
 
@@ -53,6 +55,9 @@ class Executor(ABC):
             with closing(self.measured(study, first, progress)) as results:
                 for cell, found in zip(study.cells[first:], results, strict=True):
                     writer.append(found.records, seconds=found.seconds)
+                    _LOG.debug(
+                        "%s: %d records in %.1f s", study.title(cell), len(found.records), found.seconds
+                    )
                     done += study.cost(cell)
                     progress(study.title(cell), done, study.work)
 

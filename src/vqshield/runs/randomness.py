@@ -1,0 +1,34 @@
+"""Classifiers that are random themselves: found out, and drawn from repeatably."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+_ASKED = 8
+_ROUNDING = 1e-4  # of the largest logit: some GPU kernels add in any order
+
+
+def answers_vary(model: Callable[[Tensor], Tensor], images: Tensor) -> bool:
+    """Whether the same images get other answers when asked again, without gradients or with them."""
+    some = images[:_ASKED].detach()
+    with torch.no_grad():
+        first, again = model(some), model(some)
+    with torch.enable_grad():
+        with_gradients = model(some.clone().requires_grad_()).detach()
+    scale = float(first.abs().max())
+    return any(
+        float((first - each).abs().max()) > _ROUNDING * max(scale, 1.0) for each in (again, with_gradients)
+    )
+
+
+@contextmanager
+def torch_seeded(seed: int) -> Iterator[None]:
+    """Torch's own generators begin at that seed here, and are afterwards as they were.
+
+    Nothing of vqshield draws from them; a random classifier, or another library's attack, may.
+    """
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield
