@@ -88,6 +88,37 @@ class Random(Wrapped):
         return _RandomGradient.apply(images, self.inner(images.detach()))
 
 
+class _Gradient(torch.autograd.Function):
+    """The same value everywhere."""
+
+    @staticmethod
+    def forward(ctx, images: Tensor, answers: Tensor, value: float) -> Tensor:
+        ctx.save_for_backward(images)
+        ctx.value = value
+        return answers.clone()
+
+    @staticmethod
+    def backward(ctx, *_gradients: Tensor):
+        return torch.full_like(ctx.saved_tensors[0], ctx.value), None, None
+
+
+class Zero(Wrapped):
+    def forward(self, images: Tensor) -> Tensor:
+        return _Gradient.apply(images, self.inner(images.detach()), 0.0)
+
+
+class NotANumber(Wrapped):
+    def forward(self, images: Tensor) -> Tensor:
+        return _Gradient.apply(images, self.inner(images.detach()), float("nan"))
+
+
+class Rounded(Wrapped):
+    """Steps instead of slopes."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.inner(images).round()
+
+
 class Lookup(nn.Module):
     """Knows the images by heart, softly: a label for whatever is near one of them, with a smooth gradient."""
 
@@ -163,6 +194,12 @@ def test_random_gradients_are_caught() -> None:
     assert outcomes(found)["R10"] == FAIL
     assert outcomes(found)["R9"] in (FAIL, NOT_RUN)
     assert not found.passed
+
+
+@pytest.mark.parametrize("model", [Zero, NotANumber, Rounded])
+def test_gradients_that_say_nothing_are_caught(model: type[nn.Module]) -> None:
+    found = outcomes(judge(model()))
+    assert (found["R1"], found["R10"]) == (FAIL, FAIL)
 
 
 def test_a_table_of_known_images_is_suspicious() -> None:

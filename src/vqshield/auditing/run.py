@@ -106,9 +106,7 @@ def run_audit(
     checks.image_batch(images)
     specification = _Specification(
         data=_Data(name=data, images=len(images), sha256=data_sha256 or _digest({"": images, "y": labels})),
-        classifier=_Classifier(
-            name=classifier, sha256=classifier_sha256 or _digest(nn.Module.state_dict(model))
-        ),
+        classifier=_Classifier(name=classifier, sha256=classifier_sha256 or _digest(model.state_dict())),
         defense=shown,
         given=tuple(attacks),
         norm=norm,
