@@ -92,6 +92,7 @@ def test_main_runs_the_application(monkeypatch, capsys):
     assert capsys.readouterr().out.startswith("vqshield ")
 
 
+@pytest.mark.slow
 def test_python_dash_m():
     done = subprocess.run(
         [sys.executable, "-m", "vqshield", "--version"], capture_output=True, text=True, check=False

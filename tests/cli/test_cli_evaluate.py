@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -150,33 +149,59 @@ def test_ctrl_c_keeps_what_is_finished_and_says_how_to_continue(tmp_path: Path, 
     assert json.loads((tmp_path / "summary.json").read_text())["complete"] is True
 
 
+KILLED = """
+import sys
+from vqshield.cli import main
+from vqshield.studies.evaluation import Evaluation
+
+unbroken, killed, *arguments = sys.argv[1:]
+whole, measured = Evaluation.measure, 0
+
+def measure(self, cell, *told):
+    global measured
+    measured += 1
+    if measured == 8:
+        print("in the middle", flush=True)
+        sys.stdin.read()  # until it is killed
+    return whole(self, cell, *told)
+
+def evaluate(out):
+    sys.argv = ["vqshield", "evaluate", *arguments, "--out", out, "--json"]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code
+
+evaluate(unbroken)
+Evaluation.measure = measure
+evaluate(killed)
+"""
+"""One evaluation to its end, then the same one up to its eighth cell."""
+
+
 @pytest.mark.slow
 def test_killed_in_the_middle_it_ends_in_the_same_bytes(tmp_path: Path) -> None:
-    arguments = ["--device", "cpu", "--limit", "24", "--batch", "1", "--runs", "2", "--defense", "prd", *PGD]
-
-    def start(out: Path) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "vqshield", "evaluate", *arguments, "--out", str(out), "--json"]
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"})
-
+    arguments = ["--device", "cpu", "--limit", "6", "--batch", "1", "--runs", "2", "--defense", "prd", *PGD]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     unbroken, killed = tmp_path / "unbroken", tmp_path / "killed"
-    assert start(unbroken).wait(timeout=120) == 0
-    process, records = start(killed), killed / "records.jsonl"
-    deadline = time.monotonic() + 120
-    while not (records.is_file() and records.read_bytes().count(b"\n") >= 5):
-        assert process.poll() is None, "it ended before anything was written"
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-    with (
-        pytest.raises(InvalidInputError, match="another process is writing into"),
-        RecordFolder(killed, [], Evaluation.parse).writing(Evaluation.read(killed).manifest),
-    ):
-        pass
-    os.kill(process.pid, signal.SIGKILL)
-    assert process.wait(timeout=60) == -signal.SIGKILL, "it was finished before it could be killed"
+    command = [sys.executable, "-c", KILLED, str(unbroken), str(killed), *arguments]
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert any(line == "in the middle\n" for line in process.stdout), "it ended before its eighth cell"
+        with (
+            pytest.raises(InvalidInputError, match="another process is writing into"),
+            RecordFolder(killed, [], Evaluation.parse).writing(Evaluation.read(killed).manifest),
+        ):
+            pass
+        process.kill()
+        assert process.wait(timeout=60) == -signal.SIGKILL
+    records = killed / "records.jsonl"
     written = records.read_bytes()
-    assert written.count(b"\n") < 24 * 3
+    assert written.count(b"\n") == 7
     records.write_bytes(written[:-20])  # and half a line, as if the machine had gone down
-    assert start(killed).wait(timeout=120) == 0
+    again = [sys.executable, "-m", "vqshield", "evaluate", *arguments, "--out", str(killed), "--json"]
+    subprocess.run(again, env=environment, check=True, timeout=120, stdout=subprocess.DEVNULL)
     assert records.read_bytes() == (unbroken / "records.jsonl").read_bytes()
     summaries = [json.loads((out / "summary.json").read_text()) for out in (killed, unbroken)]
     for summary in summaries:

@@ -1,3 +1,5 @@
+"""The demo: what it measures, what it writes, and what it keeps where it is stopped."""
+
 import json
 from pathlib import Path
 
@@ -7,7 +9,7 @@ from typer.testing import CliRunner
 from vqshield.cli.application import app
 from vqshield.studies.demo import Demo, DemoSettings
 
-QUICK = ["--images", "10", "--steps", "2", "--draws", "2", "--runs", "2"]
+QUICK = ["--images", "10", "--steps", "2", "--draws", "1", "--runs", "2"]
 
 
 @pytest.fixture(scope="module")
@@ -53,17 +55,18 @@ def test_page_and_terminal_show_the_figures_and_the_pictures(finished: tuple[Pat
 
 def test_equal_seeds_give_equal_figures_and_other_seeds_others() -> None:
     def figures(seed: int) -> list[tuple[float, float]]:
-        run = Demo(DemoSettings(images=8, steps=1, draws=1, runs=2, seed=seed), lambda *_: None)
+        run = Demo(DemoSettings(images=6, steps=1, draws=1, runs=3, seed=seed), lambda *_: None)
         run.run()
         return [(row.robust, row.std) for row in run.rows]
 
-    first, again, other = map(figures, (1, 1, 2))
-    assert first == again != other
+    first = figures(1)
+    assert figures(1) == first
+    assert figures(2) != first
 
 
 def test_the_progress_bar_counts_every_image_once() -> None:
     counted: list[int] = []
-    run = Demo(DemoSettings(images=5, steps=2, draws=3, runs=2), lambda _, count: counted.append(count))
+    run = Demo(DemoSettings(images=3, steps=2, draws=3, runs=2), lambda _, count: counted.append(count))
     run.run()
     assert sum(counted) == run.work
 
