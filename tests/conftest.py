@@ -1,3 +1,4 @@
+import multiprocessing
 import signal
 from pathlib import Path
 
@@ -42,3 +43,14 @@ def noise_images(*shape: int, seed: int = 0) -> Tensor:
 def defense_name(request: pytest.FixtureRequest) -> str:
     """Every registered defense in turn."""
     return request.param
+
+
+@pytest.fixture
+def quick_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that are forked off a process that has imported torch once, instead of importing it each."""
+    from vqshield.runs.executors import team
+
+    if "forkserver" in multiprocessing.get_all_start_methods():
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["vqshield.studies.evaluation"])
+        monkeypatch.setattr(team, "_SPAWN", context)

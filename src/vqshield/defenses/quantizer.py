@@ -62,7 +62,9 @@ class Quantizer(Defense):
         init: "kmeans++" or "random", the patches that k-means starts from.
         tolerance: an image is done when at most this share of its patches changes label (0: none).
         backend: which implementation, "auto" or one of vqshield.clustering.list_backends().
-        memory: bytes of temporaries that a call may use; larger batches are processed in chunks.
+        memory: bytes for noisy patches that are kept between passes; an image whose patches do not fit has
+            them drawn again. It bounds those, not all temporaries: the native kernel takes about 20 bytes a
+            patch beside them, the torch backend far more.
         seed: as of every Defense.
 
     Settings are attributes, and may be assigned to: `defense.sigma = 0.1`. They are checked then as in the
