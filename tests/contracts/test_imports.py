@@ -8,7 +8,18 @@ import vqshield
 ROOT = Path(vqshield.__file__).parent
 ORDER = [
     ["errors"],
-    ["archived", "checks", "devices", "files", "fixedpoint", "settings", "environment", "seeds", "plain"],
+    [
+        "archived",
+        "checks",
+        "devices",
+        "files",
+        "fixedpoint",
+        "settings",
+        "environment",
+        "seeds",
+        "plain",
+        "processes",
+    ],
     ["names"],
     ["noise"],
     ["patches"],

@@ -45,6 +45,7 @@ class DefenseSettings(TypedDict, total=False):
     backend: str
     memory: int
     seed: int | None
+    streams: str
 
 
 class Quantizer(Defense):
@@ -63,7 +64,7 @@ class Quantizer(Defense):
         tolerance: an image is done when at most this share of its patches changes label (0: none).
         backend: which implementation, "auto" or one of vqshield.clustering.list_backends().
         memory: bytes of temporaries that a call may use; larger batches are processed in chunks.
-        seed: as of every Defense.
+        seed, streams: as of every Defense.
 
     Settings are attributes, and may be assigned to: `defense.sigma = 0.1`. They are checked then as in the
     constructor, and a compiled model notices. Only size and padding are fixed.
@@ -88,8 +89,8 @@ class Quantizer(Defense):
         "seed": lambda value: checks.whole("seed", value, least=0, below=2**64),
     }
     _job: str
-    """Everything that an operator is told, always up to date. An attribute, because a compiled model guards on
-    those: it is not taken for another defense's, and does not outlive a change of a setting."""
+    """Everything that an operator is told, always up to date. An attribute, because a compiled model guards
+    on those: it is not taken for another defense's, and does not outlive a change of a setting."""
 
     def __init__(
         self,
@@ -104,8 +105,9 @@ class Quantizer(Defense):
         backend: str,
         memory: int,
         seed: int | None,
+        streams: str,
     ) -> None:
-        super().__init__(seed=seed)
+        super().__init__(seed=seed, streams=streams)
         self.codes = codes
         self.sigma = sigma
         self.tau = tau
