@@ -19,6 +19,7 @@ ORDER = [
         "seeds",
         "plain",
         "processes",
+        "models",
     ],
     ["names"],
     ["noise"],
