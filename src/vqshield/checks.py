@@ -83,7 +83,8 @@ def pixel_values(images: Tensor) -> None:
             raise InvalidInputError("images contain nan; every value should lie in [0, 1]")
         if low < 0 or high > 1:
             wrong = low if low < 0 else high
-            raise InvalidInputError(f"images contain {wrong:g}; every value should lie in [0, 1]")
+            digits = 9 if images.dtype == torch.float32 else 17  # enough to tell it from every other number
+            raise InvalidInputError(f"images contain {wrong:.{digits}g}; every value should lie in [0, 1]")
 
 
 def _extremes(values: Tensor) -> tuple[float, float]:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from vqshield import surrogates
 from vqshield.defenses import Defense, DefenseSettings, create
 from vqshield.errors import InvalidInputError
+from vqshield.models import ask
 from vqshield.settings import parse_spec
 from vqshield.surrogates import Attach, Shielding, Surrogate
 
@@ -24,7 +25,8 @@ class Defended(nn.Module):
 
     Raises:
         InvalidInputError: the classifier cannot be called, the defense is none, or the surrogate is unknown
-            or has no gradient for that defense.
+            or has no gradient for that defense; at a call, images that cannot be taken, or a classifier that
+            gives no logits for them.
 
     Example:
         >>> model = vq.Defended(classifier, vq.SWRD(codes=25, seed=0))
@@ -45,7 +47,8 @@ class Defended(nn.Module):
             raise InvalidInputError(f"classifier should be a module, not {type(classifier).__name__}")
         if not isinstance(defense, Defense):
             raise InvalidInputError(
-                f"defense should be a Defense such as SWRD(), not {type(defense).__name__}"
+                f"defense should be a Defense such as SWRD(), not {type(defense).__name__}; "
+                "one of your own is a subclass of vqshield.Defense"
             )
         self.classifier = classifier
         self.defense = defense
@@ -64,10 +67,15 @@ class Defended(nn.Module):
         streams = self.defense.streams(images, streams)
         quantized = self.defense(images, streams=streams)
         if images.requires_grad and torch.is_grad_enabled():
-            return self._surrogate.logits(
-                self.classifier, Shielding(images, quantized, self.defense, streams)
+            return self._surrogate.logits(self._ask, Shielding(images, quantized, self.defense, streams))
+        return self._ask(quantized)
+
+    def _ask(self, images: Tensor) -> Tensor:
+        logits = ask(self.classifier, images)
+        if logits.dim() < 2 or len(logits) != len(images):
+            raise InvalidInputError(
+                f"logits of shape {tuple(logits.shape)} should be ({len(images)}, classes): a row per image"
             )
-        logits: Tensor = self.classifier(quantized)
         return logits
 
 

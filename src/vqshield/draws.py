@@ -1,7 +1,7 @@
 """Repeated evaluation of a random model: what it answers for each image in each of several runs."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from vqshield import checks
 from vqshield.errors import InvalidInputError
+from vqshield.models import Model, ask, check_finite, check_rows, evaluating
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class Draws:
 
 
 def draw_predictions(
-    model: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor, *, runs: int = 10, batch: int = 500
+    model: Model, images: Tensor, labels: Tensor, *, runs: int = 10, batch: int = 500
 ) -> Draws:
     """The answers of fresh draws of the model for every image.
 
@@ -93,6 +94,11 @@ def draw_predictions(
         runs: draws of each image.
         batch: draws made at once.
 
+    A module in training mode is put into eval mode meanwhile.
+
+    Raises:
+        InvalidInputError: images or labels that cannot be; answers that are no finite logits.
+
     Example:
         >>> from vqshield.draws import draw_predictions
         >>> draws = draw_predictions(vq.defend(classifier, seed=0), images, labels, runs=3)
@@ -102,21 +108,39 @@ def draw_predictions(
     checks.image_batch(images)
     checks.pixel_values(images)
     labels = checks.per_image("labels", labels, images)
-    return Draws(outputs(model, images, runs=runs, batch=batch).argmax(-1).cpu(), labels.cpu())
+    logits = outputs(model, images, runs=runs, batch=batch)
+    check_rows(logits, len(images))
+    return Draws(logits.argmax(-1).cpu(), labels.cpu())
 
 
 @torch.no_grad()
-def outputs(model: Callable[[Tensor], Tensor], images: Tensor, *, runs: int = 10, batch: int = 500) -> Tensor:
+def outputs(model: Model, images: Tensor, *, runs: int = 10, batch: int = 500) -> Tensor:
     """What the model gives in fresh draws for every image, (runs, N, …).
 
     Draws are made `batch` at once, of one image or of many, so that a thousand draws of a single image fill
-    the device as well.
+    the device as well. A module in training mode is put into eval mode meanwhile.
+
+    Raises:
+        InvalidInputError: the model gives no tensor, not a row per image, or nan or infinity.
     """
     checks.whole("runs", runs, least=1)
     checks.whole("batch", batch, least=1)
     numbers = torch.arange(runs * len(images), device=images.device)
-    found = torch.cat([model(images[some % len(images)]) for some in torch.split(numbers, batch)])
-    return found.view(runs, len(images), *found.shape[1:])
+    with evaluating(model):
+        parts = [_asked(model, images[some % len(images)]) for some in torch.split(numbers, batch)]
+    found = torch.cat(parts).view(runs, len(images), *parts[0].shape[1:])
+    check_finite(found.flatten(2) if found.dim() > 2 else found[..., None])
+    return found
+
+
+def _asked(model: Model, images: Tensor) -> Tensor:
+    found = ask(model, images)
+    if found.dim() == 0 or len(found) != len(images):
+        raise InvalidInputError(
+            f"the model gives values of shape {tuple(found.shape)} for {len(images)} images; "
+            "the first dimension should be the images"
+        )
+    return found
 
 
 def strongest(selection: Sequence[Draws], report: Sequence[Draws]) -> tuple[Draws, Tensor]:

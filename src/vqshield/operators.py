@@ -4,8 +4,10 @@ An operator takes tensors and one line of text, the job: the recipe, the seed an
 The values of the images are checked in here, since a traced program cannot look at values.
 """
 
+import hashlib
 import json
 import os
+import threading
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import product
@@ -14,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vqshield import checks, clustering
+from vqshield import checks, clustering, processes
 from vqshield.clustering import Backend, Recipe
 from vqshield.noise import Draw, Stage
 from vqshield.patches import Disjoint, Sliding
@@ -23,6 +25,16 @@ _GRIDS = {"disjoint": Disjoint, "sliding": Sliding}
 _FLOAT32_GRID = 2.0**23  # multiples of 2^-23 in [0, 1] are the same numbers in float32 and float64
 _BYTES_A_VALUE = 128  # of temporaries while a Gaussian value is made
 _FEWEST, _CACHE_FRIENDLY = 2**12, 2**17  # values at once, at least; and at most on a CPU
+_counting = threading.Lock()
+
+
+def _new_lock() -> None:
+    global _counting
+    _counting = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_new_lock)  # another thread of the parent may have held it
 
 
 @dataclass(frozen=True)
@@ -129,20 +141,40 @@ def _(images: Tensor, streams: Tensor, job: str) -> Tensor:
 
 
 @torch.library.custom_op("vqshield::streams", mutates_args=("counter",))
-def fresh_streams(counter: Tensor, images: Tensor, entropy: bool) -> Tensor:
+def fresh_streams(counter: Tensor, images: Tensor, entropy: bool, born: str = "") -> Tensor:
     """One stream number per image that was not used before: the next ones, or from the system's entropy.
 
-    Both advance the counter. It is a tensor so that a compiler sees each call change it: two calls with equal
-    arguments would otherwise be merged into one, and the model's noise would repeat.
+    Both advance the counter, which lies in the CPU's memory and belongs to one process. It is a tensor so
+    that a compiler sees each call change it: two calls with equal arguments would otherwise be merged into
+    one, and the model's noise would repeat. born is the process that the counter began in
+    (processes.identity).
     """
     count = images.shape[0]
-    following = counter + torch.arange(count, device=counter.device)
-    counter += count
+    with _counting:
+        first = int(counter)
+        counter += count
     if entropy:
-        following = torch.frombuffer(bytearray(os.urandom(8 * max(1, count))), dtype=torch.int64)[:count]
-    return following.to(images.device)
+        drawn = torch.frombuffer(bytearray(os.urandom(8 * max(1, count))), dtype=torch.int64)[:count]
+        return drawn.to(images.device)
+    first += processes.first_stream(born)
+    return torch.arange(first, first + count, device=images.device)
 
 
 @fresh_streams.register_fake
-def _(counter: Tensor, images: Tensor, entropy: bool) -> Tensor:
+def _(counter: Tensor, images: Tensor, entropy: bool, born: str = "") -> Tensor:
+    return images.new_empty(images.shape[0], dtype=torch.int64)
+
+
+@torch.library.custom_op("vqshield::content_streams", mutates_args=())
+def content_streams(images: Tensor) -> Tensor:
+    """A stream number per image that its shape, dtype and bytes decide."""
+    rows = images.cpu().contiguous().numpy()
+    kind = f"{rows.dtype} {rows.shape[1:]}".encode()
+    digests = [hashlib.blake2b(row.tobytes(), digest_size=8, key=kind).digest() for row in rows]
+    numbers = [int.from_bytes(digest, signed=True) for digest in digests]
+    return torch.tensor(numbers, dtype=torch.int64, device=images.device)
+
+
+@content_streams.register_fake
+def _(images: Tensor) -> Tensor:
     return images.new_empty(images.shape[0], dtype=torch.int64)

@@ -10,7 +10,7 @@ from vqshield import checks
 from vqshield.attacks.apgd import APGD
 from vqshield.attacks.autoattack import AutoAttack
 from vqshield.attacks.balls import L2, Ball, Linf, ball, list_norms
-from vqshield.attacks.base import Attack, Model
+from vqshield.attacks.base import Attack
 from vqshield.attacks.bases import InBasis, basis, list_bases
 from vqshield.attacks.eot import EOT
 from vqshield.attacks.losses import cross_entropy, dlr, list_losses, margin
@@ -18,6 +18,7 @@ from vqshield.attacks.pgd import PGD
 from vqshield.attacks.random_noise import RandomNoise
 from vqshield.attacks.square import Square
 from vqshield.attacks.transfer import Transfer
+from vqshield.models import Model
 from vqshield.settings import Setting, refuse_unknown, setting_names
 
 _ATTACKS: dict[str, Callable[..., Attack]] = {

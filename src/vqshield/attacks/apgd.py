@@ -9,9 +9,10 @@ from torch import Tensor
 
 from vqshield import checks
 from vqshield.attacks.balls import Ball
-from vqshield.attacks.base import Attack, Model, random_start
+from vqshield.attacks.base import Attack, random_start
 from vqshield.attacks.best import Best
 from vqshield.attacks.losses import errors, list_losses, loss
+from vqshield.models import Model, gradient
 
 _FRESH = 0.75  # alpha: the share of a step that follows the gradient; the rest goes on as before
 _ENOUGH_RISES = 0.75  # rho: fewer rises of the loss than this share of the steps, and the steps are too long
@@ -114,8 +115,8 @@ class APGD(Attack):
         points = points.detach().requires_grad_()
         logits = model(points)
         values = loss(self.loss)(logits, labels)
-        (gradient,) = torch.autograd.grad(values.sum(), points)
-        return _Point(points.detach(), gradient, values.detach(), errors(logits.detach(), labels))
+        slope = gradient(values, points)
+        return _Point(points.detach(), slope, values.detach(), errors(logits.detach(), labels))
 
     def _move(self, here: _Point, before: Tensor, length: Tensor, images: Tensor, *, fresh: float) -> Tensor:
         step = self.ball.project(here.images + length * self.ball.steepest(here.gradient), images)

@@ -16,8 +16,9 @@ from torch import Tensor
 from vqshield import checks
 from vqshield.attacks.apgd import APGD
 from vqshield.attacks.balls import Ball
-from vqshield.attacks.base import Attack, Model
+from vqshield.attacks.base import Attack
 from vqshield.errors import InvalidInputError, MissingExtraError
+from vqshield.models import Model
 
 _CLASSES = {"standard": 4, "rand": 3}  # fewer, and its losses (targeted DLR, DLR) are not defined
 _NORMS = {"linf": "Linf", "l2": "L2"}

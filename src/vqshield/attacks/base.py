@@ -1,8 +1,9 @@
 """Attack: one method to write; the rest (checks, frozen model, budget) is done here, the same for all."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import final
 
 import torch
@@ -11,10 +12,8 @@ from torch import Tensor, nn
 from vqshield import checks
 from vqshield.attacks.balls import Ball
 from vqshield.errors import VqshieldError
+from vqshield.models import Model, ask_for_logits
 from vqshield.noise import Draw, Stage
-
-Model = Callable[[Tensor], Tensor]
-"""Images (B, q, h, w) → logits (B, classes), or (draws, B, classes) of a model that averages over draws."""
 
 _ROUNDING = 1e-6
 
@@ -53,6 +52,10 @@ class Attack(ABC):
 
         Returns:
             The adversarial images.
+
+        Raises:
+            InvalidInputError: images or labels that cannot be; a model whose answers are no finite logits, or
+                have no gradient where the attack needs one.
         """
         checks.image_batch(images)
         checks.pixel_values(images)
@@ -60,7 +63,7 @@ class Attack(ABC):
         if len(images) == 0:
             return images.clone()
         with _frozen(model), torch.enable_grad():
-            found = self.run(model, images.detach(), labels)
+            found = self.run(partial(ask_for_logits, model), images.detach(), labels)
         found = self.ball.project(found.detach(), images.detach())
         farthest = float(self.ball.distance(found, images).max())
         if not farthest <= self.ball.eps + _ROUNDING:

@@ -18,10 +18,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vqshield import checks, clustering
-from vqshield.attacks.base import Model
 from vqshield.clustering.base import Recipe
 from vqshield.clustering.lloyd import nearest
 from vqshield.errors import InvalidInputError
+from vqshield.models import Model
 from vqshield.noise import Draw
 from vqshield.patches import Disjoint
 from vqshield.settings import parse_spec, refuse_unknown, setting_names

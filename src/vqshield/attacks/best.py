@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from vqshield.attacks.base import Model
 from vqshield.attacks.losses import errors, margin
+from vqshield.models import Model
 
 
 class Best:

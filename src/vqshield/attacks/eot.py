@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vqshield import checks
+from vqshield.models import ask, check_rows
 
 AVERAGES = ("gradients", "logits")
 
@@ -47,6 +48,7 @@ class EOT(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """All draws in one pass through the model, so that they fill the device."""
-        logits = self.model(images.repeat(self.draws, 1, 1, 1))
+        logits = ask(self.model, images.repeat(self.draws, 1, 1, 1))
+        check_rows(logits, self.draws * len(images))
         per_draw = torch.unflatten(logits, 0, (self.draws, len(images)))
         return per_draw if self.average == "gradients" else per_draw.mean(0)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from vqshield import checks
+from vqshield import checks, models
 from vqshield.errors import InvalidInputError
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -30,7 +30,7 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
         >>> vq.attacks.cross_entropy(logits, torch.tensor([0, 1]))
         tensor([ 0.6931, 10.0000])
     """
-    return _averaged(-_true(logits.log_softmax(-1), labels), labels)
+    return _averaged(-_true(_checked(logits, labels).log_softmax(-1), labels), labels)
 
 
 def margin(logits: Tensor, labels: Tensor) -> Tensor:
@@ -48,7 +48,7 @@ def margin(logits: Tensor, labels: Tensor) -> Tensor:
         >>> vq.attacks.margin(logits, torch.tensor([0, 1]))
         tensor([-2.,  5.])
     """
-    return _averaged(_lead(logits, labels).clamp(max=ENOUGH), labels)
+    return _averaged(_lead(_checked(logits, labels), labels).clamp(max=ENOUGH), labels)
 
 
 def dlr(logits: Tensor, labels: Tensor) -> Tensor:
@@ -69,7 +69,7 @@ def dlr(logits: Tensor, labels: Tensor) -> Tensor:
         >>> vq.attacks.dlr(logits, torch.tensor([0])), vq.attacks.dlr(9 * logits, torch.tensor([0]))
         (tensor([-0.6667]), tensor([-0.6667]))
     """
-    if logits.shape[-1] < 3:
+    if _checked(logits, labels).shape[-1] < 3:
         raise InvalidInputError(f"loss='dlr' needs at least 3 classes, not {logits.shape[-1]}")
     ordered = logits.sort(-1, descending=True).values
     spread = ordered[..., 0] - ordered[..., 2]
@@ -78,7 +78,7 @@ def dlr(logits: Tensor, labels: Tensor) -> Tensor:
 
 def errors(logits: Tensor, labels: Tensor) -> Tensor:
     """The share of draws whose answer is wrong; has no gradient, but says what an attack is after."""
-    return _averaged((logits.argmax(-1) != labels).to(logits.dtype), labels)
+    return _averaged((_checked(logits, labels).argmax(-1) != labels).to(logits.dtype), labels)
 
 
 _LOSSES: dict[str, Loss] = {"cross-entropy": cross_entropy, "margin": margin, "dlr": dlr}
@@ -99,11 +99,13 @@ def loss(name: str) -> Loss:
     return _LOSSES[checks.one_of("loss", name, _LOSSES)]
 
 
+def _checked(logits: Tensor, labels: Tensor) -> Tensor:
+    models.check_rows(logits, len(labels))
+    models.check_finite(logits)
+    return logits
+
+
 def _true(values: Tensor, labels: Tensor) -> Tensor:
-    if values.shape[-2:-1] != labels.shape:
-        raise InvalidInputError(
-            f"logits of shape {tuple(values.shape)} should be (..., {len(labels)}, classes): a row per image"
-        )
     return values.gather(-1, labels.expand(values.shape[:-1])[..., None])[..., 0]
 
 

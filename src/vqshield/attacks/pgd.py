@@ -9,9 +9,10 @@ from torch import Tensor
 
 from vqshield import checks
 from vqshield.attacks.balls import Ball
-from vqshield.attacks.base import Attack, Model, random_start
+from vqshield.attacks.base import Attack, random_start
 from vqshield.attacks.best import Best
 from vqshield.attacks.losses import list_losses, loss
+from vqshield.models import Model, gradient
 
 SCHEDULES = ("constant", "linear", "cosine")
 
@@ -89,10 +90,10 @@ class PGD(Attack):
         direction = torch.zeros_like(images)
         for number in range(self.steps):
             moved = moved.detach().requires_grad_()
-            (gradient,) = torch.autograd.grad(loss(self.loss)(model(moved), labels).sum(), moved)
+            slope = gradient(loss(self.loss)(model(moved), labels), moved)
             # Scaled to a mean size of one, so that no step's gradient outweighs the others' in the momentum.
-            size = gradient.abs().mean((1, 2, 3), keepdim=True).clamp(min=torch.finfo(gradient.dtype).tiny)
-            direction = self.momentum * direction + gradient / size
+            size = slope.abs().mean((1, 2, 3), keepdim=True).clamp(min=torch.finfo(slope.dtype).tiny)
+            direction = self.momentum * direction + slope / size
             change = self._length(number) * self.ball.steepest(direction)
             moved = self.ball.project(moved.detach() + change, images)
             yield moved

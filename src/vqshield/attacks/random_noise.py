@@ -7,8 +7,9 @@ from torch import Tensor
 
 from vqshield import checks
 from vqshield.attacks.balls import Ball
-from vqshield.attacks.base import Attack, Model, random_start
+from vqshield.attacks.base import Attack, random_start
 from vqshield.attacks.best import Best
+from vqshield.models import Model
 from vqshield.noise import Draw, Stage
 
 KINDS = ("corners", "points")

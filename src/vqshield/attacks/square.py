@@ -9,10 +9,11 @@ from torch import Tensor
 
 from vqshield import checks
 from vqshield.attacks.balls import L2, Ball, Linf
-from vqshield.attacks.base import Attack, Model
+from vqshield.attacks.base import Attack
 from vqshield.attacks.best import Best
 from vqshield.attacks.losses import ENOUGH, margin
 from vqshield.errors import InvalidInputError
+from vqshield.models import Model
 from vqshield.noise import Draw, Stage
 
 _HALVINGS = (10, 50, 200, 1000, 2000, 4000, 6000, 8000)  # of 10,000 queries: there p is halved

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from vqshield.attacks.balls import Ball
-from vqshield.attacks.base import Attack, Model
+from vqshield.attacks.base import Attack
 from vqshield.errors import InvalidInputError
+from vqshield.models import Model
 
 
 @dataclass(frozen=True, kw_only=True)

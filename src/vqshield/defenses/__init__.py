@@ -76,8 +76,8 @@ def from_text(text: str, *, seed: int, called: str = "defense") -> Defense:
     """A defense from text such as "swrd:size=3,codes=25" or "gaussian:sigma=0.1", with that seed.
 
     Args:
-        text: a name of `list_all_defenses()` and its settings; a seed among them is refused, since it would
-            fix every draw.
+        text: a name of `list_all_defenses()` and its settings; a seed or streams among them are refused,
+            since they would fix every draw.
         seed: the seed that the run derived for this purpose.
         called: what the text is called where it was given, for the message about an unknown name.
 
@@ -93,6 +93,10 @@ def from_text(text: str, *, seed: int, called: str = "defense") -> Defense:
     if "seed" in settings:
         raise InvalidInputError(
             f"seed={settings['seed']} in {text!r} would fix every draw; give the run a seed instead"
+        )
+    if "streams" in settings:
+        raise InvalidInputError(
+            f"streams={settings['streams']} in {text!r} cannot be chosen here: a run needs fresh ones"
         )
     return _make(name, {**settings, "seed": seed})
 

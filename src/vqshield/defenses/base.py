@@ -3,14 +3,17 @@
 import copy
 import os
 from abc import ABC, abstractmethod
-from typing import Required, Self, TypedDict
+from typing import Any, Required, Self, TypedDict
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
-from vqshield import checks, operators
+from vqshield import checks, operators, processes
 from vqshield.errors import InvalidInputError
 from vqshield.settings import Setting
+
+STREAMS = ("fresh", "content")
 
 
 class CertificateTerms(TypedDict, total=False):
@@ -43,8 +46,19 @@ class Defense(nn.Module, ABC):
     Args:
         seed: 64-bit key of all randomness. None takes the seed, and the stream numbers of every call, from
             the operating system's entropy: unpredictable, and independent in every copy, thread and process.
+        streams: where an image's stream number comes from. "fresh": every image of every call has one of its
+            own. "content": it follows from the image's bytes, so that the same image always gets the same
+            draw, for caches and for attacks that compare answers; repeated draws and EOT then show nothing.
 
-    Noise stays on in eval(). The global torch RNG is neither read nor advanced.
+    With a seed, fresh streams are 0, 1, 2, … in the order of the calls, whatever the number of threads. A
+    copy in another process counts elsewhere: in a DataLoader worker (each one, in each epoch), in a process
+    that multiprocessing or fork started, in every rank of a distributed job but the first (torch.distributed,
+    or RANK and WORLD_SIZE in the environment). So no stream repeats within a program, and all of them repeat
+    when the program is run again the same way. Programs that know nothing of each other, and a copy made on
+    purpose (deepcopy, pickle), do repeat them; give those seeds of their own, with `reseeded`.
+
+    Noise stays on in eval(). The global torch RNG is neither read nor advanced. Reverse-mode gradients go
+    through `Defended` and its surrogate; forward-mode derivatives (torch.func.jvp) are refused.
 
     Example:
         >>> class Darken(vq.Defense):
@@ -57,10 +71,9 @@ class Defense(nn.Module, ABC):
         torch.Size([8, 10])
     """
 
-    def __init__(self, *, seed: int | None = None) -> None:
+    def __init__(self, *, seed: int | None = None, streams: str = "fresh") -> None:
         super().__init__()
-        self._next_stream: Tensor
-        self.register_buffer("_next_stream", torch.zeros(1, dtype=torch.int64), persistent=False)
+        self._streams_from = checks.one_of("streams", streams, STREAMS)
         self._take_seed(seed)
 
     @abstractmethod
@@ -69,7 +82,7 @@ class Defense(nn.Module, ABC):
 
         Args:
             images: (B, q, h, w) in [0, 1], float32 or float64.
-            streams: stream numbers (B,), int64, that repeat a draw; None takes fresh ones.
+            streams: stream numbers (B,), int64, that repeat a draw; None takes the defense's own.
         """
 
     @abstractmethod
@@ -92,12 +105,20 @@ class Defense(nn.Module, ABC):
         checks.image_batch(images)
 
     def streams(self, images: Tensor, given: Tensor | None = None) -> Tensor:
-        """The stream number of each image (B,): those given, or ones not used before. Checks the images."""
+        """The stream number of each image (B,): those given, or the defense's own. Checks the images."""
         self.check(images)
+        if not torch.compiler.is_compiling() and _has_tangent(images):
+            raise InvalidInputError(
+                "images carry a forward-mode tangent (torch.func.jvp, dual tensors), which a defense would "
+                "silently turn into zero; use reverse mode (torch.autograd.grad)"
+            )
         if given is not None:
             return checks.per_image("streams", given, images)
+        if self._streams_from == "content":
+            own: Tensor = operators.content_streams(images.detach())
+            return own
         entropy = self._given_seed is None
-        fresh: Tensor = operators.fresh_streams(self._next_stream, images.detach(), entropy)
+        fresh: Tensor = operators.fresh_streams(self._next_stream, images.detach(), entropy, self._born)
         return fresh
 
     def reseeded(self, seed: int) -> Self:
@@ -109,9 +130,28 @@ class Defense(nn.Module, ABC):
     def extra_repr(self) -> str:
         """The settings; the seed only where it was given, so that no log gives a random one away."""
         shown = self.settings() | ({} if self._given_seed is None else {"seed": self.seed})
+        shown |= {} if self._streams_from == "fresh" else {"streams": self._streams_from}
         return ", ".join(f"{name}={value!r}" for name, value in shown.items())
 
     def _take_seed(self, seed: int | None) -> None:
         self._given_seed = None if seed is None else checks.whole("seed", seed, least=0, below=2**64)
         self.seed = int.from_bytes(os.urandom(8)) if seed is None else seed
-        self._next_stream.zero_()
+        self._born = processes.identity()
+        self._count_from(0)
+
+    def _count_from(self, number: int) -> None:
+        # No buffer: it stays on the CPU, in memory of this process alone, whatever happens to the module.
+        self._next_stream = torch.full((1,), number, dtype=torch.int64, device="cpu")
+
+    def __getstate__(self) -> dict[str, Any]:
+        # As a number: a pickled tensor may travel in shared memory, where processes would count together.
+        return {**self.__dict__, "_next_stream": int(self._next_stream)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._count_from(state["_next_stream"])
+
+
+def _has_tangent(images: Tensor) -> bool:
+    unpacked = forward_ad.unpack_dual(images)  # type: ignore[no-untyped-call]
+    return unpacked.tangent is not None

@@ -22,7 +22,7 @@ class GaussianNoise(Defense):
 
     Args:
         sigma: standard deviation of the noise, in units of [0, 1].
-        seed: as of every Defense.
+        seed, streams: as of every Defense.
 
     Example:
         >>> noisy = vq.GaussianNoise(sigma=0.1, seed=0)(images)
@@ -30,8 +30,8 @@ class GaussianNoise(Defense):
         0.1
     """
 
-    def __init__(self, *, sigma: float, seed: int | None = None) -> None:
-        super().__init__(seed=seed)
+    def __init__(self, *, sigma: float, seed: int | None = None, streams: str = "fresh") -> None:
+        super().__init__(seed=seed, streams=streams)
         self.sigma = checks.real("sigma", sigma)
 
     def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:

@@ -16,7 +16,8 @@ class PRD(Quantizer):
         size: s, the side of a patch.
         padding: "zero" or "reflect". An image whose sides are no multiples of s is padded at the bottom and
             the right, quantized, and cropped.
-        codes, sigma, tau, noise, iterations, init, tolerance, backend, memory, seed: as of every Quantizer.
+        codes, sigma, tau, noise, iterations, init, tolerance, backend, memory, seed, streams: as of
+            every Quantizer.
 
     Raises:
         InvalidInputError: a setting that cannot work.
@@ -48,10 +49,11 @@ class PRD(Quantizer):
         backend: str = "auto",
         memory: int = 2**30,
         seed: int | None = None,
+        streams: str = "fresh",
     ) -> None:
         super().__init__(
             codes=codes, sigma=sigma, tau=tau, noise=noise, iterations=iterations, init=init,
-            tolerance=tolerance, backend=backend, memory=memory, seed=seed,
+            tolerance=tolerance, backend=backend, memory=memory, seed=seed, streams=streams,
         )  # fmt: skip
         self._grid = Disjoint(checks.whole("size", size, least=1), padding)
 

@@ -45,6 +45,7 @@ class DefenseSettings(TypedDict, total=False):
     backend: str
     memory: int
     seed: int | None
+    streams: str
 
 
 class Quantizer(Defense):
@@ -65,7 +66,7 @@ class Quantizer(Defense):
         memory: bytes for noisy patches that are kept between passes; an image whose patches do not fit has
             them drawn again. It bounds those, not all temporaries: the native kernel takes about 20 bytes a
             patch beside them, the torch backend far more.
-        seed: as of every Defense.
+        seed, streams: as of every Defense.
 
     Settings are attributes, and may be assigned to: `defense.sigma = 0.1`. They are checked then as in the
     constructor, and a compiled model notices. Only size and padding are fixed.
@@ -93,8 +94,7 @@ class Quantizer(Defense):
     }
     _job: str
     """Everything that an operator is told, always up to date. An attribute, because a compiled model guards
-    on
-    those: it is not taken for another defense's, and does not outlive a change of a setting."""
+    on those: it is not taken for another defense's, and does not outlive a change of a setting."""
 
     def __init__(
         self,
@@ -109,8 +109,9 @@ class Quantizer(Defense):
         backend: str,
         memory: int,
         seed: int | None,
+        streams: str,
     ) -> None:
-        super().__init__(seed=seed)
+        super().__init__(seed=seed, streams=streams)
         self.codes = codes
         self.sigma = sigma
         self.tau = tau

@@ -14,7 +14,8 @@ class RandDisc(PRD):
     It is PRD with patches of a single pixel.
 
     Args:
-        codes, sigma, tau, noise, iterations, init, tolerance, backend, memory, seed: as of every Quantizer.
+        codes, sigma, tau, noise, iterations, init, tolerance, backend, memory, seed, streams: as of
+            every Quantizer.
 
     Raises:
         InvalidInputError: a setting that cannot work.
@@ -45,10 +46,11 @@ class RandDisc(PRD):
         backend: str = "auto",
         memory: int = 2**30,
         seed: int | None = None,
+        streams: str = "fresh",
     ) -> None:
         super().__init__(
             size=1, codes=codes, sigma=sigma, tau=tau, noise=noise, iterations=iterations, init=init,
-            tolerance=tolerance, backend=backend, memory=memory, seed=seed,
+            tolerance=tolerance, backend=backend, memory=memory, seed=seed, streams=streams,
         )  # fmt: skip
 
     def settings(self) -> dict[str, Setting]:

@@ -27,7 +27,8 @@ class SWRD(Quantizer):
             the window plus omega_j, the only choice that a worst-case certificate can cover. None is "clean"
             where noise="patch" and "noisy" where the noise is on the image, since the windows are cut from
             that.
-        codes, sigma, tau, noise, iterations, init, tolerance, backend, memory, seed: as of every Quantizer.
+        codes, sigma, tau, noise, iterations, init, tolerance, backend, memory, seed, streams: as of
+            every Quantizer.
 
     Raises:
         InvalidInputError: a setting that cannot work.
@@ -70,10 +71,11 @@ class SWRD(Quantizer):
         backend: str = "auto",
         memory: int = 2**30,
         seed: int | None = None,
+        streams: str = "fresh",
     ) -> None:
         super().__init__(
             codes=codes, sigma=sigma, tau=tau, noise=noise, iterations=iterations, init=init,
-            tolerance=tolerance, backend=backend, memory=memory, seed=seed,
+            tolerance=tolerance, backend=backend, memory=memory, seed=seed, streams=streams,
         )  # fmt: skip
         self._grid = Sliding(checks.whole("size", size, least=1))
         self.beta = beta

@@ -1,0 +1,136 @@
+"""Asking a model: what may come back, in which mode it answers, and a clear word where something is amiss.
+
+A model is anything from images (B, q, h, w) to logits; who calls one that a user wrote does it through here.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from vqshield.errors import InvalidInputError
+
+Model = Callable[[Tensor], Tensor]
+"""Images (B, q, h, w) → logits (B, classes), or (draws, B, classes) of a model that averages over draws."""
+
+
+@contextmanager
+def evaluating(model: object) -> Iterator[None]:
+    """Put a module, and all in it, into eval mode, and every part back into its own mode afterwards.
+
+    In training mode an answer depends on the other images of the batch, and every question changes the
+    running statistics. A plain function has no mode and is left alone.
+
+    Example:
+        >>> from vqshield.models import evaluating
+        >>> network = torch.nn.Sequential(torch.nn.BatchNorm2d(3), torch.nn.Flatten()).train()
+        >>> with evaluating(network):
+        ...     network[0].training
+        False
+        >>> network[0].training
+        True
+    """
+    modules = list(model.modules()) if isinstance(model, nn.Module) else []
+    modes = [module.training for module in modules]
+    try:
+        for module in modules:
+            module.training = False
+        yield
+    finally:
+        for module, mode in zip(modules, modes, strict=True):
+            module.training = mode
+
+
+def ask(model: Model, images: Tensor) -> Tensor:
+    """What the model gives for the images: a floating-point tensor.
+
+    Raises:
+        InvalidInputError: it gives something else, or cannot take images of that dtype or on that device.
+    """
+    if torch.compiler.is_compiling():
+        return model(images)
+    try:
+        found: object = model(images)
+    except RuntimeError as error:
+        _explain_mismatch(model, images, error)
+        raise
+    if not isinstance(found, Tensor):
+        raise InvalidInputError(
+            f"the classifier gives a {type(found).__name__}; it should give its logits, a tensor (B, classes)"
+        )
+    if not found.is_floating_point():
+        raise InvalidInputError(
+            f"the classifier gives values of dtype {found.dtype}; logits are real numbers"
+        )
+    return found
+
+
+def ask_for_logits(model: Model, images: Tensor) -> Tensor:
+    """As `ask`, for whoever reads the answers as logits: (…, B, classes), finite, and with a gradient where
+    the images ask for one.
+
+    Raises:
+        InvalidInputError: the answers are not like that.
+    """
+    logits = ask(model, images)
+    check_rows(logits, len(images))
+    check_finite(logits)
+    if images.requires_grad and torch.is_grad_enabled() and not logits.requires_grad:
+        raise InvalidInputError(
+            "the classifier's logits have no gradient towards the images (does it call detach, numpy or "
+            "torch.no_grad?); an attack that follows gradients needs one, square and noise do not"
+        )
+    return logits
+
+
+def check_rows(logits: Tensor, count: int) -> None:
+    """Refuse what is not (…, B, classes) for B = count images."""
+    if logits.dim() < 2 or logits.shape[-2] != count or logits.shape[-1] == 0:
+        raise InvalidInputError(
+            f"logits of shape {tuple(logits.shape)} should be (..., {count}, classes): a row per image"
+        )
+
+
+def check_finite(logits: Tensor) -> None:
+    """Refuse logits (…, B, classes) with nan or infinity: they would count as an answer like any other."""
+    if torch.compiler.is_compiling() or bool(torch.isfinite(logits).all()):
+        return
+    rows = (~torch.isfinite(logits)).any(-1)
+    images = rows.reshape(-1, rows.shape[-1]).any(0)
+    raise InvalidInputError(
+        f"logits of {int(images.sum())} of {len(images)} images contain nan or infinity, image "
+        f"{int(images.nonzero()[0])} the first; are the classifier's weights, mean and std all finite?"
+    )
+
+
+def gradient(values: Tensor, images: Tensor) -> Tensor:
+    """The gradient of the sum of the values towards the images.
+
+    Raises:
+        InvalidInputError: the values do not depend on the images.
+    """
+    found: Tensor | None = None
+    if values.requires_grad:
+        (found,) = torch.autograd.grad(values.sum(), images, allow_unused=True)
+    if found is None:
+        raise InvalidInputError(
+            "the classifier's logits have no gradient towards the images: they do not depend on them as far "
+            "as torch can tell; an attack that follows gradients needs one, square and noise do not"
+        )
+    return found
+
+
+def _explain_mismatch(model: Model, images: Tensor, error: RuntimeError) -> None:
+    """Raise instead of torch's message where dtype or device of images and classifier differ."""
+    for parameter in model.parameters() if isinstance(model, nn.Module) else ():
+        if parameter.is_floating_point() and parameter.dtype != images.dtype:
+            raise InvalidInputError(
+                f"images of dtype {images.dtype} cannot be given to a classifier of dtype {parameter.dtype}; "
+                "convert one of them, as in images.float()"
+            ) from error
+        if parameter.device != images.device:
+            raise InvalidInputError(
+                f"images on {images.device} cannot be given to a classifier on {parameter.device}; "
+                "move one of them with .to(device)"
+            ) from error

@@ -1,0 +1,51 @@
+"""Run in other processes by test_streams.py, which must be able to import it by name."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+
+import vqshield as vq
+
+IMAGE = torch.full((1, 3, 6, 6), 0.5)
+
+
+class Drawn(Dataset[int]):
+    """Each item is the stream number that a defense drew for it."""
+
+    def __init__(self, defense: vq.Defense | None, count: int = 6) -> None:
+        self.defense, self.count = defense, count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> int:
+        if self.defense is None:  # made in the worker itself
+            self.defense = vq.PRD(codes=3, seed=1)
+        return take(self.defense)
+
+
+def take(defense: vq.Defense) -> int:
+    return int(defense.streams(IMAGE))
+
+
+def take_many(defense: vq.Defense, count: int) -> list[int]:
+    return [take(defense) for _ in range(count)]
+
+
+def made_here(_: int) -> list[int]:
+    """As an executor's worker does: the defense is made where it is used."""
+    return take_many(vq.PRD(codes=3, seed=1), 3)
+
+
+def ranked(rank: int, store: str, folder: str) -> None:
+    """One rank of a gloo group of two, which makes its own defense as DDP scripts do."""
+    torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    defense = vq.PRD(codes=3, seed=1)
+    numbers: list[Any] = [None, None]
+    torch.distributed.all_gather_object(numbers, take_many(defense, 5))
+    if rank == 0:
+        Path(folder, "streams.json").write_text(json.dumps(numbers))
+    torch.distributed.destroy_process_group()
