@@ -1,7 +1,6 @@
 """R12: does a model say the same of an image however it is asked, for the same draw of its defense?"""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -50,20 +49,6 @@ def ask_in_every_way(
     batch = _accuracy(ways.pop("when asked again"), labels, runs)
     accuracies = {how: (batch, _accuracy(ask, labels, runs)) for how, ask in ways.items()}
     return Answers(differences, random, accuracies)
-
-
-@contextmanager
-def in_evaluation_mode(classifier: nn.Module) -> Iterator[None]:
-    """All its layers in evaluation mode, and back in their own modes at the end: an audit changes nothing."""
-    layers = list(classifier.modules()) if isinstance(classifier, nn.Module) else []
-    modes = [layer.training for layer in layers]
-    try:
-        for layer in layers[:1]:
-            layer.eval()
-        yield
-    finally:
-        for layer, mode in zip(layers, modes, strict=True):
-            layer.training = mode
 
 
 @torch.no_grad()

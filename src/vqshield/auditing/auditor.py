@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from vqshield.attacks import Ball
 from vqshield.auditing import flags
-from vqshield.auditing.answers import ask_in_every_way, in_evaluation_mode
+from vqshield.auditing.answers import ask_in_every_way
 from vqshield.auditing.gradients import (
     Differences,
     NoGradientError,
@@ -24,6 +24,7 @@ from vqshield.auditing.settings import AuditSettings
 from vqshield.defenses import Defense
 from vqshield.draws import Draws, strongest
 from vqshield.errors import InvalidInputError
+from vqshield.models import evaluating
 from vqshield.plain import Json, from_plain, to_plain
 from vqshield.suites import expand
 from vqshield.surrogates import Surrogate
@@ -52,7 +53,7 @@ def audit(
         raise InvalidInputError("attacks should name at least one threat or suite, not none")
     chosen = settings or AuditSettings()
     probes = Probes(classifier, defense, images, labels, chosen, {} if known is None else known)
-    with in_evaluation_mode(classifier):
+    with evaluating(classifier):
         return _Run(probes, attacks, ball, report).audit()
 
 

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import torch
+from torch import nn
 
+from vqshield.models import evaluating
 from vqshield.runs.manifests import read_manifest
 from vqshield.runs.records import AnyRecord, Key, RecordFolder
 
@@ -99,6 +101,11 @@ class Study(ABC, Generic[AnyManifest, AnyCell, AnyRecord]):
         return None
 
     @property
+    def module(self) -> nn.Module | None:
+        """What is asked, if anything is: it is in evaluation mode while cells are measured."""
+        return None
+
+    @property
     def travels(self) -> bool:
         """Whether another process can measure it."""
         return True
@@ -149,7 +156,7 @@ def measure_repeatably(
     study: Study[Any, AnyCell, AnyRecord], cell: AnyCell, progress: CellProgress
 ) -> list[AnyRecord]:
     """One cell, in this process, with the arithmetic that gives the same bits every time."""
-    with repeatable():
+    with repeatable(), evaluating(study.module):
         return study.measure(cell, progress)
 
 

@@ -21,6 +21,7 @@ from vqshield.data import SAMPLE_NAME, FileSet, ImageSet, list_datasets, load
 from vqshield.data.base import check_count, check_labels
 from vqshield.devices import pick_device
 from vqshield.errors import InvalidInputError
+from vqshield.models import ask_for_logits, evaluating
 from vqshield.runs.randomness import answers_vary
 
 _PROBED = 8  # images that a classifier is asked about, to tell it from others
@@ -137,8 +138,8 @@ class Target:
         checks.pixel_values(checks.image_batch(images))
         where = next((each.device for each in model.parameters()), torch.device("cpu"))
         made = cls(data=IN_MEMORY, classifier=IN_MEMORY, limit=limit, device=device or str(where))
-        with torch.no_grad():
-            classes = model(images[:1].to(made.place)).shape[1]
+        with torch.no_grad(), evaluating(model):
+            classes = ask_for_logits(model, images[:1].to(made.place)).shape[1]
         names = tuple(map(str, range(classes)))
         held = labels.detach().cpu()
         whole = held if held.is_floating_point() else held.long()
@@ -213,7 +214,8 @@ class Target:
     @property
     def is_random(self) -> bool:
         """Whether the classifier answers differently when asked again."""
-        return answers_vary(self.model, self.part(range(_PROBED))[0])
+        with evaluating(self.model):
+            return answers_vary(self.model, self.part(range(_PROBED))[0])
 
     def part(self, images: range | slice) -> tuple[Tensor, Tensor]:
         """Some images as floats and their labels, on the device."""
@@ -225,8 +227,8 @@ class Target:
         """Refuse a classifier that does not take these images, or tells other classes apart."""
         image, classes = self.images.floats(slice(1)), self.images.classes
         try:
-            with torch.no_grad():
-                told = self.model(image.to(self.place)).shape[1]
+            with torch.no_grad(), evaluating(self.model):
+                told = ask_for_logits(self.model, image.to(self.place)).shape[1]
         except RuntimeError as error:
             raise InvalidInputError(
                 f"classifier {self.name!r} takes no images of shape {tuple(image.shape[1:])} as in "
@@ -240,7 +242,8 @@ class Target:
 
     @torch.no_grad()
     def _answers_digest(self) -> str:
-        logits = self.model(self.part(range(_PROBED))[0]).double().cpu()
+        with evaluating(self.model):
+            logits = self.model(self.part(range(_PROBED))[0]).double().cpu()
         return hashlib.sha256((logits * 1000).round().to(torch.int64).numpy().tobytes()).hexdigest()
 
     @property

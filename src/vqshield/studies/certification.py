@@ -245,6 +245,10 @@ class Certification(Study[CertificationManifest, CertificationCell, CertificateR
         return (0.0, *self.eps) if self.certificate in (DRAWS, ALL) else ()
 
     @property
+    def module(self) -> nn.Module:
+        return self.target.model
+
+    @property
     def travels(self) -> bool:
         return self.target.travels
 

@@ -183,6 +183,10 @@ class Evaluation(Study[EvaluationManifest, EvaluationCell, EvaluationRecord]):
         return self.runs if self.selection is None else self.selection
 
     @property
+    def module(self) -> nn.Module:
+        return self.target.model
+
+    @property
     def travels(self) -> bool:
         return self.target.travels
 

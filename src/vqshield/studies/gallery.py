@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vqshield import checks
 from vqshield.attacks import Ball, ball
@@ -141,6 +141,10 @@ class Gallery(Study[GalleryManifest, GalleryCell, PictureRecord]):
     def ball(self) -> Ball:
         """Where the attack may move an image to."""
         return ball(self.norm, self.eps)
+
+    @property
+    def module(self) -> nn.Module:
+        return self.target.model
 
     @property
     def travels(self) -> bool:

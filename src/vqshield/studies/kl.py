@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vqshield import checks
 from vqshield.attacks import Ball, ball
@@ -183,6 +183,10 @@ class KLStudy(Study[KLManifest, KLCell, KLRecord]):
         refuse_twice("defense", self.defenses)
         for text in self.defenses:
             self._create(text)
+
+    @property
+    def module(self) -> nn.Module:
+        return self.target.model
 
     @property
     def travels(self) -> bool:
