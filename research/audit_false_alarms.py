@@ -1,116 +1,130 @@
-"""How often does the audit fail an honest model by luck? Whole audits, over a few seeds.
+"""How often does the audit fail an honest model by luck? Whole audits, over ten seeds.
 
 tests/auditing/test_false_alarms.py simulates the decisions alone, thousands of times. Here the bundled
 classifier stands behind Gaussian noise, pRD and swRD, judged by attacks that are known to be good enough for
-them. The file is written after every audit; audits that are in it are not repeated. Ends after so many
-minutes of processor time.
+them. The file is written after every audit; audits that are in it are not repeated. Nothing more is begun
+after the deadline.
 
-    python research/audit_false_alarms.py [--minutes 15] [--images 20 50] [--out FILE]
+    python research/audit_false_alarms.py [--device cuda] [--workers 8] [--deadline 480] [--images 20 50 200]
 """
 
 import argparse
 import dataclasses
-import json
+import multiprocessing
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor
+from common import Target, make_parser
 
-from vqshield.auditing import QUICK, run_audit
-from vqshield.defenses import PRD, SWRD, Defense
+import vqshield as vq
+from vqshield.auditing import QUICK
 from vqshield.environment import environment
-from vqshield.files import write_json
-from vqshield.noise import Draw, Stage
-from vqshield.patches import Disjoint
-from vqshield.plain import to_plain
-from vqshield.runs.target import Subject, load_subject
+from vqshield.files import parse_json, write_json
+from vqshield.plain import Json, from_plain, to_plain
 
 SOFT = "pgd:steps=20,eot=4,surrogate=soft,loss=margin,momentum=0.75,schedule=cosine,step=2/255"
 STRAIGHT = "pgd:steps=20,eot=4,loss=margin,momentum=0.75,schedule=cosine,step=2/255"
 SETTINGS = dataclasses.replace(QUICK, runs=5, queries=50)
+MODELS = {"gaussian:sigma=8/255": STRAIGHT, "prd": SOFT, "swrd": SOFT}
+"""Each defense, and the attack that judges it."""
 
 
-class Noise(Defense):
-    """Gaussian noise on the image and nothing else."""
+@dataclass(frozen=True, kw_only=True)
+class Audited:
+    """One audit; alarms: the flags that failed or are suspicious, with their figures."""
 
-    @property
-    def grid(self) -> Disjoint:
-        """Single pixels."""
-        return Disjoint(1)
-
-    def settings(self) -> dict[str, Any]:
-        """Its standard deviation."""
-        return {"sigma": self.sigma}
-
-    def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
-        """Noisy images, cut off at [0, 1]."""
-        streams = self.streams(images, streams)
-        drawn = Draw(self.seed, streams).normals(Stage.CODEBOOK, 0, images[0].numel())
-        return (images.detach() + self.sigma * drawn.view_as(images).to(images)).clamp(0, 1)
-
-
-MODELS: dict[str, tuple[Defense, str]] = {
-    "noise": (Noise(sigma=8 / 255, seed=0), STRAIGHT),
-    "prd": (PRD(seed=0), SOFT),
-    "swrd": (SWRD(seed=0), SOFT),
-}
+    defense: str
+    images: int
+    seed: int
+    seconds: float
+    natural: float
+    reported: float
+    outcomes: Mapping[str, str]
+    alarms: Mapping[str, Json]
 
 
 def plan(sizes: list[int]) -> Iterator[tuple[str, int, int]]:
-    """Model, images, seed: in an order in which a run that is cut short has every model."""
+    """Defense, images, seed: in an order in which a run that is cut short has every defense."""
     yield from ((name, images, seed) for seed in range(10) for images in sizes for name in MODELS)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--minutes", type=float, default=15.0)
-    parser.add_argument("--images", type=int, nargs="+", default=[20, 50])
-    parser.add_argument("--out", type=Path, default=Path("results/false-alarms-audit.json"))
-    options = parser.parse_args()
+@cache
+def target(device: str) -> Target:
     torch.set_num_threads(1)
-    subject = load_subject(device="cpu")
-    audits = json.loads(options.out.read_text())["each"] if options.out.is_file() else []
-    done = {(each["model"], each["images"], each["seed"]) for each in audits}
-    for name, count, seed in plan(options.images):
-        if time.process_time() > 60 * options.minutes:
-            break
-        if (name, count, seed) not in done:
-            audits.append(audited(subject, name, count, seed))
-            print(name, count, seed, audits[-1]["outcomes"], audits[-1]["alarms"], flush=True)
-            write(options.out, subject, audits)
+    return Target(device=device)
 
 
-def audited(subject: Subject, name: str, count: int, seed: int) -> dict[str, Any]:
-    defense, attack = MODELS[name]
-    images, labels = subject.data.floats(), subject.data.labels
-    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))[:count]
+def audited(name: str, count: int, seed: int, device: str) -> Audited:
+    pictures, labels = target(device).part(slice(None))
+    order = torch.randperm(len(pictures), generator=torch.Generator().manual_seed(seed))[:count]
+    attack = MODELS[name]
     probe = SETTINGS.probe if attack == SOFT else STRAIGHT
-    report = run_audit(
-        subject.classifier, defense, images[order], labels[order], attacks=[attack],
-        settings=dataclasses.replace(SETTINGS, seed=seed, probe=probe),
+    report = vq.audit(
+        target(device).model, pictures[order], labels[order], defense=name, attacks=attack, seed=seed,
+        settings=dataclasses.replace(SETTINGS, probe=probe),
     )  # fmt: skip
     alarms = [flag for flag in report.flags if flag.outcome in ("fail", "suspicious")]
-    return {
-        "model": name, "images": count, "seed": seed, "seconds": report.seconds,
-        "natural": to_plain(report.audit.natural), "reported": to_plain(report.audit.reported),
-        "outcomes": {flag.name: flag.outcome for flag in report.flags},
-        "alarms": {flag.name: to_plain(flag.figures) for flag in alarms},
-    }  # fmt: skip
+    return Audited(
+        defense=name,
+        images=count,
+        seed=seed,
+        seconds=report.seconds,
+        natural=report.audit.natural.mean,
+        reported=report.audit.reported.mean,
+        outcomes={flag.name: flag.outcome for flag in report.flags},
+        alarms={flag.name: to_plain(flag.figures) for flag in alarms},
+    )
 
 
-def write(path: Path, subject: Subject, audits: list[dict[str, Any]]) -> None:
-    write_json(path, {
+def main() -> None:
+    parser = make_parser(__doc__, "results/false-alarms-audit.json")
+    parser.add_argument("--images", type=int, nargs="+", default=[20, 50])
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--deadline", type=float, default=900.0, help="seconds after which none is begun")
+    options = parser.parse_args()
+    found = kept(options.out)
+    done = {(each.defense, each.images, each.seed) for each in found}
+    left = [each for each in plan(options.images) if each not in done]
+    began = time.monotonic()
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(options.workers, mp_context=spawn) as pool:
+        running = set()
+        while left or running:
+            while left and len(running) < options.workers and time.monotonic() - began < options.deadline:
+                running.add(pool.submit(audited, *left.pop(0), options.device))
+            if not running:
+                break
+            finished = next(as_completed(running))
+            running.remove(finished)
+            found.append(finished.result())
+            print(found[-1].defense, found[-1].images, found[-1].seed, dict(found[-1].alarms), flush=True)
+            write(options, found)
+    print(f"{sum(bool(each.alarms) for each in found)} of {len(found)} audits raised an alarm")
+
+
+def kept(path: Path) -> list[Audited]:
+    """The audits of an earlier run, where the file is there."""
+    if not path.is_file():
+        return []
+    return list(from_plain(tuple[Audited, ...], parse_json(path.read_bytes(), path)["each"], str(path)))
+
+
+def write(options: argparse.Namespace, found: list[Audited]) -> None:
+    found = sorted(found, key=lambda each: (each.defense, each.images, each.seed))
+    place = target(options.device)
+    write_json(options.out, to_plain({
         "what": "audits of honest models: how many raise an alarm, and which",
-        "classifier": subject.name, "data": subject.data.name,
-        "attacks": {name: attack for name, (_, attack) in MODELS.items()},
-        "settings": to_plain(SETTINGS), "machine": environment("cpu"),
-        "audits": len(audits), "with_alarms": sum(bool(each["alarms"]) for each in audits),
-        "seconds": round(sum(each["seconds"] for each in audits), 1),
-        "each": audits,
-    })  # fmt: skip
+        "classifier": place.name, "data": place.data, "attacks": MODELS, "settings": SETTINGS,
+        "machine": environment(place.place), "workers": options.workers,
+        "audits": len(found), "with_alarms": sum(bool(each.alarms) for each in found),
+        "seconds": round(sum(each.seconds for each in found), 1),
+        "each": found,
+    }))  # fmt: skip
 
 
 if __name__ == "__main__":
