@@ -117,16 +117,18 @@ def serving() -> str:
         f"Memory: {full.rss_mib[0]:.0f} MiB at the start, {full.rss_mib[-1]:.0f} at the end, "
         f"{full.peak_rss_mib:.0f} at most.",
         f"- Killed (SIGKILL): {kill.in_flight_lost + kill.later_lost} requests lost on "
-        f"{record.connections} connections: {kill.in_flight_lost} of the {kill.in_flight} under way, {kill.later_lost} sent before "
-        f"the process was gone. Ready again {restart.seconds_to_ready:.1f} s after the new start; "
+        f"{record.connections} connections: {kill.in_flight_lost} of the {kill.in_flight} under way, and "
+        f"{kill.later_lost} sent before the process was gone. "
+        f"Ready again {restart.seconds_to_ready:.1f} s after the new start; "
         f"{restart.connections_that_serve} of {record.connections} connections served, "
         f"{restart.answered:,} requests, {_errors(restart.statuses, restart.lost)}.",
         f"- Stopped (SIGTERM): {stop.in_flight_lost} of the {stop.in_flight} requests under way lost; "
         f"{stop.later_lost} that were sent afterwards met a closing connection.",
         "",
         f"{display_name(str(server['defense']).lower())}, backend {server['backend']}, {server['threads']} "
-        f"threads; {env['processor']}, {env['cores']} cores, which server, load generator and other programs "
-        f"shared (load average {before:.1f} before, {after:.1f} after); torch {env['torch']}.",
+        f"threads; {env['processor']}, {env['cores']} cores, shared by server and load generator (load "
+        f"average {before:.1f} before, {after:.1f} after; more than the cores before means that other programs "
+        f"ran); torch {env['torch']}.",
     ]
     return "\n".join(lines)
 
