@@ -127,8 +127,8 @@ def serving() -> str:
         "",
         f"{display_name(str(server['defense']).lower())}, backend {server['backend']}, {server['threads']} "
         f"threads; {env['processor']}, {env['cores']} cores, shared by server and load generator (load "
-        f"average {before:.1f} before, {after:.1f} after; more than the cores before means that other programs "
-        f"ran); torch {env['torch']}.",
+        f"average {before:.1f} before, {after:.1f} after; more than the cores before means that other "
+        f"programs ran); torch {env['torch']}.",
     ]
     return "\n".join(lines)
 
