@@ -97,17 +97,16 @@ class Batcher:
         torch.set_num_threads(self._limits.threads)
         self._run([np.zeros((self._limits.side, self._limits.side, 3), np.uint8)])  # the first call is slow
         self.ready = True
-        while (first := self.queue.get()) is not None:
-            batch, until = [first], time.monotonic() + self._limits.wait_ms / 1000
-            while len(batch) < self._limits.max_batch:
+        running = True
+        while running and (item := self.queue.get()) is not None:
+            batch, until = [item], time.monotonic() + self._limits.wait_ms / 1000
+            while running and len(batch) < self._limits.max_batch:
                 try:  # what is there already is taken even where the time is up
                     item = self.queue.get(timeout=max(until - time.monotonic(), 0))
                 except queue.Empty:
                     break
-                if item is None:
-                    self.queue.put(None)  # for the loop outside
-                    break
-                batch.append(item)
+                if running := item is not None:
+                    batch.append(item)
             if asked := [each for each in batch if each[1].set_running_or_notify_cancel()]:
                 self._answer(asked)
         self.ready = False
@@ -255,6 +254,10 @@ def main() -> None:
     limits = Limits(**({"side": classifier.size[0]} if classifier.size else {}) | given)
     # No seed: fresh entropy makes the draws unpredictable. A fixed one would let an attacker rehearse them.
     model = classifier if options.defense == "none" else vq.defend(classifier, options.defense)
+    with torch.inference_mode():
+        model(
+            torch.zeros(1, 3, limits.side, limits.side)
+        )  # a side that it cannot take ends here, and says why
     names = sample(1).classes if options.classifier == BUNDLED else ()
     # One process: torch's threads do not survive a fork, and a worker forked after they were used (gunicorn
     # --preload, for instance) can hang. For more processes start this file several times, behind a proxy.

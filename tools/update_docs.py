@@ -19,6 +19,7 @@ from recorded import Machine
 from reproduction_curves import CURVE_TEXTS
 from reproduction_tables import REPRODUCTION_TABLES
 from reproduction_whole import WHOLE_TABLES
+from serving_table import serving
 from speed_tables import SPEED_TABLES
 from tables import machine, named, table
 from trained_table import trained
@@ -30,7 +31,7 @@ from vqshield.studies.demo import DemoRow, DemoSummary
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (
     "README.md", "docs/attacks.md", "docs/certificates.md", "docs/reproduction.md", "docs/results.md",
-    "docs/speed.md",
+    "docs/serving.md", "docs/speed.md",
 )  # fmt: skip
 # Table 2 of the paper, natural accuracy in percent, by defense and number of centres.
 PAPER_NATURAL: dict[tuple[str, Json], str] = {
@@ -176,6 +177,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "classifier": classifier_table,
     "agreement": agreement,
     "trained": trained,
+    "serving": serving,
     **ATTACK_TABLES,
     **CERTIFICATE_TABLES,
     **RADIUS_TABLES,

@@ -172,14 +172,16 @@ def test_a_full_queue_is_refused_and_those_in_it_are_answered(serving) -> None:
         assert post(client, grey(7)).status_code == 200
 
 
-def test_stopping_answers_what_is_in_the_queue(serve: ModuleType) -> None:
+@pytest.mark.parametrize("max_batch", [1, 2, 8])
+def test_stopping_answers_what_is_in_the_queue(serve: ModuleType, max_batch: int) -> None:
     model = Brightness()
-    batcher = serve.Batcher(model, serve.Limits(threads=1, max_batch=1))
+    batcher = serve.Batcher(model, serve.Limits(threads=1, max_batch=max_batch, wait_ms=0))
     batcher.thread.start()
     eventually(lambda: batcher.ready)
     model.hold()
-    answers = [batcher.submit(np.full((32, 32, 3), level, np.uint8)) for level in range(3)]
+    answers = [batcher.submit(np.zeros((32, 32, 3), np.uint8))]
     assert model.entered.wait(60)
+    answers += [batcher.submit(np.full((32, 32, 3), level, np.uint8)) for level in (1, 2)]
     with ThreadPoolExecutor(1) as pool:
         stopped = pool.submit(batcher.stop)
         eventually(lambda: batcher.queue.qsize() == 3)  # two images, and the end behind them
