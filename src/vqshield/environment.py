@@ -3,14 +3,14 @@
 import os
 import platform
 from pathlib import Path
-from typing import Any
 
 import torch
 
 import vqshield
+from vqshield.plain import Json
 
 
-def environment(device: str | torch.device = "cpu") -> dict[str, Any]:
+def environment(device: str | torch.device = "cpu") -> dict[str, Json]:
     """Versions, processor and, for a GPU, its name: stands in every record the program writes."""
     place = torch.device(device)
     return {

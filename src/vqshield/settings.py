@@ -95,7 +95,7 @@ def did_you_mean(value: object, known: Iterable[str]) -> str:
     return f". Did you mean {by_spelling[near[0]]!r}?" if near else ""
 
 
-def format_settings(settings: Mapping[str, Any]) -> str:
+def format_settings(settings: Mapping[str, object]) -> str:
     """The settings as parse_spec reads them: size=3, tau=4/255."""
     return ", ".join(f"{key}={format_value(value)}" for key, value in settings.items())
 

@@ -26,7 +26,7 @@ from vqshield.auditing import (
     TITLES,
     Audit,
     AuditSettings,
-    Estimate,
+    Uncertain,
     audit,
 )
 from vqshield.auditing.probes import Probes
@@ -141,7 +141,7 @@ def test_figures_name_what_was_varied(believable: Audit) -> None:
     assert figures["R2"] == ["steps 4", "steps 8", "steps 16"]
     assert figures["R3"] == [f"eps {16 / 255 * f:g}" for f in (0.5, 1, 2)]
     assert figures["R7"] == ["eot 4", "eot 8"]
-    usual = Estimate.of(believable.attacks[SOFT])
+    usual = Uncertain.of(believable.attacks[SOFT])
     assert believable.flags[1].figures["steps 16"] == believable.flags[6].figures["eot 4"] == usual
 
 

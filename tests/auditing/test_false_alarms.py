@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from vqshield.auditing import FAIL, SUSPICIOUS, Estimate, Flag, flags
+from vqshield.auditing import FAIL, SUSPICIOUS, Flag, Uncertain, flags
 from vqshield.auditing.gradients import Differences, sign_agreement
 from vqshield.draws import Draws
 
@@ -114,7 +114,7 @@ def measured(truth: float, noise: float, flipped: float, seed: int) -> tuple[Dif
 def judged(*, truth: float, noise: float, flipped: float, seed: int) -> Flag:
     places = [measured(truth, noise, flipped, 2 * seed + place) for place in range(2)]
     agreements = {str(place): found.agreement(halves) for place, (found, halves) in enumerate(places)}
-    signs: Estimate = sign_agreement([(found, (a + b) / 2) for found, (a, b) in places])
+    signs: Uncertain = sign_agreement([(found, (a + b) / 2) for found, (a, b) in places])
     return flags.gradients_agree(agreements, signs, {})
 
 

@@ -20,8 +20,8 @@ from vqshield.auditing import (
     Agreement,
     Audit,
     AuditSettings,
-    Estimate,
     Flag,
+    Uncertain,
     flags,
     read_audit,
 )
@@ -30,7 +30,7 @@ from vqshield.errors import FileFormatError
 from vqshield.plain import from_plain, to_plain
 
 AGREEMENT = Agreement(0.9, 0.8, 0.95, 24, 4, 32, 0.03, gradient_reliability=0.9, corrected=0.97, error=0.02)
-SURE = Estimate(0.95, 0.02)
+SURE = Uncertain(0.95, 0.02)
 COUNT = 30
 
 
@@ -40,8 +40,8 @@ def left(right: int, images: int = COUNT, runs: int = 1) -> Draws:
     return Draws(wrong.expand(runs, -1), torch.zeros(images, dtype=torch.int64))
 
 
-def shown(draws: Draws) -> Estimate:
-    return Estimate(draws.mean, draws.standard_error)
+def shown(draws: Draws) -> Uncertain:
+    return Uncertain(draws.mean, draws.standard_error)
 
 
 def test_an_accuracy_is_the_draws_mean_with_the_error_over_images() -> None:
@@ -201,7 +201,7 @@ def test_r10_fails_beyond_its_errors_at_either_place(corrected: float, error: fl
     ("share", "error", "outcome"), [(0.7, 0.03, PASS), (0.5, 0.1, FAIL), (0.7, 0.02, FAIL)]
 )
 def test_r10_looks_at_signs_as_well(share: float, error: float, outcome: str) -> None:
-    flag = flags.gradients_agree({"soft": AGREEMENT}, Estimate(share, error), {})
+    flag = flags.gradients_agree({"soft": AGREEMENT}, Uncertain(share, error), {})
     assert flag.outcome == outcome
     assert ("wrong for some images" in flag.meaning) is (outcome == FAIL)
 
@@ -216,7 +216,7 @@ def test_r10_is_not_run_where_all_is_sampling_noise(name: str) -> None:
 
 def test_r10_fails_without_any_gradient() -> None:
     nothing = Agreement(0.0, 0.0, 0.0, 24, 4, 32, 0.03, gradient_reliability=0.0, corrected=0.0, error=0.0)
-    assert flags.gradients_agree({"soft": nothing}, Estimate(0.0, 1.0), {}).outcome == FAIL, "all zeros"
+    assert flags.gradients_agree({"soft": nothing}, Uncertain(0.0, 1.0), {}).outcome == FAIL, "all zeros"
     assert flags.no_gradient("it is detached").outcome == FAIL
 
 
@@ -378,6 +378,6 @@ def test_a_bad_seed_is_named(seed: object) -> None:
 def test_the_lowest_figure_is_that_of_any_attack_within_the_budget() -> None:
     weaker = flags.monotone("R3", "eps", [(0.1, left(0)), (0.2, left(0))])
     natural = flags.below_natural(left(3), left(0))
-    assert audit_of(weaker, natural, passed=True).lowest == Estimate(0.1, 0.02)
+    assert audit_of(weaker, natural, passed=True).lowest == Uncertain(0.1, 0.02)
     probed = flags.knowing_helps(left(15), left(15), left(1), knows=True)
     assert audit_of(probed, weaker, passed=False).lowest == shown(left(1))

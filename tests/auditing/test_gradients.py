@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import vqshield as vq
 from vqshield.attacks import cross_entropy
-from vqshield.auditing import Agreement, Estimate
+from vqshield.auditing import Agreement, Uncertain
 from vqshield.auditing.gradients import (
     Differences,
     NoGradientError,
@@ -225,7 +225,7 @@ def test_signs_count_the_same_for_images_with_small_and_large_losses() -> None:
 def test_changes_that_may_be_luck_have_no_sign() -> None:
     found = measured(linear(), identity())
     unsure = dataclasses.replace(found, variances=found.changes.square())
-    assert sign_agreement([(unsure, exact_gradient(linear(), grey()))]) == Estimate(0.0, 1.0)
+    assert sign_agreement([(unsure, exact_gradient(linear(), grey()))]) == Uncertain(0.0, 1.0)
 
 
 @pytest.mark.parametrize("broken", [lambda logits: logits.detach(), lambda logits: torch.zeros_like(logits)])

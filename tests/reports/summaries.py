@@ -8,10 +8,10 @@ from vqshield.reproduction.model import (
     ClassifierId,
     Column,
     DataId,
+    GalleryPicture,
     GalleryRow,
     PaperSource,
     PartSummary,
-    Picture,
     Row,
     Summary,
     Value,
@@ -85,7 +85,7 @@ def gaps(*ours, **other):
 def hostile():
     """Every text of it is hostile."""
     values = {"natural": value(0.8, 0.7), "pgd": value(0.8, 0.7), "adaptive": value(None, 0.1)}
-    picture = Picture(caption=HOSTILE, image=PIXEL, verdict=HOSTILE, correct=False)
+    picture = GalleryPicture(caption=HOSTILE, image=PIXEL, verdict=HOSTILE, correct=False)
     everywhere = part(
         title=HOSTILE, why=HOSTILE, stand_in=HOSTILE, status="partial", x_title=HOSTILE,
         columns=tuple(replace(column, title=HOSTILE) for column in COLUMNS),

@@ -20,8 +20,8 @@ from vqshield.auditing import (
     Audit,
     AuditReport,
     AuditSettings,
-    Estimate,
     Flag,
+    Uncertain,
     flags,
 )
 from vqshield.draws import Draws
@@ -135,7 +135,7 @@ def test_the_table_fits_a_narrow_terminal_without_losing_a_word():
 
 def test_figures_are_shown_as_lines_of_text():
     figures = {
-        "left": Estimate(0.5, 0.0123),
+        "left": Uncertain(0.5, 0.0123),
         "soft": SOFT,
         "limit": 0.01,
         "found": 23,

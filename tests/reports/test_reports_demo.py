@@ -14,7 +14,7 @@ from vqshield.errors import InvalidInputError, MissingExtraError
 from vqshield.images import encode_png
 from vqshield.reports.demo import demo_table, pivot, render_demo
 from vqshield.studies.demo import DemoRow, DemoSummary
-from vqshield.studies.gallery import GalleryRow, Picture
+from vqshield.studies.gallery import GalleryPicture, GalleryRow
 
 HOSTILE = '"><script>alert(1)</script><img src=http://evil.example/x onerror=alert(1)>'
 
@@ -52,8 +52,8 @@ def gallery(label: str = "cat", caption: str = "clean", verdict: str = "dog") ->
     pixels = np.arange(32 * 32 * 3, dtype=np.uint32).astype(np.uint8).reshape(32, 32, 3)
     image = f"data:image/png;base64,{base64.b64encode(encode_png(pixels)).decode('ascii')}"
     pictures = (
-        Picture(caption=caption, image=image, verdict=verdict, correct=False),
-        Picture(caption="attacked", image=image, verdict="cat", correct=True),
+        GalleryPicture(caption=caption, image=image, verdict=verdict, correct=False),
+        GalleryPicture(caption="attacked", image=image, verdict="cat", correct=True),
     )
     return [GalleryRow(label=label, pictures=pictures)]
 

@@ -20,7 +20,15 @@ from vqshield.reports.reproduction.grid import NOTHING
 from vqshield.reports.reproduction.latex import escape_latex
 from vqshield.reports.reproduction.markdown import escape_markdown
 from vqshield.reports.reproduction.rounding import MINUS, error_decimals, share_decimals
-from vqshield.reproduction.model import Audited, ClassifierId, DataId, GalleryRow, Picture, RunMade, Summary
+from vqshield.reproduction.model import (
+    Audited,
+    ClassifierId,
+    DataId,
+    GalleryPicture,
+    GalleryRow,
+    RunMade,
+    Summary,
+)
 
 
 def markdown_tables(source):
@@ -298,9 +306,9 @@ def test_parts_without_rows_and_summaries_without_parts(tmp_path):
 
 def test_a_gallery_tells_right_from_wrong_by_more_than_colour(tmp_path):
     pictures = [
-        Picture(caption="clean", image=PIXEL, verdict="cat", correct=True),
-        Picture(caption="attacked", image=PIXEL, verdict="dog", correct=False),
-        Picture(caption="difference", image=PIXEL),
+        GalleryPicture(caption="clean", image=PIXEL, verdict="cat", correct=True),
+        GalleryPicture(caption="attacked", image=PIXEL, verdict="dog", correct=False),
+        GalleryPicture(caption="difference", image=PIXEL),
     ]
     gallery = [GalleryRow(label="cat", pictures=pictures)]
     source = texts(tmp_path, summary(part(rows=[], columns=[], gallery=gallery), view="gallery"))
@@ -480,7 +488,11 @@ def test_markdown_shows_text_as_it_is(text):
         (lambda: value(float("nan")), "paper=nan is no number"),
         (
             lambda: summary(
-                part(gallery=[GalleryRow(label="cat", pictures=[Picture(caption="", image="http://x/y")])])
+                part(
+                    gallery=[
+                        GalleryRow(label="cat", pictures=[GalleryPicture(caption="", image="http://x/y")])
+                    ]
+                )
             ),
             "http://x/y.* of 'cat' is not inside the summary",
         ),

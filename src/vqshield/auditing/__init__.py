@@ -12,15 +12,32 @@ from vqshield.auditing.results import (
     Agreement,
     Audit,
     AuditReport,
-    Estimate,
     Flag,
+    Uncertain,
     read_audit,
 )
 from vqshield.auditing.run import check_audit, run_audit
 from vqshield.auditing.settings import QUICK, AuditSettings
 
 __all__ = [
-    "FAIL", "LEAST_IMAGES", "NOT_RUN", "PARTS", "PASS", "QUICK", "SUSPICIOUS", "TITLES", "TOO_FEW",
-    "Accuracy", "Agreement", "Audit", "AuditReport", "AuditSettings", "Estimate", "Flag",
-    "audit", "check_audit", "read_audit", "run_audit",
+    "FAIL",
+    "LEAST_IMAGES",
+    "NOT_RUN",
+    "PARTS",
+    "PASS",
+    "QUICK",
+    "SUSPICIOUS",
+    "TITLES",
+    "TOO_FEW",
+    "Accuracy",
+    "Agreement",
+    "Audit",
+    "AuditReport",
+    "AuditSettings",
+    "Flag",
+    "Uncertain",
+    "audit",
+    "check_audit",
+    "read_audit",
+    "run_audit",
 ]  # fmt: skip

@@ -19,10 +19,10 @@ from vqshield.auditing.results import (
     TOO_FEW,
     Accuracy,
     Agreement,
-    Estimate,
     Figure,
     Flag,
     Outcome,
+    Uncertain,
 )
 from vqshield.draws import Draws
 
@@ -180,7 +180,7 @@ def planted(found: int, valid: int, total: int, blindly: int, least: float = 0.9
 
 
 def gradients_agree(
-    places: Mapping[str, Agreement], signs: Estimate, others: Mapping[str, Agreement], *,
+    places: Mapping[str, Agreement], signs: Uncertain, others: Mapping[str, Agreement], *,
     least: float = 0.8, least_signs: float = 0.75,
 ) -> Flag:  # fmt: skip
     """R10: the attack's gradient at the images and where the attack leads; other surrogates beside it."""
@@ -294,8 +294,8 @@ def _outcome(good: bool) -> Outcome:
     return PASS if good else FAIL
 
 
-def _estimate(draws: Draws) -> Estimate:
-    return Estimate.of(Accuracy.of(draws))
+def _estimate(draws: Draws) -> Uncertain:
+    return Uncertain.of(Accuracy.of(draws))
 
 
 def _shares(draws: Draws) -> Tensor:

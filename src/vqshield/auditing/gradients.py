@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vqshield.attacks import EOT, cross_entropy
-from vqshield.auditing.results import Agreement, Estimate
+from vqshield.auditing.results import Agreement, Uncertain
 from vqshield.defended import Defended
 from vqshield.defenses import Defense
 from vqshield.draws import outputs
@@ -64,7 +64,7 @@ class Differences:
         )
 
 
-def sign_agreement(pairs: Sequence[tuple[Differences, Tensor]]) -> Estimate:
+def sign_agreement(pairs: Sequence[tuple[Differences, Tensor]]) -> Uncertain:
     """The share of measured changes whose direction a gradient predicts, with its error over images.
 
     Only changes that are beyond two standard errors of their own count; each image weighs as much as it has
@@ -79,10 +79,10 @@ def sign_agreement(pairs: Sequence[tuple[Differences, Tensor]]) -> Estimate:
     right, total = torch.cat(agreeing), torch.cat(counted)  # (B,) each
     images = int((total > 0).sum())
     if images < 2:
-        return Estimate(0.0, 1.0)
+        return Uncertain(0.0, 1.0)
     share = float(right.sum() / total.sum())
     spread = (right - share * total).square().sum().sqrt() * math.sqrt(images / (images - 1))
-    return Estimate(share, float(spread / total.sum()))
+    return Uncertain(share, float(spread / total.sum()))
 
 
 def differences(

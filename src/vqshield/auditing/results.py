@@ -38,14 +38,14 @@ class Accuracy:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Uncertain:
     """An accuracy among a flag's figures, with the key that audit.json has there."""
 
     mean: float
     standard_error: float
 
     @classmethod
-    def of(cls, accuracy: Accuracy) -> "Estimate":
+    def of(cls, accuracy: Accuracy) -> "Uncertain":
         """The same figure."""
         return cls(accuracy.mean, accuracy.error)
 
@@ -91,7 +91,7 @@ class Agreement:
         return ", ".join(f"{name} {value}" for name, value in shown)
 
 
-Figure = Estimate | Agreement | int | float | str
+Figure = Uncertain | Agreement | int | float | str
 
 
 @dataclass(frozen=True)
@@ -141,16 +141,16 @@ class Audit:
         return any(flag.outcome in (FAIL, SUSPICIOUS) for flag in self.flags)
 
     @property
-    def lowest(self) -> Estimate:
+    def lowest(self) -> Uncertain:
         """The least that any attack of this audit leaves within the budget, those given or a probe."""
         probes = [
             figure
             for flag in self.flags
             if flag.name in _WITHIN_BUDGET
             for figure in flag.figures.values()
-            if isinstance(figure, Estimate)
+            if isinstance(figure, Uncertain)
         ]
-        return min([Estimate.of(self.reported), *probes], key=lambda each: each.mean)
+        return min([Uncertain.of(self.reported), *probes], key=lambda each: each.mean)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,6 +33,7 @@ from vqshield.bench.workloads import ITERATIONS, SETTINGS, Workload, list_worklo
 from vqshield.bench.yardsticks import CLASSIFIER, SHIELDED, measure_classifier, measure_peak
 from vqshield.devices import pick_device
 from vqshield.environment import environment
+from vqshield.plain import from_plain
 
 DEVICES = ("auto", "cpu", "cuda")
 OUT_OF_TIME = "out of time: not begun before the deadline"
@@ -124,7 +125,7 @@ class BenchSettings:
 
 
 @dataclass(frozen=True)
-class Measurement:
+class BenchStep:
     """One thing to measure; `take` measures it and keeps what it finds."""
 
     name: str
@@ -185,7 +186,9 @@ class Bench:
         """Everything measured so far, with the machine it was measured on."""
         late = any(each.reason == OUT_OF_TIME for each in self._skipped)
         return BenchRecord(
-            machine=Machine(**environment(self._device), packages=_versions()),
+            machine=from_plain(
+                Machine, {**environment(self._device), "packages": _versions()}, "the machine"
+            ),
             complete=self._finished == len(self._plan) and not late,
             seconds=round(self._seconds, 1),
             budget=self._budget,
@@ -206,30 +209,28 @@ class Bench:
             memory=tuple(self._memory),
         )
 
-    def _all(self) -> Iterator[Measurement]:
+    def _all(self) -> Iterator[BenchStep]:
         device, budget, settings = self._device, self._budget, self._settings
         threads = settings.chosen_threads
         ours = [each for each in self._implementations if each.ours]
         thorough = settings.extras and not settings.quick
         for count in threads if settings.extras else ():
             peak = partial(measure_peak, device, threads=count, budget=budget)
-            yield Measurement("the machine's peak", partial(_keep, self._peaks, peak))
+            yield BenchStep("the machine's peak", partial(_keep, self._peaks, peak))
         for count in threads if settings.extras else ():
             speed = partial(
                 measure_classifier, device, threads=count, budget=budget, compiled=not settings.quick
             )
-            yield Measurement(f"{CLASSIFIER} forward", partial(_keep, self._classifiers, speed))
+            yield BenchStep(f"{CLASSIFIER} forward", partial(_keep, self._classifiers, speed))
         for each in ours if thorough and device.type == "cuda" else ():
             memory = partial(measure_memory, each, device)
-            yield Measurement(f"memory {each.name}", partial(_keep, self._memory, memory))
+            yield BenchStep(f"memory {each.name}", partial(_keep, self._memory, memory))
         for case in list_cases(self._workloads, self._implementations, threads, device, settings.passes):
-            yield Measurement(str(case), partial(self._compare, case))
+            yield BenchStep(str(case), partial(self._compare, case))
         for each in ours[:1] if thorough else ():  # the fastest here, in the order of the implementations
             for point in list_points(device, threads):
                 grown = partial(measure_point, point, each, device, budget=budget)
-                yield Measurement(
-                    f"growth with {point.axis} {each.name}", partial(_keep, self._growth, grown)
-                )
+                yield BenchStep(f"growth with {point.axis} {each.name}", partial(_keep, self._growth, grown))
 
     def _compare(self, case: Case) -> None:
         row = self._comparison.row(case)

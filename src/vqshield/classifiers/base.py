@@ -1,11 +1,12 @@
 """What the networks share: a name and options that rebuild them, and their initial weights."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import nn
 
 from vqshield.checks import whole
 from vqshield.data.base import MAX_CLASSES
+from vqshield.plain import Json
 
 
 class Network(nn.Module):
@@ -19,7 +20,7 @@ class Network(nn.Module):
         self.in_channels = whole("in_channels", in_channels, least=1, below=1025)
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> dict[str, Json]:
         """The constructor's further settings, as JSON can hold them."""
         return {}
 

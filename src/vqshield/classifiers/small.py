@@ -1,7 +1,7 @@
 """The small residual network of the bundled example: under 1 MB in fp16, milliseconds on a CPU."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -10,6 +10,7 @@ from vqshield.checks import whole
 from vqshield.classifiers.base import FoldableNorms, Network, conv3x3, initialise
 from vqshield.classifiers.resnet import BasicBlock
 from vqshield.errors import InvalidInputError
+from vqshield.plain import Json
 
 # Far above any use; a file's options cannot ask for a network that takes forever to build.
 MOST_STAGES, MOST_BLOCKS, MOST_WIDTH = 16, 1000, 1 << 16
@@ -57,7 +58,7 @@ class SmallResNet(FoldableNorms, Network):
             nn.init.zeros_(block.bn2.weight)  # every block starts as its shortcut: steadier at a high rate
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> dict[str, Json]:
         """The shape, as JSON can hold it."""
         return {"widths": list(self.widths), "blocks": list(self.blocks), "unshuffle": self.unshuffle}
 

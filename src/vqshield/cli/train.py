@@ -115,11 +115,11 @@ class Bar:
 
 
 def _summary(result: TrainResult) -> str:
-    card = result.card
-    behind = f" behind {card['settings']['shield']}" if card["settings"]["shield"] else ""
+    settings = result.settings
+    behind = f" behind {settings.shield}" if settings.shield else ""
     return (
-        f"{card['test_accuracy']:.2%} of {card['test_images']} test images right{behind} after "
-        f"{card['settings']['epochs']} epochs, {card['seconds']:.0f} s\n"
+        f"{result.test_accuracy:.2%} of {result.test_images} test images right{behind} after "
+        f"{settings.epochs} epochs, {result.seconds:.0f} s\n"
         f"weights {printable(result.weights)}\ncard    {printable(result.card_file)}"
     )
 

@@ -13,6 +13,7 @@ import torch
 
 from vqshield.data.base import ImageSet
 from vqshield.errors import FileFormatError, MissingExtraError
+from vqshield.plain import Json
 
 NAME = "cifar10-sample"
 TILE = 32
@@ -23,7 +24,7 @@ def sample(limit: int | None = None) -> ImageSet:
 
     The classes take turns, so that every multiple of ten is balanced: the first 100 are 10 a class.
     """
-    card = sample_card()
+    card: dict[str, Any] = sample_card()
     tiles = _tiles(card)
     # The sheet holds class after class; reading position j of every class in turn interleaves them.
     turns = np.arange(len(tiles)).reshape(len(card["classes"]), -1).T.ravel()
@@ -36,7 +37,7 @@ def sample(limit: int | None = None) -> ImageSet:
     return everything.take(limit)
 
 
-def sample_card() -> dict[str, Any]:
+def sample_card() -> dict[str, Json]:
     """What is known of the sample: labels, test-set indices, source, licence note."""
     card: dict[str, Any] = json.loads(_asset(f"{NAME}.json").decode())
     return card

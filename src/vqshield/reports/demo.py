@@ -28,7 +28,7 @@ THREATS = {
 
 
 @dataclass(frozen=True)
-class Cell:
+class DemoCell:
     """One accuracy as a fraction, its standard deviation over runs (None: unknown), the number of images."""
 
     mean: float
@@ -40,12 +40,12 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Line:
+class DemoLine:
     """One defense with its settings; a threat that was not run has no cell."""
 
     defense: str
     settings: str
-    cells: dict[str, Cell]
+    cells: dict[str, DemoCell]
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,12 @@ class Pivot:
     """The table: the threats that occur, in reading order, and the defenses in order of appearance."""
 
     threats: tuple[str, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[DemoLine, ...]
 
 
 def pivot(rows: Iterable[DemoRow]) -> Pivot:
     """Arrange the rows; of several attacks under one threat the strongest counts, as for an attacker."""
-    lines: dict[tuple[str, str], dict[str, Cell]] = {}
+    lines: dict[tuple[str, str], dict[str, DemoCell]] = {}
     for row in rows:
         cells = lines.setdefault((row.defense, format_settings(row.settings)), {})
         if row.threat not in THREATS:
@@ -74,12 +74,12 @@ def pivot(rows: Iterable[DemoRow]) -> Pivot:
     occurring = {threat for cells in lines.values() for threat in cells}
     return Pivot(
         threats=tuple(threat for threat in THREATS if threat in occurring),
-        lines=tuple(Line(defense, settings, cells) for (defense, settings), cells in lines.items()),
+        lines=tuple(DemoLine(defense, settings, cells) for (defense, settings), cells in lines.items()),
     )
 
 
-def _cell(row: DemoRow, mean: float, *, std: float | None, attack: str) -> Cell:
-    return Cell(mean=mean, std=std, n=row.n, attack=attack, collapsed=mean < row.natural / 2)
+def _cell(row: DemoRow, mean: float, *, std: float | None, attack: str) -> DemoCell:
+    return DemoCell(mean=mean, std=std, n=row.n, attack=attack, collapsed=mean < row.natural / 2)
 
 
 def demo_table(summary: DemoSummary) -> "Table":
@@ -112,7 +112,7 @@ def demo_table(summary: DemoSummary) -> "Table":
     return table
 
 
-def _figure(cell: Cell | None) -> "Text":
+def _figure(cell: DemoCell | None) -> "Text":
     from rich.text import Text
 
     if cell is None:

@@ -16,17 +16,17 @@ from typing import Literal
 from vqshield.errors import InvalidInputError
 from vqshield.plain import Json
 from vqshield.runs.target import ClassifierId, DataId
-from vqshield.studies.gallery import GalleryRow, Picture
+from vqshield.studies.gallery import GalleryPicture, GalleryRow
 
 __all__ = [
     "Audited",
     "ClassifierId",
     "Column",
     "DataId",
+    "GalleryPicture",
     "GalleryRow",
     "PaperSource",
     "PartSummary",
-    "Picture",
     "Row",
     "RunMade",
     "Summary",

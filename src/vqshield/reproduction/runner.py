@@ -88,7 +88,7 @@ class PlannedPart:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Estimate:
+class WorkLeft:
     """How much a study is, how much of it is done, and about how long the rest takes; None: unknown."""
 
     cells: int
@@ -159,7 +159,7 @@ class Reproduction:
             if is_begun(folder):
                 check_same(self._executor.manifest(study), folder)
 
-    def estimates(self) -> dict[Path, Estimate]:
+    def estimates(self) -> dict[Path, WorkLeft]:
         """For every study, how much there is to do.
 
         The classifier is timed on a few images. AutoAttack takes as long as images resist it, which nobody
@@ -173,7 +173,7 @@ class Reproduction:
             for cell in study.cells:
                 keys += len(cell.keys)
                 left += study.cost(cell) if keys > done else 0
-            found[folder] = Estimate(
+            found[folder] = WorkLeft(
                 cells=len(study.cells), records=keys, done=done, seconds=_seconds(study, left)
             )
         return found

@@ -24,7 +24,7 @@ from vqshield.errors import InvalidInputError
 from vqshield.images import encode_png
 from vqshield.names import display_name
 from vqshield.plain import Json
-from vqshield.studies.gallery import GalleryRow, Picture, as_bytes
+from vqshield.studies.gallery import GalleryPicture, GalleryRow, as_bytes
 
 UNDEFENDED = "none"
 BEST = display_name("swrd")
@@ -214,11 +214,11 @@ class Demo:
         quantized = shielded.defense(images[:GALLERY_ROWS])
         self.shown[caption] = quantized, shielded.classifier(quantized).argmax(1)
 
-    def _picture(self, caption: str, index: int) -> Picture:
+    def _picture(self, caption: str, index: int) -> GalleryPicture:
         images, answers = self.shown[caption]
         pixels = as_bytes(images[index]).permute(1, 2, 0).contiguous().numpy()
         answer = int(answers[index])
-        return Picture(
+        return GalleryPicture(
             caption=caption,
             image=f"data:image/png;base64,{base64.b64encode(encode_png(pixels)).decode('ascii')}",
             verdict=self.data.classes[answer],

@@ -266,13 +266,13 @@ def moved_bytes(clean: Tensor, moved: Tensor, within: Ball) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Picture:
+class GalleryPicture:
     """A picture as pages embed it, a data URI; verdict: what the classifier takes it for."""
 
     caption: str
     image: str
-    verdict: str
-    correct: bool
+    verdict: str | None = None
+    correct: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,7 +280,7 @@ class GalleryRow:
     """The pictures of one image, in the order of the columns, and its true class."""
 
     label: str
-    pictures: tuple[Picture, ...]
+    pictures: tuple[GalleryPicture, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -305,7 +305,7 @@ class GallerySummary:
                 GalleryRow(
                     label=manifest.classes[row[0].label],
                     pictures=tuple(
-                        Picture(
+                        GalleryPicture(
                             caption=each.caption,
                             image=f"data:image/png;base64,{each.png}",
                             verdict=manifest.classes[each.answer],

@@ -1,9 +1,9 @@
 """A whole training run: read the data, begin or resume, checkpoint every epoch, write weights and card."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from vqshield.classifiers import Network, load_classifier, save_classifier
 from vqshield.data import ImageSet, load
@@ -11,6 +11,7 @@ from vqshield.devices import pick_device
 from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
 from vqshield.files import write_json
+from vqshield.plain import Json
 from vqshield.training.checkpoint import Checkpoint, check_same_run, read_checkpoint, write_checkpoint
 from vqshield.training.progress import EpochRecord, Progress, Silent
 from vqshield.training.settings import TrainSettings
@@ -19,11 +20,15 @@ from vqshield.training.trainer import Trainer, fast_convolutions
 
 @dataclass(frozen=True, kw_only=True)
 class TrainResult:
-    """Where the weights and the card went, and the card."""
+    """Where the weights and the card went, what came out, and the card as its file holds it."""
 
     weights: Path
     card_file: Path
-    card: dict[str, Any]
+    settings: TrainSettings
+    test_accuracy: float
+    test_images: int
+    seconds: float
+    card: Mapping[str, Json]
 
 
 def train(
@@ -105,7 +110,8 @@ def _finish(
     saved = load_classifier(weights, device=trainer.device)
     network = saved.network
     assert isinstance(network, Network)
-    card = {
+    accuracy, seconds = trainer.test_accuracy(saved), round(sum(epoch.seconds for epoch in history), 3)
+    card: dict[str, Json] = {
         "data": settings.data,
         "data_sha256": data_sha256,
         "train_images": len(training),
@@ -116,13 +122,21 @@ def _finish(
         "network": {"arch": network.arch, "options": network.options},
         "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
         "bytes": weights.stat().st_size,
-        "test_accuracy": trainer.test_accuracy(saved),
-        "seconds": round(sum(epoch.seconds for epoch in history), 3),
+        "test_accuracy": accuracy,
+        "seconds": seconds,
         **environment(trainer.device),
         "history": [asdict(epoch) for epoch in history],
     }
     write_json(card_file, card)
-    return TrainResult(weights=weights, card_file=card_file, card=card)
+    return TrainResult(
+        weights=weights,
+        card_file=card_file,
+        settings=settings,
+        test_accuracy=accuracy,
+        test_images=len(test),
+        seconds=seconds,
+        card=card,
+    )
 
 
 def _keep_the_start(settings: TrainSettings, out: Path) -> None:

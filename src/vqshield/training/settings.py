@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from vqshield.checks import one_of, real, whole
 from vqshield.classifiers import list_classifiers
 from vqshield.defenses import from_text
 from vqshield.errors import InvalidInputError
+from vqshield.plain import Json
 
 PRECISIONS = ("fp32", "bf16")
 COMPILE_MODES = ("off", "default", "reduce-overhead", "max-autotune-no-cudagraphs")
@@ -51,7 +51,7 @@ class TrainSettings:
     precision: str = "fp32"
     channels_last: bool = True
     compile_mode: str = "off"
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Json] = field(default_factory=dict)
     shield: str | None = None
     start: str | Path | None = None
 
@@ -96,6 +96,6 @@ class TrainSettings:
         digest = hashlib.sha256(Path(self.start).read_bytes()).hexdigest()
         return {"file": Path(self.start).name, "sha256": digest}
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         """The settings as JSON can hold them; the file to start from by its name and SHA-256."""
         return {**asdict(self), "start": self._start}

@@ -22,7 +22,7 @@ ENTRIES: dict[Entry, str] = {"paper": "paper", "ours": "ours", "difference": "Δ
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class GridCell:
     """One value in words: "83.42 ± 0.13" of the paper, "77.50 ± 0.20" of ours, "−5.92" between them.
 
     Attributes:
@@ -56,12 +56,12 @@ class Heading:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class GridLine:
     """A defense; published says that its values were taken from the literature."""
 
     title: str
     published: bool
-    cells: tuple[Cell, ...]
+    cells: tuple[GridCell, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,12 +74,12 @@ class Grid:
     """
 
     headings: tuple[Heading, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[GridLine, ...]
     measured: bool
     unit: str
     spread: str
 
-    def entries(self, line: Line) -> Iterator[tuple[str, bool, str]]:
+    def entries(self, line: GridLine) -> Iterator[tuple[str, bool, str]]:
         """A line of a table with a column per entry: its text, whether it is far below, how many images."""
         for heading, cell in zip(self.headings, line.cells, strict=True):
             for entry in heading.shown:
@@ -121,7 +121,7 @@ def grid_of(part: PartSummary) -> Grid:
             for column in part.columns
         ),
         lines=tuple(
-            Line(
+            GridLine(
                 title=row.title,
                 published=row.literature,
                 cells=tuple(
@@ -154,7 +154,7 @@ def _cell(
     counted: bool,
     marked: bool,
     far_below: bool,
-) -> Cell:
+) -> GridCell:
     def text(mean: float | None, spread: float | None, places: int, mark: str = "") -> str:
         if mean is None:
             return NOTHING
@@ -163,7 +163,7 @@ def _cell(
 
     kind = _spread(value)
     apart = None if value.paper is None or value.ours is None else scale * (value.ours - value.paper)
-    return Cell(
+    return GridCell(
         paper=text(value.paper, value.paper_std, paper_places),
         ours=text(
             value.ours,

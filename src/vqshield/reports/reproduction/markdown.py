@@ -7,7 +7,7 @@ from vqshield.reports.reproduction.comparison import headline
 from vqshield.reports.reproduction.grid import ENTRIES, Grid, grid_of
 from vqshield.reports.reproduction.notices import part_audits, part_warnings, unfinished
 from vqshield.reports.reproduction.provenance import part_facts, section_title, summary_facts
-from vqshield.reproduction.model import GalleryRow, Picture, Summary
+from vqshield.reproduction.model import GalleryPicture, GalleryRow, Summary
 
 _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
 
@@ -78,7 +78,7 @@ def _gallery_row(row: GalleryRow) -> str:
     return _pair((row.label, shown))
 
 
-def _verdict(picture: Picture) -> str:
+def _verdict(picture: GalleryPicture) -> str:
     """What the classifier takes a picture for, and whether that is right."""
     return {True: "✓ ", False: "✗ ", None: ""}[picture.correct] + str(picture.verdict)
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from vqshield.errors import MissingExtraError
 from vqshield.reports.reproduction.comparison import headline
-from vqshield.reports.reproduction.grid import NOTHING, Cell, Grid, Heading, grid_of
+from vqshield.reports.reproduction.grid import NOTHING, Grid, GridCell, Heading, grid_of
 from vqshield.reports.reproduction.notices import part_audits, part_warnings, unfinished
 from vqshield.reports.reproduction.provenance import part_facts, section_title
 from vqshield.reproduction.model import Summary
@@ -59,7 +59,7 @@ def caveats(summary: Summary) -> list[str]:
     return lines + [f"Note on the paper: {note}" for note in summary.notes]
 
 
-def _shown(grid: Grid, heading: Heading, cell: Cell) -> "Text":
+def _shown(grid: Grid, heading: Heading, cell: GridCell) -> "Text":
     from rich.text import Text
 
     if not grid.measured:
