@@ -2,6 +2,7 @@
 
 VqshieldError
 ├── InvalidInputError (also a ValueError)  a setting or tensor that cannot work; names the value and what can
+│   └── NoGradientError                    a model whose answers have no gradient towards its images
 ├── MissingExtraError (also an ImportError) an optional package is needed; names the pip command
 └── FileFormatError   (also a ValueError)  a data, weight or image file is broken or of another kind
 """
@@ -22,6 +23,10 @@ class InvalidInputError(VqshieldError, ValueError):
 
     def __str__(self) -> str:
         return printable(Exception.__str__(self))
+
+
+class NoGradientError(InvalidInputError):
+    """A model's answers have no gradient towards its images, and something needs one."""
 
 
 class FileFormatError(VqshieldError, ValueError):

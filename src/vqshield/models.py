@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from vqshield.errors import InvalidInputError
+from vqshield.errors import InvalidInputError, NoGradientError
 
 Model = Callable[[Tensor], Tensor]
 """Images (B, q, h, w) → logits (B, classes), or (draws, B, classes) of a model that averages over draws."""
@@ -77,7 +77,7 @@ def ask_for_logits(model: Model, images: Tensor) -> Tensor:
     check_rows(logits, len(images))
     check_finite(logits)
     if images.requires_grad and torch.is_grad_enabled() and not logits.requires_grad:
-        raise InvalidInputError(
+        raise NoGradientError(
             "the classifier's logits have no gradient towards the images (does it call detach, numpy or "
             "torch.no_grad?); an attack that follows gradients needs one, square and noise do not"
         )
@@ -108,13 +108,13 @@ def gradient(values: Tensor, images: Tensor) -> Tensor:
     """The gradient of the sum of the values towards the images.
 
     Raises:
-        InvalidInputError: the values do not depend on the images.
+        NoGradientError: the values do not depend on the images.
     """
     found: Tensor | None = None
     if values.requires_grad:
         (found,) = torch.autograd.grad(values.sum(), images, allow_unused=True)
     if found is None:
-        raise InvalidInputError(
+        raise NoGradientError(
             "the classifier's logits have no gradient towards the images: they do not depend on them as far "
             "as torch can tell; an attack that follows gradients needs one, square and noise do not"
         )

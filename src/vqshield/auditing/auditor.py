@@ -11,7 +11,6 @@ from vqshield.auditing import flags
 from vqshield.auditing.answers import ask_in_every_way
 from vqshield.auditing.gradients import (
     Differences,
-    NoGradientError,
     differences,
     expected_gradient,
     gradients_wanted,
@@ -23,7 +22,7 @@ from vqshield.auditing.results import PASS, Accuracy, Agreement, Audit, Flag
 from vqshield.auditing.settings import AuditSettings
 from vqshield.defenses import Defense
 from vqshield.draws import Draws, strongest
-from vqshield.errors import InvalidInputError
+from vqshield.errors import InvalidInputError, NoGradientError
 from vqshield.models import evaluating
 from vqshield.plain import Json, from_plain, to_plain
 from vqshield.suites import expand
@@ -176,7 +175,7 @@ class _Run:
                 probes.classifier, probes.fresh("R9"), main, self.ball, probes.images[:_GRADIENT_IMAGES],
                 inner=15, draws=options.draws // 4, batch=options.batch, seed=options.seed,
             )  # fmt: skip
-        except (InvalidInputError, NoGradientError) as reason:
+        except InvalidInputError as reason:
             return flags.not_run("R9", str(reason))
         return flags.planted(planted.found, planted.valid, planted.total, planted.blindly)
 

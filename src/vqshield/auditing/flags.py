@@ -46,7 +46,7 @@ ERRORS = 3.0
 """Standard errors of a difference that are taken for more than luck."""
 TAIL = 0.00135  # of a normal distribution, beyond three standard errors
 LEAST_PLANTED = 10  # an attack that finds half of what is planted finds all of ten once in a thousand audits
-_GRADIENT_ERRORS = ERRORS  # as everywhere: with two, 2 of 90 audits of honest models failed
+_GRADIENT_ERRORS = 2.0  # with three, gradients that are wrong for half of the images would pass
 _LEAST_RELIABILITY = 0.3
 _TOLERANCE = 0.01  # of a probability: what rounding in another batch may change
 

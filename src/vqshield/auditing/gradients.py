@@ -13,7 +13,7 @@ from vqshield.auditing.results import Agreement, Uncertain
 from vqshield.defended import Defended
 from vqshield.defenses import Defense
 from vqshield.draws import outputs
-from vqshield.errors import VqshieldError
+from vqshield.errors import NoGradientError
 from vqshield.noise import Draw, Stage
 from vqshield.surrogates import Surrogate
 
@@ -134,17 +134,13 @@ def expected_gradient(
     return total
 
 
-class NoGradientError(VqshieldError):
-    """A model whose answers have no gradient towards its images."""
-
-
 @contextmanager
 def gradients_wanted() -> Iterator[None]:
     """Say what torch says when a model has no gradient in words that are about the model."""
     try:
         yield
-    except RuntimeError as error:
-        if not any(words in str(error) for words in _WITHOUT_GRADIENT):
+    except (RuntimeError, NoGradientError) as error:
+        if isinstance(error, RuntimeError) and not any(each in str(error) for each in _WITHOUT_GRADIENT):
             raise
         raise NoGradientError(
             "the model's answers have no gradient towards the images (they are detached, or made without "

@@ -6,11 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from vqshield import checks
-from vqshield.auditing.gradients import NoGradientError, gradients_wanted
+from vqshield.auditing.gradients import gradients_wanted
 from vqshield.auditing.settings import AuditSettings
 from vqshield.defended import Defended
 from vqshield.defenses import Defense
 from vqshield.draws import Draws, draw_predictions
+from vqshield.errors import NoGradientError
 from vqshield.plain import Json, from_plain
 from vqshield.seeds import purpose_seed
 from vqshield.threats import Threat
