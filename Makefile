@@ -1,13 +1,17 @@
 # make demo   set up and show, in about two minutes, what the shield does and does not do
+# make check  the habit, under two minutes: format, lint, types, and the tests that matter most
 # make test   set up and run every check: format, lint, types, tests with coverage
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
+# A worker a core, each with one thread: two that both use all cores wait for each other most of the time.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -q --numprocesses auto --dist worksteal
+
 # What an installation is made from; the rest of the package is used where it lies.
 SOURCES := pyproject.toml constraints.txt setup.py $(wildcard native/*.?pp)
 
-.PHONY: demo test format sanitize clean
+.PHONY: demo check test format sanitize clean
 
 demo: .venv/demo-ready
 	$(BIN)/vqshield demo
@@ -16,7 +20,13 @@ test: .venv/test-ready
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest --cov --cov-report=term-missing:skip-covered
+	$(PYTEST) --cov --cov-report=term-missing:skip-covered
+
+check: .venv/test-ready
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(PYTEST) -m check
 
 format: .venv/test-ready
 	$(BIN)/ruff format .

@@ -16,6 +16,21 @@ settings.load_profile("suite")
 # A suite that was started in the background ignores Ctrl-C, and so would all its children: tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Where a mistake costs most: `make check` runs what is not slow in these rooms.
+CHECKED = (
+    "contracts", "defenses", "surrogates", "certificates", "runs", "studies", "test_defended", "test_draws",
+    "test_models", "test_noise", "test_operators", "test_patches", "test_plain", "test_threats",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        room = item.path.relative_to(here).parts[0].removesuffix(".py")
+        if room in CHECKED and item.get_closest_marker("slow") is None:
+            item.add_marker("check")
+
+
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 def tool():
     spec = importlib.util.spec_from_file_location("update_docs", ROOT / "tools" / "update_docs.py")
     module = importlib.util.module_from_spec(spec)
+    sys.modules["update_docs"] = module  # dataclasses look their types up there
     spec.loader.exec_module(module)
     return module
 
@@ -24,11 +26,11 @@ def test_tables_are_those_of_the_result_files(page: str) -> None:
 
 
 def test_every_command_is_documented() -> None:
-    from vqshield.cli.application import app
+    from vqshield.cli.application import COMMANDS
 
     readme = (ROOT / "README.md").read_text()
-    for command in app.registered_commands:
-        assert f"vqshield {command.name}" in readme, f"README.md does not mention vqshield {command.name}"
+    for name in COMMANDS:
+        assert f"vqshield {name}" in readme, f"README.md does not mention vqshield {name}"
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,7 @@ class _Reader:
 
 @cache
 def _hints(shape: type) -> dict[str, Any]:
-    return get_type_hints(shape)
+    return get_type_hints(shape, localns={"Json": Json})
 
 
 def _is_json(choices: tuple[Any, ...]) -> bool:

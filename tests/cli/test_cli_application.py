@@ -1,19 +1,18 @@
 """The command as a whole: every command explains itself, and every expected failure ends in one line."""
 
+import inspect
 import subprocess
 import sys
 
 import pytest
-from typer.main import get_command
 from typer.testing import CliRunner
 
 import vqshield
 from vqshield.cli import main
-from vqshield.cli.application import app
+from vqshield.cli.application import COMMANDS, app, command_function, command_help, load_command
 from vqshield.errors import VqshieldError
 
 RUNNER = CliRunner()
-COMMANDS = get_command(app).commands
 
 
 def test_the_commands():
@@ -22,7 +21,7 @@ def test_the_commands():
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_and_each_of_its_options_has_help(name):
-    command = COMMANDS[name]
+    command = load_command(name)
     assert command.help
     assert len(command.help.strip()) > 20
     silent = [option.name for option in command.params if not getattr(option, "help", None)]
@@ -36,10 +35,16 @@ def test_version():
     assert result.stdout == f"vqshield {vqshield.__version__}\n"
 
 
-def test_help_has_no_completion_clutter():
-    result = RUNNER.invoke(app, ["--help"])
-    assert result.exit_code == 0
-    assert "completion" not in result.stdout
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_is_read_from_the_file_without_importing_it(name):
+    assert command_help(name) == inspect.getdoc(command_function(name))
+
+
+def test_the_help_of_all_imports_no_command_and_no_torch():
+    code = "import sys; from vqshield.cli.application import app\ntry: app(['--help'])\n"
+    code += "except SystemExit: print([name for name in ('vqshield.cli.demo',) if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.rstrip().endswith("[]")
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ TINY = dataclasses.replace(
 )
 FEW = ["--device", "cpu", "--limit", "4", "--defense", "prd:iterations=2"]
 IGNORANT = ["--attack", "pgd:steps=1,surrogate=none"]
-command = import_module("vqshield.cli.audit")
+command = import_module("vqshield.studies.audit_target")
 
 
 def run(*arguments: str):
@@ -179,8 +179,8 @@ def test_without_an_attack_a_suite_is_judged(
     monkeypatch.setattr("vqshield.auditing.run.audit", record_what_is_asked)
     stopped = run(*FEW, *flag, "--out", str(tmp_path / "out"))
     assert stopped.exit_code == 130
-    assert "run the same command to go on" in stopped.output.replace("\n", " ")
-    assert asked["attacks"] == [attack]
+    assert "run the same command again to continue" in stopped.output.replace("\n", " ")
+    assert asked["attacks"] == (attack,)
     assert asked["settings"] == settings
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["measured.jsonl"]
 
@@ -189,7 +189,7 @@ def test_without_an_attack_a_suite_is_judged(
     ("arguments", "named"),
     [
         (["--data", "cifar11"], ["data='cifar11'", "cifar10-sample"]),
-        (["--classifier", "resnet"], ["classifier='resnet'", "small-cifar10"]),
+        (["--classifier", "resnet"], ["resnet' is no file", "small-cifar10"]),
         (["--defense", "shield9"], ["defense='shield9'", "swrd"]),
         (["--defense", "none"], ["defense='none' leaves nothing to audit", "prd"]),
         (["--defense", "swrd:colour=3"], ["'colour'", "size"]),

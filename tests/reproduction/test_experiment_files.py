@@ -131,5 +131,5 @@ def test_no_file(tmp_path: Path) -> None:
 def test_bytes_that_are_no_text(tmp_path: Path) -> None:
     path = tmp_path / "bytes.toml"
     path.write_bytes(b"id = \xff\xfe")
-    with pytest.raises(FileFormatError, match=r"bytes\.toml is not TOML"):
+    with pytest.raises(FileFormatError, match=r"bytes\.toml is not UTF-8 text"):
         experiment(str(path))

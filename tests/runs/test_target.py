@@ -51,7 +51,10 @@ def test_files_are_read_at_the_classifiers_size(photographs, mine):
     assert target.name == "mine:sized"
     assert target.images.floats().shape == (3, 3, 24, 20)
     assert target.images.crop == 0.9
-    assert target.classifier_id == ClassifierId(name="mine:sized", sha256=weights_digest(target.model))
+    found = target.classifier_id
+    assert (found.name, found.sha256) == ("mine:sized", weights_digest(target.model))
+    assert found.source is None, "this module has no file"
+    assert (found.answers is not None, found.random) == (True, None)
     assert target.data_id.images == 3
     fewer = replace(target, limit=2)
     assert fewer.images.labels.tolist() == [0, 1]
@@ -72,7 +75,7 @@ def test_a_weight_file_is_known_by_its_own_sum(tmp_path):
     assert target.classifier_id == ClassifierId(
         name="x.safetensors", sha256=hashlib.sha256(path.read_bytes()).hexdigest()
     )
-    assert target.data_id == DataId(name="cifar10-sample", images=3, sha256=sample(3).digest())
+    assert target.data_id == DataId(name="cifar10-sample", images=3, sha256=sample(3).digest(), classes=10)
 
 
 def test_the_digest_of_images_is_what_old_records_hold():

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from vqshield import suites
+from vqshield import clustering, suites
 from vqshield.classifiers import small_cifar10, weights_digest
 from vqshield.data import sample
 from vqshield.defended import defend
@@ -76,7 +76,10 @@ def test_a_record_for_every_image_defense_and_attack(finished: Path, target: Tar
 def test_the_manifest_says_all_that_decides_the_records(finished: Path, target: Target) -> None:
     manifest = json.loads((finished / "manifest.json").read_text())
     assert manifest["data"]["images"] == 5
+    answers = manifest["classifier"].pop("answers")
+    assert len(answers) == 64, "weights alone do not say what a program does with them"
     assert manifest["classifier"] == {"name": "in memory", "sha256": weights_digest(target.model)}
+    assert manifest["code"]["kernels"] == [clustering.kernel_name("auto")]
     assert manifest["defenses"][0]["settings"]["sigma"] == 4 / 255
     first = manifest["attacks"][0]["threats"][0]
     assert first["attack"] | {"kind": "PGD", "steps": 2, "momentum": 0.0} == first["attack"]

@@ -91,4 +91,4 @@ def test_fine_tuning_behind_a_shield(folder):
     card = json.loads((folder.parent / "tuned" / "small-cifar10.json").read_text())
     assert card["settings"]["start"]["file"] == start.name
     refused = command(folder, "--shield", "shield9")
-    assert "shield='shield9'" in str(refused.exception)
+    assert "defense='shield9'" in str(refused.exception)

@@ -76,8 +76,8 @@ def test_every_step_meets_other_noise_and_tests_the_same():
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("shield9", "shield='shield9' is unknown; choose one of gaussian, prd, randdisc, swrd"),
-        ("none", "shield='none' is unknown"),
+        ("shield9", "defense='shield9' is unknown; choose one of gaussian, prd, randdisc, swrd"),
+        ("none", "defense='none' is unknown"),
         ("gaussian", "gaussian takes sigma"),
         ("prd:sise=2", "no setting 'sise'"),
         ("prd:seed=1", "would fix every draw"),

@@ -7,7 +7,6 @@ not wait for that.
 import ast
 import errno
 import logging
-import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -37,6 +36,17 @@ COMMANDS = {
     "list": "list:list_registered",
 }
 """Each command, with the file and the function that it is."""
+
+
+class ToStderr(logging.Handler):
+    """Log lines on whatever stderr is at the time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFormatter(logging.Formatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        typer.echo(self.format(record), err=True)
 
 
 class LazyCommands(TyperGroup):
@@ -132,5 +142,7 @@ def _common(
         bool, typer.Option("--verbose", "-v", help="Log every finished step, not only progress.")
     ] = False,
 ) -> None:
-    logging.basicConfig(format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
-    logging.getLogger("vqshield").setLevel(logging.DEBUG if verbose else logging.INFO)
+    log = logging.getLogger("vqshield")
+    log.setLevel(logging.DEBUG if verbose else logging.INFO)
+    if not any(isinstance(each, ToStderr) for each in log.handlers):
+        log.addHandler(ToStderr())

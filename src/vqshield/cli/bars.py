@@ -23,29 +23,39 @@ EVERY = 30.0  # seconds between two lines of a log
 
 
 class LogProgress(Progress):
-    """Progress for whoever reads a log: what is done and left, and how fast, now and then as a line."""
+    """Progress for whoever reads a log: what is done and left, and how fast, now and then and at the end.
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+    description, notes: formats of a task, as of progress_bar.
+    """
+
+    def __init__(
+        self, description: str, notes: str = "", *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         super().__init__(disable=True)  # nothing is drawn
-        self._clock, self._began, self._told = clock, clock(), clock()
+        self._description, self._notes, self._clock = description, notes, clock
+        self._began = self._told = clock()
 
     def update(self, task_id: TaskID, **changes: Any) -> None:
         super().update(task_id, **changes)
-        now = self._clock()
-        if now - self._told >= EVERY:
-            self._told = now
-            _LOG.info(self._line(self._tasks[task_id], now - self._began))
+        if self._clock() - self._told >= EVERY:
+            self._told = self._clock()
+            _LOG.info(self._line(self._tasks[task_id]))
 
-    def _line(self, task: Task, seconds: float) -> str:
-        done = f"{task.completed:,.0f}"
-        if not task.total:
-            return f"{task.description}: {done} done after {seconds:.0f} s"
-        rate = task.completed / seconds
-        left = f"{(task.total - task.completed) / rate:.0f} s" if rate else "unknown"
-        return (
-            f"{task.description}: {done} of {task.total:,.0f} done ({task.completed / task.total:.0%}) "
-            f"after {seconds:.0f} s, {rate:,.1f}/s, {left} left"
-        )
+    def stop(self) -> None:
+        super().stop()
+        for task in self.tasks:
+            _LOG.info(self._line(task))
+
+    def _line(self, task: Task) -> str:
+        seconds = max(self._clock() - self._began, 1e-9)
+        words = [self._description.format(task=task).strip() + ":", f"{task.completed:,.0f}"]
+        if task.total:
+            rate = task.completed / seconds
+            left = f"{(task.total - task.completed) / rate:.0f} s" if rate else "unknown"
+            words.append(f"of {task.total:,.0f} done ({task.completed / task.total:.0%}), {left} left,")
+        else:
+            words.append("done")
+        return " ".join([*words, f"after {seconds:.0f} s", self._notes.format(task=task)]).strip()
 
 
 def progress_bar(
@@ -64,7 +74,7 @@ def progress_bar(
     """
     console = Console(stderr=True)
     if not hidden and not console.is_terminal:
-        return LogProgress()
+        return LogProgress(description, notes)
     return Progress(
         TextColumn(description),
         BarColumn(),

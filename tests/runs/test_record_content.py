@@ -1,0 +1,108 @@
+"""What no measurement can have written is refused, and so is what was changed after it was written."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from vqshield.errors import FileFormatError, InvalidInputError
+from vqshield.runs.executors import LocalExecutor
+from vqshield.runs.target import Target
+from vqshield.studies.certification import Certification
+from vqshield.studies.evaluation import Evaluation
+
+ATTACK = "pgd:steps=1,surrogate=none"
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("measured")
+    target = Target(limit=3, device="cpu")
+    evaluation = Evaluation(target=target, defenses=("prd:iterations=2",), attacks=(ATTACK,), runs=2, batch=3)
+    LocalExecutor().run(evaluation, folder / "evaluation")
+    votes = Certification(target=target, defense="prd:iterations=2", n0=2, n=4, draws=3, batch=64)
+    LocalExecutor().run(votes, folder / "certification")
+    return folder
+
+
+def forged(source: Path, folder: Path, line: int, *, keep_times: bool = False, **changes: object) -> Path:
+    """A copy with one record changed; without the times, as of an earlier version, there is no digest."""
+    shutil.copytree(source, folder)
+    lines = (folder / "records.jsonl").read_text().splitlines()
+    lines[line] = json.dumps({**json.loads(lines[line]), **changes})
+    (folder / "records.jsonl").write_text("\n".join(lines) + "\n")
+    if not keep_times:
+        (folder / "times.jsonl").unlink()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"predictions": [1]}, "it has 1 predictions; the manifest says runs=2"),
+        ({"predictions": [1, 10]}, "class 10 is none of the classes 0 to 9"),
+        ({"predictions": [1, -1]}, "class -1"),
+        ({"predictions": [1, True]}, "class True"),
+        ({"predictions": [1, 1.5]}, "class 1.5"),
+        ({"label": 99}, "class 99"),
+        ({"distance": 0.5}, "distance=0.5 is not within eps=0.03"),
+        ({"distance": -1.0}, "distance=-1.0"),
+        ({"distance": float("nan")}, "distance=nan"),
+        ({"selected": 3}, "selected=3 should be from 0 to selection=2"),
+        ({"selected": -1}, "selected=-1"),
+        ({"selected": None}, "selected=None of attack"),
+    ],
+)
+def test_an_impossible_record_of_an_evaluation_is_named(measured, tmp_path, changes, message) -> None:
+    folder = forged(measured / "evaluation", tmp_path / "forged", 6, **changes)
+    with pytest.raises(FileFormatError, match=f"line 7 cannot be: {message}"):
+        Evaluation.read(folder)
+
+
+@pytest.mark.parametrize(
+    ("line", "changes", "message"),
+    [
+        (0, {"top": 5}, "5 of 4 draws"),
+        (0, {"right": -1}, "-1 of 4 draws"),
+        (0, {"radius": float("nan")}, "nan is no finite number"),
+        (0, {"radius": float("inf")}, "inf is no finite number"),
+        (0, {"p_y": 1.5}, "1.5 is no share"),
+        (0, {"selected": 12}, "class 12"),
+        (4, {"errors": 4}, "4 of 3 draws"),
+        (4, {"distance": 9.0}, "distance=9.0"),
+        (4, {"bounds": {"proposition1": -0.5}}, "-0.5 is no finite number"),
+    ],
+)
+def test_an_impossible_certificate_is_named(measured, tmp_path, line, changes, message) -> None:
+    folder = forged(measured / "certification", tmp_path / "forged", line, **changes)
+    with pytest.raises(FileFormatError, match=f"line {line + 1} cannot be: {message}"):
+        Certification.read(folder)
+
+
+def test_what_could_be_but_was_not_written_is_refused(measured, tmp_path) -> None:
+    assert len(Evaluation.read(measured / "evaluation").records) == 9
+    folder = forged(measured / "evaluation", tmp_path / "forged", 1, keep_times=True, label=5)
+    with pytest.raises(FileFormatError, match=r"lines 1 to 3 are not what was written"):
+        Evaluation.read(folder)
+    (folder / "times.jsonl").unlink()
+    assert len(Evaluation.read(folder).records) == 9, "folders of earlier versions have no digest"
+
+
+def test_a_classifier_whose_source_changed_is_another_one(tmp_path, monkeypatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    source = tmp_path / "changing_net.py"
+    text = "from vqshield.classifiers import small_cifar10\ndef net():\n    return small_cifar10()\n"
+
+    def study() -> Evaluation:
+        sys.modules.pop("changing_net", None)
+        target = Target(limit=2, device="cpu", classifier="changing_net:net")
+        return Evaluation(target=target, defenses=("none",), runs=1)
+
+    source.write_text(text)
+    LocalExecutor().run(study(), tmp_path / "out")
+    LocalExecutor().run(study(), tmp_path / "out")
+    source.write_text(text + "# the same weights, another program\n")
+    with pytest.raises(InvalidInputError, match=r"records made with classifier\.source="):
+        LocalExecutor().run(study(), tmp_path / "out")
