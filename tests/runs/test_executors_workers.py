@@ -63,7 +63,7 @@ def test_an_error_arrives_as_it_was(
 
 def test_a_gpu_that_is_full_is_no_mistake_of_the_program() -> None:
     answer = team._answer(request_for(Squares(trap=Raising(full_gpu))), 2, 1)
-    with pytest.raises(VqshieldError, match=r"too little memory for so many workers: CUDA out of.*fewer"):
+    with pytest.raises(VqshieldError, match=r"too little memory for this many workers: CUDA out of.*fewer"):
         raise answer.error()
 
 

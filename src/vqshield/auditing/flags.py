@@ -310,7 +310,7 @@ def _beyond(one: Draws, other: Draws, slack: float = 0.0) -> bool:
 
 
 def _at_least(count: int, total: int, chance: float) -> float:
-    """The probability of so many or more, out of so many, each with that chance."""
+    """The probability of `count` or more out of `total`, each with that chance."""
     return math.fsum(
         math.comb(total, k) * chance**k * (1 - chance) ** (total - k) for k in range(count, total + 1)
     )

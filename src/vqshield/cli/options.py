@@ -34,7 +34,7 @@ Classifier = Annotated[
 ]
 Norm = Annotated[str, typer.Option(help=f"The attacks' norm: {', '.join(list_norms())}.")]
 Eps = Annotated[str, typer.Option(help="The attacks' budget, as in 8/255 or 0.5.")]
-Limit = Annotated[int | None, typer.Option(help="Only so many images; without it, all.")]
+Limit = Annotated[int | None, typer.Option(help="Only the first images, this many; without it, all.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: the GPU where there is one.")]
 Records = Annotated[
     Path, typer.Option(help="Folder for records and summary; a run that was stopped goes on there.")

@@ -70,7 +70,7 @@ def reproduce(
     only: Annotated[
         list[str] | None, typer.Option(help=f"Only these data sets, of {', '.join(DATA)}; repeatable.")
     ] = None,
-    limit: Annotated[int | None, typer.Option(help="At most so many images.")] = None,
+    limit: Annotated[int | None, typer.Option(help="At most this many images.")] = None,
     runs: Annotated[
         int | None, typer.Option(help="Draws of the defense; without it, the paper's 10.")
     ] = None,

@@ -101,7 +101,7 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A defense as typed, with its values by the keys of the columns.
+    """A defense by its text, with its values by the keys of the columns.
 
     Attributes:
         title: for people. series: the curve it belongs to, x: where on it; None in tables.

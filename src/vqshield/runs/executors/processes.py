@@ -1,7 +1,7 @@
 """The executor for several processes of this machine, without any other package.
 
-Most attacks leave a GPU waiting for its next command, and many a cell keeps one core of a CPU busy: so many
-processes measure so many times as fast. Each takes memory for a classifier of its own.
+Most attacks leave a GPU waiting for its next command, and most cells keep one core of a CPU busy: with
+several processes, several cells are measured at a time. Each takes memory for a classifier of its own.
 """
 
 import os

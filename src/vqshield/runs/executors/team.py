@@ -176,8 +176,8 @@ def _answer(request: Request, number: int, threads: int) -> Answer:
     except torch.OutOfMemoryError as error:
         return Refusal(
             kind=VqshieldError,
-            message=f"the GPU has too little memory for so many workers: {error}; what is finished is kept: "
-            "run it again with fewer of them to go on",
+            message=f"the GPU has too little memory for this many workers: {error}; what is finished is "
+            "kept: run it again with fewer of them to continue",
         )
     except Exception as error:
         note = f"\nIn a worker process:\n{traceback.format_exc()}"
