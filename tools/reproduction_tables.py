@@ -1,22 +1,17 @@
 """What docs/reproduction.md says of the paper's tables, T1 to T5: the values, and what lies behind them."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable
+from dataclasses import replace
 
-import recorded
 from attack_tables import MEASURED as ATTACKS
 from attack_tables import SUITE
 from attack_tables import read as read_attacks
 from certificate_tables import BOUNDS
-from recorded import Classifier, Images, Machine, stem
+from recorded import stem
 from reproduction_values import (
-    RECIPE,
     Whose,
     compared,
-    differences,
     images,
-    mean_distance,
     most_left,
     part,
     row,
@@ -24,14 +19,12 @@ from reproduction_values import (
     same_order,
     summary,
 )
-from tables import listed, machine, percent, percent_or_dash, signed, table
+from tables import listed, percent, percent_or_dash, signed, table
 
 from vqshield.reports.reproduction.markdown import escape_markdown, render_markdown
 from vqshield.reproduction.model import PartSummary, Row, Summary, Value
 
 BARE = "none"
-BACKGROUND = "mnist-background.json"
-CLUSTERING = "clustering-quality-cifar10.json"
 # What the paper says of its own classifiers: test accuracy in percent.
 PAPER_CLASSIFIERS = {"T1": 99.40, "T2": 95.16, "T3": 82.05, "T4": 84.23}
 
@@ -68,118 +61,6 @@ def _order(found: PartSummary) -> str:
 # T1
 
 
-@dataclass(frozen=True, kw_only=True)
-class Answers:
-    """How many digits are right, and the most frequent answer with its share."""
-
-    right: float
-    most_frequent: int
-    its_share: float
-
-    def __str__(self) -> str:
-        return f"{percent(self.right)} ({self.most_frequent}: {percent(self.its_share)})"
-
-
-@dataclass(frozen=True, kw_only=True)
-class RaisedAnswers(Answers):
-    """Of digits on a background that is not black."""
-
-    background: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Background:
-    """Where pixels that were black are on average."""
-
-    attacked: float
-    quantized: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class BackgroundRow(Classifier):
-    """What one classifier makes of digits that do not stand on black."""
-
-    raised: tuple[RaisedAnswers, ...]
-    attacked: Answers
-    quantized: Answers
-    stretched: Answers
-    background: Background
-
-
-@dataclass(frozen=True, kw_only=True)
-class BackgroundRecord:
-    """What research/mnist_background.py wrote."""
-
-    data: Images
-    attack: str
-    eps: float
-    defense: str
-    seed: int
-    environment: Machine
-    rows: tuple[BackgroundRow, ...]
-
-
-def background() -> str:
-    """Why T1 fails under attack: what classifiers make of digits that do not stand on black."""
-    if not (recorded.RESULTS / BACKGROUND).is_file():
-        return "Not measured yet."
-    record = recorded.read(BackgroundRecord, BACKGROUND)
-    raised = [f"{each.background:g}" for each in record.rows[0].raised]
-    heads = ["classifier", *(f"background {level}" for level in raised), "attacked", "then quantized",
-             "then stretched to 0…1"]  # fmt: skip
-    lines = [
-        [each.stem, *map(str, (*each.raised, each.attacked, each.quantized, each.stretched))]
-        for each in record.rows
-    ]
-    return "\n".join(
-        [
-            *table(heads, lines),
-            f"\nRight answers in %; in brackets the most frequent answer and its share. First "
-            f"{record.data.images:,} MNIST test images, attack `{record.attack}` at "
-            f"ε = {record.eps:g}, shield `{record.defense}`, seed {record.seed}; "
-            f"{machine(record.environment)}.",
-            *(f"\n{_grey(each)}" for each in record.rows),
-        ]
-    )
-
-
-def _grey(found: BackgroundRow) -> str:
-    return (
-        f"{found.stem}: pixels that were black are at {found.background.attacked:.2f} on average after the "
-        f"attack and at {found.background.quantized:.2f} after the quantizer. Quantized, "
-        f"{percent(found.quantized.right)} % of the digits are right and "
-        f"{percent(found.quantized.its_share)} % are called {found.quantized.most_frequent}; stretched back "
-        f"to 0…1, {percent(found.stretched.right)} % are right."
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingSettings:
-    """How a classifier was trained."""
-
-    epochs: int
-    peak_lr: float
-    batch: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Card:
-    """What `vqshield train` says of a classifier."""
-
-    test_accuracy: float
-    settings: TrainingSettings
-
-
-def trained() -> str:
-    """T1: our classifier, which was not trained as the paper's was."""
-    card = recorded.read(Card, "classifiers/resnet18-mnist.json")
-    return (
-        f"Our ResNet18 was trained for {card.settings.epochs} epochs with a peak learning rate of "
-        f"{card.settings.peak_lr:g} and has {100 * card.test_accuracy:.2f} % on the test set; the paper's, "
-        f"for 25 epochs with 0.001, has {PAPER_CLASSIFIERS['T1']:.2f} %."
-    )
-
-
 # T2
 
 
@@ -207,56 +88,6 @@ def _best(found: PartSummary, key: str, whose: Whose) -> Row:
     )
 
 
-def classifiers() -> str:
-    """T2 with both classifiers beside the paper's."""
-    given, recipe = part("T2"), part("T2", RECIPE)
-    columns = [column for column, _ in compared(given)]
-    heads = [
-        "accuracy in %",
-        *(f"{column.title}: {who}" for column in columns for who in ("paper", "given", "recipe")),
-    ]
-    lines = []
-    for each in rows(given):
-        other = row(recipe, each.defense)
-        shown = [
-            percent_or_dash(share)
-            for column in columns
-            for share in (
-                each.value(column.key).paper,
-                each.value(column.key).ours,
-                other.value(column.key).ours,
-            )
-        ]
-        lines.append([each.title, *shown])
-    card = recorded.read(Card, "classifiers/resnet18-cifar10-paper-recipe.json")
-    apart = "; ".join(
-        f"{column.title} {mean_distance(differences(given, column.key)):.1f} and "
-        f"{mean_distance(differences(recipe, column.key)):.1f}, the two from each other "
-        f"{_between(given, recipe, column.key):.1f}"
-        for column in columns
-    )
-    bare = row(recipe, BARE)
-    return "\n".join(
-        [
-            *table(heads, lines),
-            f"\nGiven: N = {images(given):,}. Recipe: {card.settings.epochs} epochs, one-cycle SGD with peak "
-            f"{card.settings.peak_lr:g}, batch {card.settings.batch}, N = {images(recipe):,}, no adaptive "
-            f"figure; {100 * card.test_accuracy:.1f} % on the whole test set, where the paper's has "
-            f"{PAPER_CLASSIFIERS['T2']:.2f} %.",
-            f"\nMean distance from the paper, given and recipe: {apart} points. PGD leaves the bare recipe "
-            f"classifier {percent_or_dash(bare.value('pgd').ours)} %, AutoAttack "
-            f"{percent_or_dash(bare.value('autoattack').ours)} %.",
-        ]
-    )
-
-
-def _between(one: PartSummary, other: PartSummary, key: str) -> float:
-    """Over the rows that the mean distances from the paper are over."""
-    shown = [each for each in rows(one) if each.title in differences(one, key)]
-    apart = [abs(_ours(each, key) - _ours(row(other, each.defense), key)) for each in shown]
-    return 100 * sum(apart) / len(apart)
-
-
 def _known(found: Row, key: str, whose: Whose) -> float:
     """A value that is there."""
     value = found.value(key)
@@ -267,45 +98,6 @@ def _known(found: Row, key: str, whose: Whose) -> float:
 
 def _ours(found: Row, key: str) -> float:
     return _known(found, key, "ours")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClusteringRow:
-    """One way of clustering, and the accuracy that it leaves each classifier."""
-
-    clustering: str
-    mean_squared_error: float
-    accuracy: Mapping[str, float]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClusteringRecord:
-    """What research/clustering_quality.py wrote."""
-
-    data: Images
-    classifiers: tuple[Classifier, ...]
-    defense: str
-    seed: int
-    environment: Machine
-    rows: tuple[ClusteringRow, ...]
-
-
-def clustering() -> str:
-    """pRD without attack, with codebooks of different quality."""
-    record = recorded.read(ClusteringRecord, CLUSTERING)
-    heads = ["k-means", "mean squared error", *(f"{each.stem}, %" for each in record.classifiers)]
-    lines = [
-        [each.clustering, f"{each.mean_squared_error:.5f}"]
-        + [percent(each.accuracy[known.name]) for known in record.classifiers]
-        for each in record.rows
-    ]
-    return "\n".join(
-        [
-            *table(heads, lines),
-            f"\nNatural accuracy behind `{record.defense}`, first {record.data.images:,} test "
-            f"images, one run, seed {record.seed}; {machine(record.environment)}.",
-        ]
-    )
 
 
 # T3, T4
@@ -436,12 +228,7 @@ def _elsewhere() -> str:
 
 
 REPRODUCTION_TABLES: dict[str, Callable[[], str]] = {
-    **{f"reproduction-{id}": partial(measured, id) for id in ("T1", "T2", "T3", "T4", "T5", "E1", "F7")},
-    "reproduction-T1-classifier": trained,
-    "reproduction-T1-background": background,
     "reproduction-T2-protocol": protocol,
-    "reproduction-T2-classifiers": classifiers,
-    "reproduction-T2-clustering": clustering,
     "reproduction-T3-codes": codes,
     "reproduction-T4-readings": readings,
     "reproduction-T5-knowing": knowing,

@@ -21,8 +21,6 @@ from reproduction_values import (
 from tables import listed, machine, signed, table
 
 from vqshield.reports.numbers import duration
-from vqshield.reports.reproduction.markdown import escape_markdown
-from vqshield.reproduction import published
 from vqshield.reproduction.experiments import experiment, list_experiments
 from vqshield.reproduction.model import Column, PartSummary, Summary
 from vqshield.reproduction.parts import AccuracyPart, Part
@@ -112,62 +110,4 @@ def _adaptive(found: PartSummary) -> str:
     return f"{most_left(found):.1f} % (`{suite(found)}`, N = {images(found, adaptive=True):,})"
 
 
-def inconsistent() -> str:
-    """What in the paper contradicts itself, with the tables and figures concerned."""
-    concerned: dict[str, list[str]] = {}
-    for id in published.ids():
-        for text in published.inconsistencies(id):
-            concerned.setdefault(text, []).append(id)
-    return "\n".join(f"- **{', '.join(ids)}**: {escape_markdown(text)}" for text, ids in concerned.items())
-
-
-def unreached() -> str:
-    """What the paper has and the records do not."""
-    lines = []
-    for id in list_experiments():
-        absent = [place(plan) for plan, found in planned(id) if found is None]
-        words = [f"{listed(absent)}: {NOT_RUN}"] if absent else []
-        words += [
-            words for plan, found in planned(id) if found is not None for words in _short_of(plan, found)
-        ]
-        if words:
-            lines.append(f"- {id}: {'. '.join(words)}.")
-    return "\n".join([*lines, _suites(), _commits()])
-
-
-def _short_of(plan: Part, found: PartSummary) -> list[str]:
-    words = []
-    wanted = asked(plan)
-    if wanted is not None and 0 < images(found) < wanted:
-        words.append(f"{images(found):,} of {wanted:,} images")
-    if cells := missing(found):
-        words.append(f"missing are {listed(cells)}")
-    if found.status == "partial":
-        words.append(_without_suite(plan, found))
-    return [f"{place(plan)}: {'; '.join(words)}"] if words else []
-
-
-def _suites() -> str:
-    counts: dict[str, list[str]] = {}
-    for each in _done():
-        for found in each.parts:
-            if count := images(found, adaptive=True):
-                counts.setdefault(suite(found), []).append(f"{each.id} {count:,}")
-    shown = "; ".join(f"`{name}`: {', '.join(each)}" for name, each in counts.items())
-    return f"- Attacks that know of the shield saw fewer images. {shown}."
-
-
-def _commits() -> str:
-    done = _done()
-    unknown = sum(each.commit is None for each in done)
-    return (
-        f"- {unknown} of {len(done)} records name no commit: the GPU ran an exported tree, which has no git. "
-        "They name the version, and hold the experiment file word for word."
-    )
-
-
-WHOLE_TABLES: dict[str, Callable[[], str]] = {
-    "reproduction-whole": whole,
-    "reproduction-inconsistent": inconsistent,
-    "reproduction-unreached": unreached,
-}
+WHOLE_TABLES: dict[str, Callable[[], str]] = {"reproduction-whole": whole}
