@@ -39,7 +39,6 @@ from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
 from vqshield.names import NONE
 from vqshield.plain import Json
-from vqshield.runs.adversarial import AdversarialStore
 from vqshield.runs.code import CodeId
 from vqshield.runs.executors import Executor, run_study
 from vqshield.runs.manifests import NO_THREAT, DefenseId, SourceId, ThreatId
@@ -48,11 +47,10 @@ from vqshield.runs.study import (
     CellProgress,
     Progress,
     Recorded,
-    Study,
     no_cell_progress,
     no_progress,
 )
-from vqshield.runs.target import ClassifierId, DataId, Target
+from vqshield.runs.target import ClassifierId, DataId
 from vqshield.seeds import derived_seed
 from vqshield.settings import format_value, parse_spec
 from vqshield.studies.asked import (
@@ -62,6 +60,7 @@ from vqshield.studies.asked import (
     split_defended,
     target_from,
 )
+from vqshield.studies.base import TargetStudy
 from vqshield.threats import Threat, threat
 
 VOTE, DRAWS, ALL = "vote", "draws", "all"
@@ -170,14 +169,13 @@ class CertificationCell:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Certification(Study[CertificationManifest, CertificationCell, CertificateRecord]):
+class Certification(TargetStudy[CertificationManifest, CertificationCell, CertificateRecord]):
     """Every certificate that was asked for, of every image.
 
     Draws that an attack is made with, draws that choose a vote's answer and draws that certify have seeds of
     their own: what is certified is fixed before the draws that certify it.
 
     Attributes:
-        target: the classifier and the images.
         defense: by text; "gaussian:sigma=0.1" is noise without a quantizer, the baseline.
         certificate: "vote", the worst-case L2 certificate of the majority vote; "draws", error bounds that
             hold for given images: the natural ones, and those of an attack; or "all".
@@ -188,10 +186,8 @@ class Certification(Study[CertificationManifest, CertificationCell, CertificateR
         batch: draws made at once; it also decides how many images are the unit of work.
         precision: "fp32", or "bf16" for a classifier that computes in bfloat16 wherever it certifies: faster
             on a GPU, and a slightly different classifier. Attacks always see the one in float32.
-        shared: a folder that keeps images found against the bare classifier for other runs and processes.
     """
 
-    target: Target = field(default_factory=Target)
     defense: str = "prd"
     certificate: str = ALL
     attack: str = "pgd:steps=20,surrogate=none"
@@ -204,13 +200,11 @@ class Certification(Study[CertificationManifest, CertificationCell, CertificateR
     seed: int = 0
     batch: int = 500
     precision: str = "fp32"
-    shared: Path | None = None
 
     manifest_type = CertificationManifest
 
     def __post_init__(self) -> None:
-        if self.shared is not None:  # other processes may stand in other folders
-            object.__setattr__(self, "shared", Path(self.shared).absolute())
+        super().__post_init__()
         checks.one_of("certificate", self.certificate, CERTIFICATES)
         checks.one_of("precision", self.precision, PRECISIONS)
         for name in ("draws", "n0", "n", "batch"):
@@ -243,14 +237,6 @@ class Certification(Study[CertificationManifest, CertificationCell, CertificateR
     def sources(self) -> tuple[float, ...]:
         """The budgets behind the images that error bounds are for; 0: natural ones."""
         return (0.0, *self.eps) if self.certificate in (DRAWS, ALL) else ()
-
-    @property
-    def module(self) -> nn.Module:
-        return self.target.model
-
-    @property
-    def travels(self) -> bool:
-        return self.target.travels
 
     def create(self, *, seed: int) -> Defense:
         """The defense, with that seed."""
@@ -358,11 +344,6 @@ class Certification(Study[CertificationManifest, CertificationCell, CertificateR
         """The classifier in the form that answers most draws a second."""
         return fast_forward(self.target.model, device=self.target.place, precision=self.precision)
 
-    @cached_property
-    def _store(self) -> AdversarialStore:
-        manifest = self.manifest
-        return AdversarialStore(classifier=manifest.classifier, machine=manifest.machine, folder=self.shared)
-
     def _vote_records(
         self, cell: CertificationCell, labels: Tensor, draw: "_Draw"
     ) -> list[CertificateRecord]:
@@ -425,7 +406,7 @@ class Certification(Study[CertificationManifest, CertificationCell, CertificateR
         model = self.target.model
         if self._threat(eps, seed=0).surrogate == NONE:  # the same attack, whatever the defense
             seed = self.seed_for(replace(cell, defense=NONE), "attack")
-            return self._store.bare(self._threat(eps, seed=seed), model, images, labels, seed=seed)
+            return self.store.bare(self._threat(eps, seed=seed), model, images, labels, seed=seed)
         chosen = self._threat(eps, seed=self.seed_for(cell, "attack"))
         defense = self.create(seed=self.seed_for(cell, "attacked draws")).to(images.device)
         return chosen(model, defense, images, labels)

@@ -22,7 +22,6 @@ from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
 from vqshield.names import NONE
 from vqshield.plain import Json
-from vqshield.runs.adversarial import AdversarialStore
 from vqshield.runs.code import CodeId
 from vqshield.runs.executors import Executor, run_study
 from vqshield.runs.manifests import AttackId, DefenseId, ThreatId
@@ -32,11 +31,10 @@ from vqshield.runs.study import (
     CellProgress,
     Progress,
     Recorded,
-    Study,
     no_cell_progress,
     no_progress,
 )
-from vqshield.runs.target import ClassifierId, DataId, Target
+from vqshield.runs.target import ClassifierId, DataId
 from vqshield.seeds import derived_seed
 from vqshield.studies.asked import (
     ROUNDING,
@@ -49,6 +47,7 @@ from vqshield.studies.asked import (
     split_defended,
     target_from,
 )
+from vqshield.studies.base import TargetStudy
 from vqshield.suites import expand
 from vqshield.threats import LEVELS, Threat
 
@@ -121,7 +120,7 @@ class EvaluationCell:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluation(Study[EvaluationManifest, EvaluationCell, EvaluationRecord]):
+class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecord]):
     """Every attack on every image in front of every defense.
 
     All images are attacked, those already misclassified too. Draws that attacks are found with, draws that
@@ -129,7 +128,6 @@ class Evaluation(Study[EvaluationManifest, EvaluationCell, EvaluationRecord]):
     run once for all defenses.
 
     Attributes:
-        target: the classifier and the images.
         defenses: by text, "swrd:size=3"; "none": attack the bare classifier too, as a baseline. Its natural
             accuracy is measured in any case.
         attacks: by text, "pgd:steps=20,eot=5", or names of suites.
@@ -137,10 +135,8 @@ class Evaluation(Study[EvaluationManifest, EvaluationCell, EvaluationRecord]):
         runs: draws of the defense that are reported; selection: other draws, by which the strongest of
             several attacks is chosen for each image (None: as many as runs).
         batch: images of a chunk; a chunk's results depend on nothing but the study.
-        shared: a folder that keeps images found against the bare classifier for other runs and processes.
     """
 
-    target: Target = field(default_factory=Target)
     defenses: tuple[str, ...] = ("swrd",)
     attacks: tuple[str, ...] = ()
     norm: str = "linf"
@@ -149,13 +145,11 @@ class Evaluation(Study[EvaluationManifest, EvaluationCell, EvaluationRecord]):
     selection: int | None = None
     seed: int = 0
     batch: int = 100
-    shared: Path | None = None
 
     manifest_type = EvaluationManifest
 
     def __post_init__(self) -> None:
-        if self.shared is not None:  # other processes may stand in other folders
-            object.__setattr__(self, "shared", Path(self.shared).absolute())
+        super().__post_init__()
         for name in ("runs", "batch"):
             checks.whole(name, getattr(self, name), least=1)
         if self.selection is not None:
@@ -181,14 +175,6 @@ class Evaluation(Study[EvaluationManifest, EvaluationCell, EvaluationRecord]):
     def selection_draws(self) -> int:
         """How many draws the attacks are compared on."""
         return self.runs if self.selection is None else self.selection
-
-    @property
-    def module(self) -> nn.Module:
-        return self.target.model
-
-    @property
-    def travels(self) -> bool:
-        return self.target.travels
 
     @cached_property
     def manifest(self) -> EvaluationManifest:
@@ -307,11 +293,6 @@ class Evaluation(Study[EvaluationManifest, EvaluationCell, EvaluationRecord]):
     def _efforts(self) -> dict[str, int]:
         return {name: _effort(self._threat(name, seed=0)) for name in self._places}
 
-    @cached_property
-    def _store(self) -> AdversarialStore:
-        manifest = self.manifest
-        return AdversarialStore(classifier=manifest.classifier, machine=manifest.machine, folder=self.shared)
-
     def _attacked(self, cell: EvaluationCell, images: Tensor, labels: Tensor) -> Tensor:
         model = self.target.model
         if self._is_bare(cell):  # the same attack, whatever the defense
@@ -320,7 +301,7 @@ class Evaluation(Study[EvaluationManifest, EvaluationCell, EvaluationRecord]):
             if self.manifest.classifier.random and threat.eot > 1:
                 model = EOT(model, draws=threat.eot, average=threat.average)
             with torch_seeded(seed):
-                return self._store.bare(threat, model, images, labels, seed=seed)
+                return self.store.bare(threat, model, images, labels, seed=seed)
         seed = self._seed(cell, "attack")
         defense = defense_from(cell.defense, seed=self._seed(cell, "attacked draws"))
         with torch_seeded(seed):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vqshield import checks
 from vqshield.attacks import Ball, ball
@@ -25,10 +25,11 @@ from vqshield.plain import Json
 from vqshield.runs.code import CodeId
 from vqshield.runs.manifests import DefenseId, ThreatId
 from vqshield.runs.records import Key, Record
-from vqshield.runs.study import CellProgress, Recorded, Study, no_cell_progress
-from vqshield.runs.target import ClassifierId, DataId, Target
+from vqshield.runs.study import CellProgress, Recorded, no_cell_progress
+from vqshield.runs.target import ClassifierId, DataId
 from vqshield.seeds import derived_seed
 from vqshield.studies.asked import defense_from, defense_ids, refuse_too_large, refuse_twice
+from vqshield.studies.base import TargetStudy
 from vqshield.threats import Threat, threat
 
 CLEAN, ATTACKED = "clean", "attacked"
@@ -96,19 +97,17 @@ class GalleryCell:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gallery(Study[GalleryManifest, GalleryCell, PictureRecord]):
+class Gallery(TargetStudy[GalleryManifest, GalleryCell, PictureRecord]):
     """Every image clean, attacked, and attacked behind each defense; the defaults are the paper's on
     CIFAR-10.
 
     Attributes:
-        target: the classifier and the images.
         defenses: by text, a column each.
         attack: by text, one that ignores defenses, since all of them are shown on the same attacked image.
         norm, eps: its budget.
         images: their places in the data, in the order in which they are shown.
     """
 
-    target: Target = field(default_factory=Target)
     defenses: tuple[str, ...] = ("randdisc:codes=25", "prd:size=2,codes=25", "swrd:size=3,codes=25")
     attack: str = "autoattack:surrogate=none"
     norm: str = "linf"
@@ -119,6 +118,7 @@ class Gallery(Study[GalleryManifest, GalleryCell, PictureRecord]):
     manifest_type = GalleryManifest
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         positive("eps", self.eps)
         if self._threat(seed=0).surrogate != NONE:
             raise InvalidInputError(
@@ -141,14 +141,6 @@ class Gallery(Study[GalleryManifest, GalleryCell, PictureRecord]):
     def ball(self) -> Ball:
         """Where the attack may move an image to."""
         return ball(self.norm, self.eps)
-
-    @property
-    def module(self) -> nn.Module:
-        return self.target.model
-
-    @property
-    def travels(self) -> bool:
-        return self.target.travels
 
     @cached_property
     def manifest(self) -> GalleryManifest:

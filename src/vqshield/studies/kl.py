@@ -9,10 +9,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vqshield import checks
 from vqshield.attacks import Ball, ball
@@ -22,14 +21,14 @@ from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
 from vqshield.names import NONE
 from vqshield.plain import Json
-from vqshield.runs.adversarial import AdversarialStore
 from vqshield.runs.code import CodeId
 from vqshield.runs.manifests import NO_THREAT, DefenseId, SourceId, ThreatId
 from vqshield.runs.records import Key, Record
-from vqshield.runs.study import CellProgress, Recorded, Study, no_cell_progress
-from vqshield.runs.target import ClassifierId, DataId, Target
+from vqshield.runs.study import CellProgress, Recorded, no_cell_progress
+from vqshield.runs.target import ClassifierId, DataId
 from vqshield.seeds import derived_seed
 from vqshield.studies.asked import defense_ids, quantizer_from, refuse_too_large, refuse_twice
+from vqshield.studies.base import TargetStudy
 from vqshield.threats import Threat, threat
 
 
@@ -137,23 +136,20 @@ class KLCell:
 
 
 @dataclass(frozen=True, kw_only=True)
-class KLStudy(Study[KLManifest, KLCell, KLRecord]):
+class KLStudy(TargetStudy[KLManifest, KLCell, KLRecord]):
     """How far the codebooks of an attacked image are from those of the image: a record for every budget.
 
     The defaults are the paper's on CIFAR-10.
 
     Attributes:
-        target: the classifier, which the attack needs, and the images.
         defenses: by text; they must have codebooks.
         eps: the budgets; 0: no attack, only other draws of the same image, so that kl is a second floor.
         attack: by text; one that ignores the defense gives all defenses the same x'.
         images: the first of the data, or all where it has fewer.
         label_images: for this many of them the second term is measured too, which takes longest; None: all.
         divergence: how kl is measured, with a seed of its own; seed is the attack's.
-        shared: a folder that keeps images found against the bare classifier for other runs and processes.
     """
 
-    target: Target = field(default_factory=Target)
     defenses: tuple[str, ...] = ("randdisc:codes=25", "prd:size=2,codes=25", "swrd:size=3,codes=25")
     eps: tuple[float, ...] = tuple(budget / 255 for budget in range(0, 17, 2))
     attack: str = "autoattack:surrogate=none"
@@ -162,13 +158,11 @@ class KLStudy(Study[KLManifest, KLCell, KLRecord]):
     label_images: int | None = None
     divergence: DivergenceSettings = field(default_factory=DivergenceSettings)
     seed: int = 0
-    shared: Path | None = None
 
     manifest_type = KLManifest
 
     def __post_init__(self) -> None:
-        if self.shared is not None:  # other processes may stand in other folders
-            object.__setattr__(self, "shared", Path(self.shared).absolute())
+        super().__post_init__()
         checks.whole("images", self.images, least=1)
         checks.whole("seed", self.seed, least=0, below=2**64)
         if self.label_images is not None:
@@ -183,14 +177,6 @@ class KLStudy(Study[KLManifest, KLCell, KLRecord]):
         refuse_twice("defense", self.defenses)
         for text in self.defenses:
             self._create(text)
-
-    @property
-    def module(self) -> nn.Module:
-        return self.target.model
-
-    @property
-    def travels(self) -> bool:
-        return self.target.travels
 
     @cached_property
     def manifest(self) -> KLManifest:
@@ -264,11 +250,6 @@ class KLStudy(Study[KLManifest, KLCell, KLRecord]):
         return self._threat(self.eps[0], seed=0).surrogate == NONE
 
     @cached_property
-    def _store(self) -> AdversarialStore:
-        manifest = self.manifest
-        return AdversarialStore(classifier=manifest.classifier, machine=manifest.machine, folder=self.shared)
-
-    @cached_property
     def _attacked(self) -> dict[tuple[str, float], Tensor]:
         """All images as an attack moved them, by defense (or none) and budget, as far as they were needed."""
         return {}
@@ -296,7 +277,7 @@ class KLStudy(Study[KLManifest, KLCell, KLRecord]):
         chosen = self._threat(eps, seed=seed)
         images, labels = self.target.part(slice(0, self.manifest.images))
         if self._bare:
-            return self._store.bare(chosen, self.target.model, images, labels, seed=seed)
+            return self.store.bare(chosen, self.target.model, images, labels, seed=seed)
         defense = self._create(name, seed=derived_seed(seed, name, "attacked draws")).to(self.target.place)
         return chosen(self.target.model, defense, images, labels)
 
