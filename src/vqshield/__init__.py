@@ -16,12 +16,10 @@ The examples in the docstrings begin where this one ends: torch, vq, classifier,
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from vqshield import attacks, certificates, defenses, surrogates
-from vqshield.defended import Defended, defend
-from vqshield.defenses import PRD, SWRD, Defense, GaussianNoise, Quantizer, RandDisc, list_defenses
-
 if TYPE_CHECKING:
-    from vqshield import auditing
+    from vqshield import attacks, auditing, certificates, defenses, surrogates
+    from vqshield.defended import Defended, defend
+    from vqshield.defenses import PRD, SWRD, Defense, GaussianNoise, Quantizer, RandDisc, list_defenses
     from vqshield.purification import purify
     from vqshield.studies.audit_target import audit
     from vqshield.studies.certification import certify
@@ -29,21 +27,28 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_LAZY = {
-    "audit": "vqshield.studies.audit_target",
-    "certify": "vqshield.studies.certification",
-    "evaluate": "vqshield.studies.evaluation",
-    "purify": "vqshield.purification",
+_ROOMS = ("attacks", "auditing", "certificates", "defenses", "surrogates")
+_HOMES = {
+    **dict.fromkeys(("Defended", "defend"), "defended"),
+    **dict.fromkeys(("PRD", "SWRD", "Defense", "GaussianNoise", "Quantizer", "RandDisc"), "defenses"),
+    "list_defenses": "defenses",
+    "audit": "studies.audit_target",
+    "certify": "studies.certification",
+    "evaluate": "studies.evaluation",
+    "purify": "purification",
 }
-"""Calls that measure, and the rooms that they are in: loaded when they are first asked for."""
+"""Where each public name is at home. It is imported when it is first asked for: nothing waits for torch that
+does not need it, `vqshield --help` for one."""
 
 
 def __getattr__(name: str) -> Any:
-    if name == "auditing":
-        return import_module("vqshield.auditing")
-    if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in _ROOMS:
+        return import_module(f"{__name__}.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = found
+    return found
 
 
 def __dir__() -> list[str]:

@@ -161,6 +161,10 @@ def _shield(defense: str | Defense, seed: int) -> tuple[Defense, str]:
     if isinstance(defense, Defense):
         pairs = ",".join(f"{name}={value}" for name, value in defense.settings().items())
         return defense, f"{type(defense).__name__.lower()}:{pairs}"
+    if not isinstance(defense, str):
+        raise InvalidInputError(
+            f"defense should be a Defense such as SWRD(), or its text, not {type(defense).__name__}"
+        )
     if parse_spec(defense)[0] == NONE:
         raise InvalidInputError(
             f"defense={defense!r} leaves nothing to audit; give one of {', '.join(list_defenses())}"
