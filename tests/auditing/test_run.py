@@ -96,5 +96,5 @@ def test_a_defense_that_cannot_be_audited_is_refused_before_anything_is_written(
 
 
 def test_something_that_is_no_defense_is_named() -> None:
-    with pytest.raises(InvalidInputError, match="defense should be a Defense such as SWRD.*not object"):
+    with pytest.raises(InvalidInputError, match=r"defense should be a Defense such as SWRD.*not object"):
         run_audit(torch.nn.Flatten(), object(), torch.rand(2, 1, 4, 4), torch.tensor([0, 1]))
