@@ -225,7 +225,8 @@ class _Run:
         return self.probes.left(expand(text, ball, seed=self.settings.seed)[0])
 
     def _with_steps(self, main: Threat, steps: int) -> Draws:
-        attack = dataclasses.replace(main.attack, steps=steps)  # type: ignore[type-var]
+        assert dataclasses.is_dataclass(main.attack)
+        attack = dataclasses.replace(main.attack, steps=steps)
         return self.probes.left(dataclasses.replace(main, attack=attack))
 
     def _far(self) -> float:

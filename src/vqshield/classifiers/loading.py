@@ -150,7 +150,7 @@ def _numbers(metadata: Mapping[str, str], key: str, path: str | Path) -> list[fl
 
 def _is_number(value: object) -> bool:
     try:
-        return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     except OverflowError:  # a whole number beyond every float
         return False
 

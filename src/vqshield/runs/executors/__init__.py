@@ -3,7 +3,6 @@
 A new executor is a new file with an Executor subclass and one line in _EXECUTORS.
 """
 
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from vqshield.runs.executors.processes import ProcessesExecutor
 from vqshield.runs.executors.ray import RayExecutor
 from vqshield.runs.records import AnyRecord
 from vqshield.runs.study import AnyCell, AnyManifest, Progress, Recorded, Study, no_progress
-from vqshield.settings import refuse_unknown
+from vqshield.settings import refuse_unknown, setting_names
 
 _EXECUTORS: dict[str, type[Executor]] = {
     "local": LocalExecutor,
@@ -32,7 +31,7 @@ def list_executors() -> list[str]:
 def executor_options(name: str) -> list[str]:
     """The options of the executor of that name."""
     chosen = _EXECUTORS[checks.one_of("executor", name, _EXECUTORS)]
-    return [field.name for field in fields(chosen)]  # type: ignore[arg-type]
+    return setting_names(chosen)
 
 
 def executor(name: str, **options: Any) -> Executor:
