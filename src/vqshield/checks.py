@@ -12,11 +12,11 @@ from vqshield.settings import did_you_mean
 
 IMAGE_DTYPES = (torch.float32, torch.float64)
 
-# How far the settings of a quantizer reach. Noise of 1 is as wide as a pixel's whole range; up to twice that
+# How far the settings of a quantizer reach. Noise of 1 is as wide as a pixel's whole range, and up to there
 # the float32 kernels agree with the exact reference.
 MOST_CODES = 2**20
 MOST_ITERATIONS = 10**6
-MOST_NOISE = 2.0
+MOST_NOISE = 1.0
 MOST_BETA = 1e6
 
 

@@ -347,8 +347,8 @@ WRONG = [
     ({"grid": Sliding(9)}, r"size=9 should be at most min\(h, w\)=8"),
     ({"iterations": 2**63}, "iterations=9223372036854775808 should be from 1 to 1000000"),
     ({"beta": 1.7e308}, "beta=1.7e.308 should be from 0 to 1e.06"),
-    ({"sigma": 1e150}, "sigma=1e.150 should be from 0 to 2"),
-    ({"tau": -0.1}, "tau=-0.1 should be from 0 to 2"),
+    ({"sigma": 1e150}, "sigma=1e.150 should be from 0 to 1"),
+    ({"tau": -0.1}, "tau=-0.1 should be from 0 to 1"),
     ({"init": ["random"]}, "init=.* is unknown"),
 ]
 
@@ -414,7 +414,7 @@ def test_lloyd_refuses_values_and_settings_that_it_cannot_use(kernel: Native) ->
         ("codes", 17, "codes=17 should be from 1 to 16"),
         ("size", 0, "size=0 should be from 1 to 8"),
         ("iterations", -(2**63), "iterations=-9223372036854775808 should be from 1"),
-        ("sigma", math.nan, "sigma=nan should be from 0 to 2"),
+        ("sigma", math.nan, "sigma=nan should be from 0 to 1"),
         ("beta", 1.7e308, "beta=1.7e.308 should be from 0"),
         ("bound", 1.0, "bound=1 should be from 1.1"),
         ("images", None, "images should be given"),
@@ -441,7 +441,7 @@ def test_random_calls_are_answered_or_refused() -> None:
 @pytest.mark.parametrize(
     "settings",
     [
-        {"sigma": 2.01},
+        {"sigma": 1.01},
         {"tau": 1e150},
         {"sigma": 10**400},
         {"beta": 1.7e308},

@@ -125,7 +125,7 @@ def test_compiled_gaussian_noise_keeps_apart_too() -> None:
 
 def test_an_assigned_setting_is_checked_like_a_given_one() -> None:
     defense = vq.SWRD(**USUAL, noise="shared")
-    with pytest.raises(ValueError, match="sigma=-1 should be from 0 to 2"):
+    with pytest.raises(ValueError, match="sigma=-1 should be from 0 to 1"):
         defense.sigma = -1
     with pytest.raises(ValueError, match=r"sigma=0\.2 and tau=0\.0156\d+ should be equal"):
         defense.sigma = 0.2
