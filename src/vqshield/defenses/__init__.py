@@ -101,19 +101,6 @@ def from_text(text: str, *, seed: int, called: str = "defense") -> Defense:
     return _make(name, {**settings, "seed": seed})
 
 
-def quantizer_from_text(text: str, *, seed: int, called: str = "defense") -> Quantizer:
-    """As `from_text`, for the quantizers alone: what has codebooks.
-
-    Example:
-        >>> vq.defenses.quantizer_from_text("prd:codes=4", seed=0).codes
-        4
-    """
-    checks.one_of(called, parse_spec(text)[0], _QUANTIZERS)
-    made = from_text(text, seed=seed, called=called)
-    assert isinstance(made, Quantizer)
-    return made
-
-
 def _make(name: str, settings: Mapping[str, Setting | None]) -> Defense:
     make: Callable[..., Defense] = _DEFENSES[name]
     parameters = _parameters(name)
@@ -145,5 +132,4 @@ __all__ = [
     "known_settings",
     "list_all_defenses",
     "list_defenses",
-    "quantizer_from_text",
 ]

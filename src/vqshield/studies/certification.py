@@ -250,7 +250,8 @@ class Certification(TargetStudy[CertificationManifest, CertificationCell, Certif
     @cached_property
     def manifest(self) -> CertificationManifest:
         self.target.check()
-        if self.target.is_random:
+        classifier = self.target.classifier_id
+        if classifier.random:
             raise InvalidInputError(
                 f"classifier {self.target.name!r} answers differently when asked again; certificates count "
                 "on one whose only randomness is the defense's"
@@ -259,7 +260,7 @@ class Certification(TargetStudy[CertificationManifest, CertificationCell, Certif
         refuse_too_large([created], self.target)
         return CertificationManifest(
             data=self.target.data_id,
-            classifier=self.target.classifier_id,
+            classifier=classifier,
             certificate=self.certificate,
             draws=self.draws,
             delta=self.delta,
