@@ -8,7 +8,7 @@ from scipy import stats
 
 import vqshield as vq
 from vqshield.certificates import Coverage
-from vqshield.defenses import GaussianNoise, Quantizer, from_text, list_all_defenses, quantizer_from_text
+from vqshield.defenses import GaussianNoise, from_text, list_all_defenses
 from vqshield.errors import InvalidInputError
 from vqshield.noise import Stage
 from vqshield.studies.certification import coverage_of
@@ -24,7 +24,7 @@ def test_the_noise_is_gaussian_and_not_clamped() -> None:
 
 
 def test_it_is_the_noise_that_a_quantizer_with_shared_noise_sees() -> None:
-    quantizer = quantizer_from_text("prd:noise=shared,sigma=0.05,tau=0.05", seed=7)
+    quantizer = vq.PRD(noise="shared", sigma=0.05, tau=0.05, seed=7)
     streams = torch.arange(3, 8)
     seen = quantizer.seen(IMAGES, Stage.CODEBOOK, streams=streams)
     found = GaussianNoise(sigma=0.05, seed=7)(IMAGES, streams=streams).clamp(0, 1)
@@ -68,9 +68,6 @@ def test_defenses_by_text() -> None:
     assert repr(from_text("gaussian:sigma=4/255", seed=0)).startswith("GaussianNoise(sigma=0.0156")
     assert isinstance(from_text("swrd:size=2", seed=5), vq.SWRD)
     assert from_text("swrd:size=2", seed=5).seed == 5
-    assert isinstance(quantizer_from_text("prd", seed=0), Quantizer)
-    with pytest.raises(InvalidInputError, match="defense='gaussian' is unknown; choose one of prd, randdisc"):
-        quantizer_from_text("gaussian:sigma=0.1", seed=0)
 
 
 @pytest.mark.parametrize(
