@@ -46,6 +46,29 @@ def test_logits_have_one_column_a_class(name, channels, size):
     assert network(noise(2, channels, size, size)).shape == (2, 7)
 
 
+def test_the_imagenet_stem_halves_twice_and_is_rebuilt_from_its_options():
+    network = build("resnet18", classes=7, in_channels=1, stem="imagenet").eval()
+    assert network.options == {"stem": "imagenet"}
+    shapes = {}
+    network.layer1.register_forward_hook(lambda _module, given, _made: shapes.update(layer1=given[0].shape))
+    assert network(noise(2, 1, 28, 28)).shape == (2, 7)
+    assert shapes["layer1"] == (2, 64, 7, 7)
+    assert build("resnet18", classes=7).options == {}  # files of the stem for small images stay as they were
+    with pytest.raises(InvalidInputError, match="stem='big' is unknown; choose one of cifar, imagenet"):
+        build("resnet18", classes=7, stem="big")
+
+
+def test_dropout_acts_in_training_alone():
+    network = build("wrn28_10", classes=2, dropout=0.3)
+    block, x = network.layer3[1].eval(), noise(1, 640, 4, 4)
+    assert network.options == {"dropout": 0.3}
+    assert torch.equal(block(x), block(x))
+    block.train()
+    assert not torch.equal(block(x), block(x))
+    with pytest.raises(InvalidInputError, match="dropout"):
+        build("wrn28_10", classes=2, dropout=1.0)
+
+
 def test_shortcut_of_a_wide_block_sees_the_activated_input():
     block = with_lived_in_norms(build("wrn28_10", classes=2).layer1[0])
     x = noise(1, 16, 8, 8)

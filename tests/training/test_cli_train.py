@@ -33,12 +33,13 @@ def command(folder, *more):
     )
 
 
-def test_text_names_the_files_and_json_is_the_card(folder):
-    text = command(folder)
+def test_text_names_the_files_and_json_is_the_card(folder, caplog):
+    with caplog.at_level("INFO", logger="vqshield"):
+        text = command(folder)
     assert text.exit_code == 0
     assert "of 8 test images right after 2 epochs" in text.stdout
     assert "small-cifar10.safetensors" in text.stdout
-    assert "loss" in text.stderr
+    assert "loss" in caplog.text  # where there is no terminal, progress is a log
     again = command(folder, "--json")  # resumes the finished run
     assert json.loads(again.stdout) == json.loads((folder.parent / "out" / "small-cifar10.json").read_text())
     assert again.stderr == ""
@@ -92,3 +93,14 @@ def test_fine_tuning_behind_a_shield(folder):
     assert card["settings"]["start"]["file"] == start.name
     refused = command(folder, "--shield", "shield9")
     assert "defense='shield9'" in str(refused.exception)
+
+
+def test_networks_and_schedules_by_option(folder):
+    made = command(
+        folder, "--arch", "small:blocks=1", "--schedule", "step", "--milestones", "1", "--drop", "0.2",
+        "--optimizer", "adam", "--border", "black", "--no-flip", "--json",
+    )  # fmt: skip
+    assert isinstance(made.exception, InvalidInputError)  # blocks are a list, which no option can hold
+    assert "do not fit classifier 'small'" in str(made.exception)
+    wrong = command(folder, "--schedule", "step", "--milestones", "1,x")
+    assert "milestones='1,x' should be whole numbers" in str(wrong.exception)

@@ -15,7 +15,7 @@ from vqshield.errors import FileFormatError, InvalidInputError, VqshieldError
 from vqshield.training import Lines, TrainSettings, train, train_on
 from vqshield.training.checkpoint import read_checkpoint, write_checkpoint
 from vqshield.training.measures import accuracy, channel_statistics
-from vqshield.training.trainer import epoch_seed
+from vqshield.training.trainer import Trainer, epoch_seed
 
 TINY = {"widths": [4, 6], "blocks": [0, 1]}
 
@@ -79,7 +79,16 @@ def test_the_written_accuracy_is_that_of_the_written_file(tmp_path):
     assert accuracy(model, TEST.images, TEST.labels) == result.card["test_accuracy"]
 
 
-@pytest.mark.parametrize("changes", [{}, {"ema": 0.9, "cutout": 3}, {"momentum": 0.0}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"ema": 0.9, "cutout": 3},
+        {"momentum": 0.0},
+        {"optimizer": "adam", "peak_lr": 0.01, "schedule": "cosine", "border": "black"},
+        {"schedule": "step", "milestones": (1, 2), "nesterov": False, "decay": "all"},
+    ],
+)
 def test_an_interrupted_run_ends_with_the_very_same_weights(tmp_path, changes):
     chosen = settings(epochs=3, **changes)
     unbroken = run(tmp_path / "unbroken", chosen)
@@ -94,6 +103,16 @@ def test_an_interrupted_run_ends_with_the_very_same_weights(tmp_path, changes):
         assert all(torch.equal(left[key], right[key]) for key in left)
     losses = [[epoch["loss"] for epoch in result.card["history"]] for result in (unbroken, resumed)]
     assert losses[0] == losses[1]
+
+
+def test_the_optimizer_and_what_decay_pulls_are_those_asked_for(tmp_path):
+    adam = Trainer(settings(optimizer="adam"), TRAINING, TEST, torch.device("cpu")).optimizer
+    assert isinstance(adam, torch.optim.Adam)
+    for decay, expected in (("weights", 0.0), ("all", 5e-4)):
+        optimizer = Trainer(settings(decay=decay), TRAINING, TEST, torch.device("cpu")).optimizer
+        weights, others = optimizer.param_groups
+        assert (weights["weight_decay"], others["weight_decay"]) == (5e-4, expected)
+        assert {each.ndim for each in others["params"]} == {1}
 
 
 def test_seeds_decide_and_the_global_generator_does_not(tmp_path):

@@ -9,10 +9,13 @@ import typer
 from vqshield.classifiers import list_classifiers
 from vqshield.cli.bars import progress_bar
 from vqshield.defenses import list_all_defenses
-from vqshield.errors import printable
+from vqshield.errors import InvalidInputError, printable
+from vqshield.settings import parse_spec
 from vqshield.training import EpochRecord, TrainResult, TrainSettings, checkpoint_path, trainable
 from vqshield.training import train as run_training
-from vqshield.training.settings import COMPILE_MODES, PRECISIONS
+from vqshield.training.augment import BORDERS
+from vqshield.training.schedule import SCHEDULES
+from vqshield.training.settings import COMPILE_MODES, DECAYS, OPTIMIZERS, PRECISIONS
 
 INTERRUPTED = 130  # what shells expect after Ctrl-C
 
@@ -20,10 +23,38 @@ INTERRUPTED = 130  # what shells expect after Ctrl-C
 def train(
     data_dir: Annotated[Path, typer.Option(help="Folder with the data set's official binary files.")],
     data: Annotated[str, typer.Option(help=f"Data set: {', '.join(trainable())}.")] = "cifar10",
-    arch: Annotated[str, typer.Option(help=f"Network: {', '.join(list_classifiers())}.")] = "small",
+    arch: Annotated[
+        str,
+        typer.Option(
+            help=f"Network: {', '.join(list_classifiers())}, with its settings behind it: "
+            "resnet18:stem=imagenet, wrn28_10:dropout=0.3."
+        ),
+    ] = "small",
     epochs: Annotated[int, typer.Option(help="Passes over the training images.")] = 30,
     batch: Annotated[int, typer.Option(help="Images a step.")] = 512,
-    lr: Annotated[float, typer.Option(help="Highest learning rate of the one-cycle schedule.")] = 0.4,
+    lr: Annotated[float, typer.Option(help="Highest learning rate.")] = 0.4,
+    optimizer: Annotated[str, typer.Option(help=f"One of {', '.join(OPTIMIZERS)}.")] = "sgd",
+    momentum: Annotated[float, typer.Option(help="Of sgd.")] = 0.9,
+    nesterov: Annotated[bool, typer.Option(help="Nesterov's momentum.")] = True,
+    schedule: Annotated[str, typer.Option(help=f"How the rate goes: {', '.join(SCHEDULES)}.")] = "one-cycle",
+    milestones: Annotated[
+        str, typer.Option(help="Epochs after which schedule step drops the rate, as in 60,120,160.")
+    ] = "",
+    drop: Annotated[float, typer.Option(help="What the rate is multiplied by there.")] = 0.1,
+    weight_decay: Annotated[float, typer.Option(help="Pull towards 0.")] = 5e-4,
+    decay: Annotated[
+        str, typer.Option(help=f"What it pulls, {', '.join(DECAYS)}: weights alone, or norms and biases too.")
+    ] = "weights",
+    label_smoothing: Annotated[
+        float, typer.Option(help="Share of the target spread over all classes.")
+    ] = 0.05,
+    padding: Annotated[int, typer.Option(help="Images are shifted by up to this many pixels.")] = 4,
+    border: Annotated[
+        str, typer.Option(help=f"What a shifted image shows at its edges: {', '.join(BORDERS)}.")
+    ] = "mirror",
+    flip: Annotated[
+        bool | None, typer.Option("--flip/--no-flip", help="Mirror images; by default all but digits.")
+    ] = None,
     cutout: Annotated[int, typer.Option(help="Side of the square painted over, in pixels; 0: none.")] = 0,
     ema: Annotated[float, typer.Option(help="Decay of the averaged weights; 0: no averaging.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Decides initial weights, order and augmentation.")] = 0,
@@ -50,12 +81,26 @@ def train(
     as_json: Annotated[bool, typer.Option("--json", help="Print the card as JSON instead of text.")] = False,
 ) -> None:
     """Train a classifier; writes ARCH-DATA.safetensors and its card, ARCH-DATA.json."""
+    network, options = parse_spec(arch)
     settings = TrainSettings(
         data=data,
-        arch=arch,
+        arch=network,
+        options=options,
         epochs=epochs,
         batch=batch,
         peak_lr=lr,
+        optimizer=optimizer,
+        momentum=momentum,
+        nesterov=nesterov,
+        schedule=schedule,
+        milestones=_whole_numbers(milestones),
+        drop=drop,
+        weight_decay=weight_decay,
+        decay=decay,
+        label_smoothing=label_smoothing,
+        padding=padding,
+        border=border,
+        flip=flip,
         cutout=cutout,
         ema=ema,
         seed=seed,
@@ -112,6 +157,13 @@ class Bar:
     def epoch_end(self, record: EpochRecord) -> None:
         """Show the accuracy of the epoch."""
         self.bar.update(self.task, accuracy=f"{record.test_accuracy:.2%}")
+
+
+def _whole_numbers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(each) for each in text.split(",") if text)
+    except ValueError as error:
+        raise InvalidInputError(f"milestones={text!r} should be whole numbers, as in 60,120,160") from error
 
 
 def _summary(result: TrainResult) -> str:

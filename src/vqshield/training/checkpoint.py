@@ -13,12 +13,12 @@ from vqshield.plain import from_plain
 from vqshield.tensors import read_tensors, tensors_to_bytes
 from vqshield.training.progress import EpochRecord
 
-PARTS = ("weights", "momentum", "ema")
+PARTS = ("weights", "optimizer", "ema")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """Tensors by part ("weights", "momentum", "ema") and name, and the record of the epochs so far.
+    """Tensors by part ("weights", "optimizer", "ema") and name, and the record of the epochs so far.
 
     data_sha256 is that of the images and labels: other data under the same name is another run.
     """

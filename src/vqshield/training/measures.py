@@ -10,7 +10,12 @@ TEST_BATCH = 1000
 
 @torch.no_grad()
 def accuracy(
-    model: nn.Module, images: Tensor, labels: Tensor, *, shield: TrainingShield | None = None
+    model: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    *,
+    shield: TrainingShield | None = None,
+    precision: str = "fp32",
 ) -> float:
     """The fraction of byte images that the model, in eval mode, labels right.
 
@@ -22,7 +27,9 @@ def accuracy(
     for start in range(0, len(images), TEST_BATCH):
         part = slice(start, start + TEST_BATCH)
         floats = images[part].float() / 255 if shield is None else shield.test(images[part], first=start)
-        hits += (model(floats).argmax(1) == labels[part]).sum()
+        with torch.autocast(images.device.type, dtype=torch.bfloat16, enabled=precision == "bf16"):
+            logits = model(floats)
+        hits += (logits.argmax(1) == labels[part]).sum()
     model.train(was_training)
     return int(hits) / len(images)
 

@@ -12,8 +12,12 @@ from vqshield.classifiers import list_classifiers
 from vqshield.defenses import from_text
 from vqshield.errors import InvalidInputError
 from vqshield.plain import Json
+from vqshield.training.augment import BORDERS
+from vqshield.training.schedule import SCHEDULES
 
 PRECISIONS = ("fp32", "bf16")
+OPTIMIZERS = ("sgd", "adam")
+DECAYS = ("weights", "all")
 COMPILE_MODES = ("off", "default", "reduce-overhead", "max-autotune-no-cudagraphs")
 
 
@@ -26,7 +30,11 @@ def trainable() -> tuple[str, ...]:
 class TrainSettings:
     """Everything that decides the weights; a run resumes only under equal settings.
 
-    options: the network's own settings, for example widths and blocks of "small".
+    options: the network's own settings, for example widths and blocks of "small", stem of "resnet18".
+    peak_lr: the highest learning rate; momentum and nesterov are those of SGD.
+    schedule: how the rate goes down from there; "step" multiplies it by drop after each epoch of milestones.
+    decay: what weight_decay pulls, the weights alone or norms and biases too.
+    border: what a shifted image shows at its edges, itself mirrored or black.
     cutout: side of the painted square in pixels, 0 for none.
     ema: decay of the moving average of the weights, which is then what is tested and saved; 0 for none.
     flip: None flips unless the data are digits, for which a mirror image is another sign.
@@ -40,10 +48,17 @@ class TrainSettings:
     epochs: int = 30
     batch: int = 512
     peak_lr: float = 0.4
+    optimizer: str = "sgd"
     momentum: float = 0.9
+    nesterov: bool = True
+    schedule: str = "one-cycle"
+    milestones: tuple[int, ...] = ()
+    drop: float = 0.1
     weight_decay: float = 5e-4
+    decay: str = "weights"
     label_smoothing: float = 0.05
     padding: int = 4
+    border: str = "mirror"
     flip: bool | None = None
     cutout: int = 0
     ema: float = 0.0
@@ -58,15 +73,24 @@ class TrainSettings:
     def __post_init__(self) -> None:
         one_of("data", self.data, trainable())
         one_of("arch", self.arch, list_classifiers())
-        one_of("precision", self.precision, PRECISIONS)
+        for name, known in (
+            ("precision", PRECISIONS),
+            ("optimizer", OPTIMIZERS),
+            ("schedule", SCHEDULES),
+            ("decay", DECAYS),
+            ("border", BORDERS),
+        ):
+            one_of(name, getattr(self, name), known)
         one_of("compile_mode", self.compile_mode, COMPILE_MODES)
         whole("epochs", self.epochs, least=1)
         whole("batch", self.batch, least=1)
         for name in ("padding", "cutout", "seed"):
             whole(name, getattr(self, name), least=0)
         real("weight_decay", self.weight_decay)
-        if real("peak_lr", self.peak_lr) == 0:
-            raise InvalidInputError("peak_lr=0 should be above 0")
+        for name in ("peak_lr", "drop"):
+            if real(name, getattr(self, name)) == 0:
+                raise InvalidInputError(f"{name}=0 should be above 0")
+        self._check_milestones()
         for name in ("momentum", "ema", "label_smoothing"):
             if real(name, getattr(self, name), most=1) == 1:
                 raise InvalidInputError(f"{name}=1 should be below 1")
@@ -78,6 +102,17 @@ class TrainSettings:
             raise InvalidInputError(f"start={str(self.start)!r} is no file; give a classifier's safetensors")
         # Through JSON and back: tuples and lists then compare equal to what a checkpoint holds.
         object.__setattr__(self, "options", json.loads(json.dumps(dict(self.options))))
+
+    def _check_milestones(self) -> None:
+        milestones = tuple(whole("milestones", each, least=1, below=self.epochs) for each in self.milestones)
+        if bool(milestones) != (self.schedule == "step"):
+            raise InvalidInputError(
+                f"milestones={list(milestones)} with schedule={self.schedule!r}; "
+                'give milestones, such as 60, 120, 160, to schedule="step" and to no other'
+            )
+        if list(milestones) != sorted(set(milestones)):
+            raise InvalidInputError(f"milestones={list(milestones)} should rise")
+        object.__setattr__(self, "milestones", milestones)
 
     @property
     def name(self) -> str:
@@ -98,4 +133,4 @@ class TrainSettings:
 
     def to_dict(self) -> dict[str, Json]:
         """The settings as JSON can hold them; the file to start from by its name and SHA-256."""
-        return {**asdict(self), "start": self._start}
+        return {**asdict(self), "milestones": list(self.milestones), "start": self._start}

@@ -1,4 +1,4 @@
-"""Train a classifier: all data on the device, one-cycle SGD, a checkpoint after every epoch.
+"""Train a classifier: all data on the device, a checkpoint after every epoch.
 
 Order and augmentation of an epoch come from generators seeded by (seed, epoch), so a resumed run meets the
 batches that it would have met anyway, and the global generator is left alone.
@@ -27,7 +27,7 @@ from vqshield.errors import FileFormatError, InvalidInputError, VqshieldError
 from vqshield.training.augment import crop_and_flip, cutout
 from vqshield.training.measures import accuracy, channel_statistics
 from vqshield.training.progress import EpochRecord, Progress
-from vqshield.training.schedule import one_cycle
+from vqshield.training.schedule import cosine, one_cycle, stepwise
 from vqshield.training.settings import TrainSettings
 from vqshield.training.shielding import TrainingShield
 from vqshield.training.start import first_model
@@ -71,6 +71,10 @@ class Trainer:
 
     def epoch(self, number: int, progress: Progress) -> EpochRecord:
         """Run epoch ``number`` (from 0) and test."""
+        with _seeded(epoch_seed(self.settings.seed, number), self.device):  # what dropout draws from
+            return self._epoch(number, progress)
+
+    def _epoch(self, number: int, progress: Progress) -> EpochRecord:
         began = time.perf_counter()
         images, labels = self._epoch_data(number)
         batch = self.settings.batch
@@ -98,22 +102,23 @@ class Trainer:
             epoch=number + 1,
             loss=reported / self.steps,
             train_accuracy=int(correct) / (self.steps * batch),
-            test_accuracy=self.test_accuracy(self.best),
+            test_accuracy=self.test_accuracy(self.best, precision=self.settings.precision),
             seconds=round(time.perf_counter() - began, 3),
         )
 
-    def test_accuracy(self, model: nn.Module) -> float:
+    def test_accuracy(self, model: nn.Module, *, precision: str = "fp32") -> float:
         """The fraction of test images that a model labels right, behind the shield if there is one."""
-        return accuracy(model, self.test_images, self.test_labels, shield=self.shield)
+        return accuracy(model, self.test_images, self.test_labels, shield=self.shield, precision=precision)
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """Everything that a resumed run needs."""
         return {
             "weights": dict(self.model.state_dict()),
-            "momentum": {
-                name: self.optimizer.state[parameter]["momentum_buffer"]
+            "optimizer": {
+                f"{slot}/{name}": value
                 for name, parameter in self.model.named_parameters()
-                if self.optimizer.state[parameter].get("momentum_buffer") is not None
+                for slot, value in self.optimizer.state[parameter].items()
+                if value is not None
             },
             "ema": {} if self.average is None else dict(self.average.state_dict()),
         }
@@ -124,11 +129,15 @@ class Trainer:
             self.model.load_state_dict(tensors["weights"])
             if self.average is not None:
                 self.average.load_state_dict(tensors["ema"])
-            for name, parameter in self.model.named_parameters():
-                if name in tensors["momentum"]:
-                    buffer = torch.empty_like(parameter).copy_(tensors["momentum"][name])
-                    self.optimizer.state[parameter] = {"momentum_buffer": buffer}
-        except RuntimeError as error:
+            parameters = dict(self.model.named_parameters())
+            for key, value in tensors["optimizer"].items():
+                slot, _, name = key.partition("/")
+                parameter = parameters[name]
+                # Adam's count of steps is one number, which its fused form keeps on the device.
+                place = "cpu" if value.ndim == 0 and self.device.type == "cpu" else self.device
+                held = value.to(place) if value.ndim == 0 else torch.empty_like(parameter).copy_(value)
+                self.optimizer.state[parameter][slot] = held
+        except (RuntimeError, KeyError) as error:
             said = " ".join(str(error).split())
             raise FileFormatError(f"the checkpoint is of another network: {said}") from error
 
@@ -139,15 +148,19 @@ class Trainer:
         order = torch.randperm(len(self.images), generator=generator, device=self.device)
         order = order[: self.steps * settings.batch]
         images = crop_and_flip(
-            self.images[order], padding=settings.padding, flip=bool(settings.flip), generator=generator
+            self.images[order],
+            padding=settings.padding,
+            flip=bool(settings.flip),
+            generator=generator,
+            border=settings.border,
         )
         images = cutout(images, size=settings.cutout, fill=self.fill, generator=generator)
         return images, self.labels[order]
 
     def _step(self, step: int, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        total_steps = self.settings.epochs * self.steps
+        rate = self._rate(step)
         for group in self.optimizer.param_groups:
-            group["lr"] = one_cycle(step, steps=total_steps, peak=self.settings.peak_lr)
+            group["lr"] = rate
         if self.settings.compile_mode != "off":
             # CUDA graphs may now overwrite the outputs of the last step.
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
@@ -160,6 +173,15 @@ class Trainer:
             decay = min(self.settings.ema, (1 + step) / (10 + step))  # short at first: the start is forgotten
             get_ema_multi_avg_fn(decay)(*self.moving, None)  # type: ignore[no-untyped-call]
         return loss.detach(), hits
+
+    def _rate(self, step: int) -> float:
+        settings, steps = self.settings, self.settings.epochs * self.steps
+        if settings.schedule == "one-cycle":
+            return one_cycle(step, steps=steps, peak=settings.peak_lr)
+        if settings.schedule == "cosine":
+            return cosine(step, steps=steps, peak=settings.peak_lr)
+        milestones = [epoch * self.steps for epoch in settings.milestones]  # none: the rate is constant
+        return stepwise(step, steps=steps, peak=settings.peak_lr, milestones=milestones, drop=settings.drop)
 
     def _compiled_loss(self) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
         settings, model, device = self.settings, self.model, self.device
@@ -199,17 +221,31 @@ def fast_convolutions() -> Iterator[None]:
         torch.backends.cudnn.benchmark = before
 
 
-def _optimizer(model: nn.Module, settings: TrainSettings, device: torch.device) -> torch.optim.SGD:
+@contextmanager
+def _seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Layers that draw read the global generators: seed them, and give them back as they were."""
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.default_generator.manual_seed(seed)
+        if device.type == "cuda":
+            torch.cuda.manual_seed(seed)
+        yield
+
+
+def _optimizer(model: nn.Module, settings: TrainSettings, device: torch.device) -> torch.optim.Optimizer:
     parameters = list(model.parameters())
-    groups = [  # decay pulls weights, not the norms' scales and the biases
+    others = settings.weight_decay if settings.decay == "all" else 0.0
+    groups = [
         {"params": [p for p in parameters if p.ndim > 1], "weight_decay": settings.weight_decay},
-        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
+        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": others},  # norms and biases
     ]
+    if settings.optimizer == "adam":
+        return torch.optim.Adam(groups, lr=settings.peak_lr, fused=device.type == "cuda")
     return torch.optim.SGD(
         groups,
         lr=settings.peak_lr,
         momentum=settings.momentum,
-        nesterov=settings.momentum > 0,
+        nesterov=settings.nesterov and settings.momentum > 0,
         fused=device.type == "cuda",
     )
 
