@@ -115,6 +115,11 @@ def test_the_optimizer_and_what_decay_pulls_are_those_asked_for(tmp_path):
         assert {each.ndim for each in others["params"]} == {1}
 
 
+def test_without_normalising_the_network_sees_the_pixels_as_they_are(tmp_path):
+    plain = load_classifier(run(tmp_path, settings(normalise=False, epochs=1)).weights)
+    assert (plain.mean.flatten().tolist(), plain.std.flatten().tolist()) == ([0.0] * 3, [1.0] * 3)
+
+
 def test_seeds_decide_and_the_global_generator_does_not(tmp_path):
     torch.manual_seed(1)
     before = torch.get_rng_state()

@@ -55,6 +55,9 @@ def train(
     flip: Annotated[
         bool | None, typer.Option("--flip/--no-flip", help="Mirror images; by default all but digits.")
     ] = None,
+    normalise: Annotated[
+        bool, typer.Option(help="Give the network pixels less their mean, over their deviation.")
+    ] = True,
     cutout: Annotated[int, typer.Option(help="Side of the square painted over, in pixels; 0: none.")] = 0,
     ema: Annotated[float, typer.Option(help="Decay of the averaged weights; 0: no averaging.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Decides initial weights, order and augmentation.")] = 0,
@@ -101,6 +104,7 @@ def train(
         padding=padding,
         border=border,
         flip=flip,
+        normalise=normalise,
         cutout=cutout,
         ema=ema,
         seed=seed,

@@ -35,6 +35,7 @@ class TrainSettings:
     schedule: how the rate goes down from there; "step" multiplies it by drop after each epoch of milestones.
     decay: what weight_decay pulls, the weights alone or norms and biases too.
     border: what a shifted image shows at its edges, itself mirrored or black.
+    normalise: the network sees pixels less the training images' mean, over their deviation; else as they are.
     cutout: side of the painted square in pixels, 0 for none.
     ema: decay of the moving average of the weights, which is then what is tested and saved; 0 for none.
     flip: None flips unless the data are digits, for which a mirror image is another sign.
@@ -60,6 +61,7 @@ class TrainSettings:
     padding: int = 4
     border: str = "mirror"
     flip: bool | None = None
+    normalise: bool = True
     cutout: int = 0
     ema: float = 0.0
     seed: int = 0

@@ -13,7 +13,10 @@ def first_model(settings: TrainSettings, training: ImageSet) -> Normalised:
     """The classifier before the first step, on the CPU."""
     network = _fresh_network(settings, classes=len(training.classes), in_channels=training.images.shape[1])
     if settings.start is None:
-        mean, std = channel_statistics(training.images)
+        channels = training.images.shape[1]
+        mean, std = [0.0] * channels, [1.0] * channels
+        if settings.normalise:
+            mean, std = channel_statistics(training.images)
         return Normalised(network, mean=mean, std=std)
     started = load_classifier(settings.start)
     assert isinstance(started.network, Network)
