@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
-from test_trainer import TEST, TRAINING, Watcher
+from test_trainer import TEST, TRAINING, Watcher, settings
 from torch import nn
 
 import vqshield as vq
@@ -24,7 +24,7 @@ from vqshield.classifiers import (
 from vqshield.data import sample
 from vqshield.errors import FileFormatError, InvalidInputError, VqshieldError
 from vqshield.images import encode_png
-from vqshield.training import Hardened, checkpoint_path
+from vqshield.training import Hardened, checkpoint_path, train_on
 from vqshield.training.measures import accuracy
 
 SHIELD = "swrd:size=2,codes=6,iterations=2"
@@ -327,6 +327,15 @@ def test_a_loss_that_is_nan_ends_the_run_and_spares_the_checkpoint(start, tmp_pa
     if kept.is_file():
         assert all(value.isfinite().all() for value in load_file(kept).values())
     assert not (tmp_path / "out" / "tiny-hardened.safetensors").exists()
+
+
+def test_it_is_the_training_of_vqshield_train(start, tmp_path):
+    """One engine: the same settings end with the same weights, whichever command they were given to."""
+    hardened = run(str(start), out=tmp_path / "hardened")
+    trained = train_on(
+        settings(shield=SHIELD, start=start, ema=0.5), TRAINING, TEST, out=tmp_path / "trained"
+    )
+    assert same(hardened.weights, trained.weights)
 
 
 def test_another_start_is_another_run(start, sized, tmp_path):
