@@ -266,7 +266,7 @@ def _clouds(images: Tensor, roughness: float, chance: Chance) -> Tensor:
     down, across = torch.fft.fftfreq(height).view(-1, 1), torch.fft.rfftfreq(width).view(1, -1)
     frequency = (down**2 + across**2).sqrt()
     frequency[0, 0] = 1.0
-    fall = frequency ** -(roughness / 2 + 0.5)
+    fall = frequency.pow(-(roughness / 2 + 0.5))
     fall[0, 0] = 0.0
     white = torch.fft.rfft2(chance.normals(height, width))
     field = torch.fft.irfft2(white * fall, s=(height, width))
