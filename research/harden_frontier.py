@@ -14,8 +14,8 @@ its own stay in --work, outside the repository, and the same command continues t
     square5    the same with five draws a query, 10,000 calls
     adaptive   adaptive-v1; where there is no quantizer, the same attacks with the noise's own gradient
 
---twins measures instead whether adversarial training through a shield is better than without it: pairs that
-differ by the shield alone, at equal epochs and attack steps, three seeds each.
+--twins --out results/harden-twins.json measures instead whether adversarial training through a shield is
+better than without it: pairs that differ by the shield alone, at equal epochs and attack steps, three seeds.
 """
 
 import argparse
@@ -38,7 +38,7 @@ from vqshield.names import NONE
 from vqshield.plain import Json, from_plain, to_plain
 from vqshield.studies.evaluation import ALL, EvaluationSummary
 from vqshield.tensors import read_tensors, tensors_to_bytes
-from vqshield.training import Lines
+from vqshield.training import Lines, checkpoint_path
 
 EPS = 8 / 255
 RUNGS = ("natural", "transfer", "ignorant", "adaptive", "square", "square5")
@@ -197,6 +197,7 @@ class Laboratory:
                 name=subject.name, device=chosen.device, precision=chosen.precision, progress=Lines(),
             )  # fmt: skip
             before, after, weights = found.before, found.after, found.weights
+            checkpoint_path(found.settings, chosen.work).unlink()  # six times the weights' size
             card = {key: value for key, value in found.card["settings"].items() if key != "classifier"}
         row = Row(
             subject=subject,

@@ -269,7 +269,7 @@ def _clouds(images: Tensor, roughness: float, chance: Chance) -> Tensor:
     fall = frequency.pow(-(roughness / 2 + 0.5))
     fall[0, 0] = 0.0
     white = torch.fft.rfft2(chance.normals(height, width))
-    field = torch.fft.irfft2(white * fall, s=(height, width))
+    field: Tensor = torch.fft.irfft2(white * fall, s=(height, width))
     low, high = field.amin((1, 2), keepdim=True), field.amax((1, 2), keepdim=True)
     return ((field - low) / (high - low).clamp(min=1e-9))[:, None]
 
