@@ -21,6 +21,7 @@ better than without it: pairs that differ by the shield alone, at equal epochs a
 import argparse
 import json
 import math
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -133,6 +134,11 @@ def frontier() -> list[Subject]:
         ]
         subjects += [subject for subject in more if subject.name not in done]
     return subjects
+
+
+def extra(defense: str) -> Subject:
+    """A shield beyond the list, fine-tuned as the others are."""
+    return Subject(name=re.sub(r"[^A-Za-z0-9.]+", "-", defense), defense=defense)
 
 
 def adversarial(*, eps: str, shield: str, seed: int = 0) -> Subject:
@@ -269,8 +275,12 @@ def _rung(found: EvaluationSummary, defense: str, attack: str, seconds: float) -
 
 def work(options: argparse.Namespace) -> None:
     laboratory = Laboratory(options)
-    every = twins() if options.twins else frontier()
-    subjects = [each for each in every if not options.only or each.name in options.only]
+    every = [*map(extra, options.also), *(twins() if options.twins else frontier())]
+    subjects = [
+        each
+        for each in every
+        if not options.only or each.name in options.only or each.defense in options.also
+    ]
     if missing := set(options.only) - {each.name for each in every}:
         raise SystemExit(f"no subject {sorted(missing)}; there are {', '.join(each.name for each in every)}")
     rows: dict[str, Row] = {}
@@ -318,6 +328,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=10, help="draws behind every figure")
     parser.add_argument("--rungs", nargs="+", choices=RUNGS, default=list(RUNGS))
     parser.add_argument("--only", nargs="*", default=[], help="only these subjects")
+    parser.add_argument("--also", nargs="*", default=[], help="more shields, as in swrd:size=2,codes=25")
     parser.add_argument("--twins", action="store_true")
     parser.add_argument("--epochs", type=int, help="of every subject, in place of its own")
     parser.add_argument("--batch", type=int, default=512)

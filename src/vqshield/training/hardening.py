@@ -233,7 +233,7 @@ def _written(given: Defense | str, defense: Defense) -> str:
 
 
 def _classifier(given: nn.Module | str) -> tuple[Normalised, str]:
-    """A copy of the classifier that can be trained, and what it is called, without folders."""
+    """A copy of the classifier that can be trained, and what it is called."""
     if isinstance(given, Defended):
         raise InvalidInputError("classifier should be without its defense; give model.classifier")
     if isinstance(given, str):
@@ -247,7 +247,7 @@ def _classifier(given: nn.Module | str) -> tuple[Normalised, str]:
             model.requires_grad_(True)  # else the layers that are frozen stay so
     else:
         raise InvalidInputError(f"classifier should be a module or a text, not {type(given).__name__}")
-    source = _without_folders(given) if isinstance(given, str) else f"a {type(given).__name__} in memory"
+    source = _without_folders(given) if isinstance(given, str) else type(model.network).__name__
     if not any(True for _ in model.parameters()):
         raise InvalidInputError(f"classifier {source!r} has no weights that could be tuned")
     if is_folded(model):
@@ -267,7 +267,7 @@ def _without_folders(text: str) -> str:
 
 def _stem(name: str | None, source: str) -> str:
     if name is None:
-        name = f"{re.sub(r'[^A-Za-z0-9]+', '-', source.removesuffix('.safetensors')).strip('-')}-hardened"
+        name = f"{re.sub(r'[^A-Za-z0-9_.]+', '-', source.removesuffix('.safetensors')).strip('-')}-hardened"
     if not name or name != Path(name).name or name.startswith("."):
         raise InvalidInputError(f"name={name!r} should be the start of a file's name, without a folder")
     return name
