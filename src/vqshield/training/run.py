@@ -79,9 +79,7 @@ def train_on(
         check_same_run(checkpoint, settings=settings.to_dict(), data_sha256=data_sha256)
         trainer.restore(checkpoint.tensors)
         history = list(checkpoint.history)
-    Path(out).mkdir(
-        parents=True, exist_ok=True
-    )  # where that is impossible, it is told before the first epoch
+    Path(out).mkdir(parents=True, exist_ok=True)  # here already: a wrong folder should not cost an epoch
     watcher.start(epochs=settings.epochs, done=len(history), steps=trainer.steps)
     with fast_convolutions():
         for number in range(len(history), settings.epochs):
