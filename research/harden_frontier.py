@@ -190,8 +190,8 @@ class Laboratory:
         file, chosen = self.options.work / f"{subject.name}.json", self.options
         if file.is_file():
             row = from_plain(Row, json.loads(file.read_text()), file.name)
-            if row.subject == subject:
-                return row
+            if replace(row.subject, rungs=subject.rungs) == subject:  # twins want other rungs of it
+                return replace(row, subject=subject)
             raise SystemExit(f"{file} is of another subject, {row.subject}; move it away")
         before = after = card = None
         began, weights = time.perf_counter(), Path(chosen.weights)
