@@ -5,7 +5,7 @@
 
 RUNS/* are folders that `vqshield train` wrote, each with weights and their card. Measured of each: the
 table's defenses, natural and under its PGD, which ignores the defense, and how far that is from the paper.
-Writes results/classifier-sensitivity-TABLE.json; classifiers that the file holds already are not measured again.
+Writes results/classifier-sensitivity-TABLE.json; classifiers that the file holds are not measured again.
 """
 
 import statistics
@@ -115,7 +115,8 @@ def measure(folder: Path, part: AccuracyPart, table: str, *, data_dir: Path, lim
     for defense in part.defenses:
         for measured, name in ((found.row(defense), "natural"), (found.row(defense, attack), "pgd")):
             said = published.find(values, data=part.data, defense=without_beta(defense), measure=name)
-            assert measured is not None and said is not None
+            assert measured is not None
+            assert said is not None
             cells.append(
                 Cell(
                     defense=defense,

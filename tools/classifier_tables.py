@@ -69,8 +69,8 @@ def sensitivity() -> str:
     return "\n".join(
         [
             *table(heads, [paper, *lines]),
-            f"\nResNet18 on MNIST, learning rate 0.001, batch 128; test: all 10,000 images without a defense, the "
-            f"rest the first {found.images:,}, mean of {found.runs} runs; {machine(found.environment)}.",
+            f"\nResNet18 on MNIST, learning rate 0.001, batch 128; test: all 10,000 images without defense, "
+            f"the rest the first {found.images:,}, mean of {found.runs} runs; {machine(found.environment)}.",
         ]
     )
 

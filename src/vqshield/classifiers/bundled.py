@@ -1,4 +1,4 @@
-"""The CIFAR-10 classifier that comes with the package."""
+"""The CIFAR-10 classifiers that come with the package."""
 
 from importlib import resources
 
@@ -8,14 +8,31 @@ from vqshield.classifiers.folding import folded
 from vqshield.classifiers.loading import read_classifier
 from vqshield.classifiers.normalised import Normalised
 
+PLAIN = "small-cifar10"
+HARDENED = "small-cifar10-hardened"
+
 
 def small_cifar10(device: str | torch.device = "cpu") -> Normalised:
     """The bundled CIFAR-10 classifier: images in [0,1] -> logits, frozen, in eval mode.
 
     Norms are folded and weights laid out channels-last: the fastest form on a CPU.
     """
-    asset = resources.files("vqshield.classifiers") / "assets" / "small-cifar10.safetensors"
+    return _fast(PLAIN, device)
+
+
+def small_cifar10_hardened(device: str | torch.device = "cpu") -> Normalised:
+    """The same network fine-tuned behind ``vq.SWRD.hardened("cifar10")``, for use behind it alone."""
+    return _fast(HARDENED, device)
+
+
+def bundled_as_trained(name: str, device: str | torch.device = "cpu") -> Normalised:
+    """A bundled classifier with its batch norms, for training: folded ones cannot be trained on."""
+    asset = resources.files("vqshield.classifiers") / "assets" / f"{name}.safetensors"
     with resources.as_file(asset) as path:
-        classifier = folded(read_classifier(path, None, device))
+        return read_classifier(path, None, device)
+
+
+def _fast(name: str, device: str | torch.device) -> Normalised:
+    classifier = folded(bundled_as_trained(name, device))
     assert isinstance(classifier, Normalised)
     return classifier.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]

@@ -2,7 +2,8 @@
 
 ``timm:NAME`` and ``torchvision:NAME`` take the library's pretrained weights, which it downloads and reads
 its own way (timm mostly from safetensors, torchvision from torch files, tensors only). With ``@FILE`` behind
-the name the weights come from that safetensors file instead, and nothing is downloaded.
+the name the weights come from that safetensors file instead, and nothing is downloaded; ``module:function``
+takes the same.
 """
 
 import difflib
@@ -64,7 +65,7 @@ def from_torchvision(name: str, weights: Path | None) -> Normalised:
     )
 
 
-def from_function(module: str, function: str) -> Normalised:
+def from_function(module: str, function: str, weights: Path | None = None) -> Normalised:
     """What a function without arguments returns: a module that maps images in [0,1] to logits.
 
     Its preparation is its own affair; a ``Normalised`` brings its input size along. The module is looked for
@@ -103,7 +104,9 @@ def from_function(module: str, function: str) -> Normalised:
         raise InvalidInputError(
             f"{module}:{function} returned {type(model).__name__}; it should return a torch.nn.Module"
         )
-    return model if isinstance(model, Normalised) else Normalised(model, mean=[0.0], std=[1.0])
+    ready = model if isinstance(model, Normalised) else Normalised(model, mean=[0.0], std=[1.0])
+    _fill(ready.network, weights)
+    return ready
 
 
 def _told(error: Exception) -> str:

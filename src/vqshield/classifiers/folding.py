@@ -25,3 +25,13 @@ def folded(classifier: nn.Module) -> nn.Module:
             setattr(module, conv_name, fused.requires_grad_(conv.weight.requires_grad))
             setattr(module, norm_name, nn.Identity())
     return copied
+
+
+def is_folded(classifier: nn.Module) -> bool:
+    """Whether `folded` made it: a norm that could be folded is gone."""
+    return any(
+        isinstance(getattr(module, norm), nn.Identity)
+        for module in classifier.modules()
+        if isinstance(module, FoldableNorms)
+        for _, norm in module.folds
+    )

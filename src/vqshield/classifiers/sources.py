@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from vqshield.classifiers.bundled import small_cifar10
+from vqshield.classifiers.bundled import HARDENED, PLAIN, small_cifar10, small_cifar10_hardened
 from vqshield.classifiers.efficientnet_lite import FAMILY, efficientnet_lite
 from vqshield.classifiers.external import from_function, from_timm, from_torchvision
 from vqshield.classifiers.loading import check_finite, read_classifier
@@ -15,27 +15,35 @@ from vqshield.classifiers.normalised import Normalised
 from vqshield.errors import InvalidInputError
 from vqshield.files import file_exists
 
-BUNDLED = "small-cifar10"
+BUNDLED = PLAIN
 
-_NAMES = (BUNDLED, *FAMILY)
+_BUNDLED = {BUNDLED: small_cifar10, HARDENED: small_cifar10_hardened}
+_NAMES = (*_BUNDLED, *FAMILY)
 _LIBRARIES = {"timm": from_timm, "torchvision": from_torchvision}
 
 _FORMS = {
     BUNDLED: "CIFAR-10, 32x32, bundled",
+    HARDENED: 'the same, fine-tuned for use behind SWRD.hardened("cifar10")',
     **{
         name: f"ImageNet, {lite.side}x{lite.side}, weights in the package {lite.package} (extra imagenet)"
         for name, lite in FAMILY.items()
     },
-    "FILE.safetensors": "one of the networks above with weights from vqshield train",
+    "FILE.safetensors": "one of the networks above with weights from vqshield train or harden",
     "timm:NAME[@FILE]": "a model of timm, with its pretrained weights or those of a safetensors file",
     "torchvision:NAME[@FILE]": "a classifier of torchvision, likewise",
-    "MODULE:FUNCTION": "what your function returns: a torch module from images in [0,1] to logits",
+    "MODULE:FUNCTION": "what your function returns: a torch module from images in [0,1] to logits; "
+    "MODULE:FUNCTION@FILE takes its weights from a safetensors file",
 }
 
 
 def classifier_forms() -> dict[str, str]:
     """What ``load_classifier`` takes, each with what it means."""
     return dict(_FORMS)
+
+
+def is_bundled(text: str) -> bool:
+    """Whether a text names a classifier that comes with the package."""
+    return text in _BUNDLED
 
 
 def is_source(text: str) -> bool:
@@ -50,7 +58,8 @@ def load_classifier(
 
     Args:
         which: a safetensors file, a name such as "efficientnet-lite0", "timm:NAME", "torchvision:NAME", or
-            "module:function"; the module may be a file in the current directory.
+            "module:function"; the module may be a file in the current directory. The last three take the
+            weights of a safetensors file where "@FILE" follows.
         arch: the network of a file that does not say so itself.
         device: where it goes.
 
@@ -62,8 +71,8 @@ def load_classifier(
         return read_classifier(which, arch, device)
     if arch is not None:
         raise InvalidInputError(f"arch={arch!r} is for weight files; {which!r} brings its own network")
-    if which == BUNDLED:
-        return small_cifar10(device)
+    if which in _BUNDLED:
+        return _BUNDLED[which](device)
     model = _made(which).float().eval().requires_grad_(False)
     check_finite(model, which)
     return model.to(device)
@@ -94,7 +103,8 @@ def _made(text: str) -> Normalised:
     source, _, name = text.partition(":")
     if not source or not name:
         raise InvalidInputError(f"classifier={text!r} is incomplete; give {', '.join(_FORMS)}")
+    name, at, file = name.partition("@")
+    weights = Path(file) if at else None
     if source in _LIBRARIES:
-        name, at, file = name.partition("@")
-        return _LIBRARIES[source](name, Path(file) if at else None)
-    return from_function(source, name)
+        return _LIBRARIES[source](name, weights)
+    return from_function(source, name, weights)

@@ -70,7 +70,7 @@ def _images(array: npz.Member, limit: int | None) -> Tensor:
         raise _wrong_shape(where, array.shape)
     count = array.shape[0] if limit is None else min(whole("limit", limit, least=1), array.shape[0])
     blocks = array.blocks(count)
-    parts = [_bytes(_channels_first(torch.from_numpy(block.copy()), where), where) for block in blocks]
+    parts = [as_bytes(_channels_first(torch.from_numpy(block.copy()), where), where) for block in blocks]
     return torch.cat(parts)
 
 
@@ -110,7 +110,7 @@ def from_dataset(
         if not isinstance(image, Tensor):
             array = np.array(image)
             image = torch.from_numpy(array[:, :, None] if array.ndim == 2 else array).permute(2, 0, 1)
-        images.append(_bytes(image, f"image {number} of {name!r}"))
+        images.append(as_bytes(image, f"image {number} of {name!r}"))
         if images[-1].shape != images[0].shape:
             raise InvalidInputError(
                 f"image {number} of {name!r} has shape {tuple(images[-1].shape)}, "
@@ -141,7 +141,8 @@ def _wrong_shape(where: str, shape: tuple[int, ...]) -> FileFormatError:
     )
 
 
-def _bytes(images: Tensor, where: str) -> Tensor:
+def as_bytes(images: Tensor, where: str) -> Tensor:
+    """Bytes as they are, floats in [0,1] rounded; ``where`` is what a message calls them."""
     if images.dtype == torch.uint8:
         return images
     if not images.is_floating_point():

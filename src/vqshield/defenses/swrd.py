@@ -49,6 +49,10 @@ class SWRD(Quantizer):
         "imagenet": {"size": 3, "codes": 30, "beta": 0.1 * _BYTE_BETA},
     }
 
+    HARDENED: ClassVar[Mapping[str, DefenseSettings]] = {
+        "cifar10": {"size": 3, "codes": 25, "beta": 2.0},
+    }
+
     _CHECKS: ClassVar[Mapping[str, Callable[[object], Any]]] = {
         **Quantizer._CHECKS,
         "beta": lambda value: checks.real("beta", value, most=checks.MOST_BETA),
@@ -81,6 +85,22 @@ class SWRD(Quantizer):
         self.beta = beta
         usual = "clean" if self.noise == "patch" else "noisy"
         self.weights_from = usual if weights_from is None else weights_from
+
+    @classmethod
+    def hardened(cls, data: str, *, seed: int | None = None) -> "SWRD":
+        """The shield that the bundled hardened classifier of a data set was fine-tuned behind.
+
+        Args:
+            data: "cifar10", whose classifier is `vqshield.classifiers.small_cifar10_hardened()`.
+            seed: as of every Defense.
+
+        Example:
+            >>> vq.SWRD.hardened("cifar10").settings()["codes"]
+            25
+        """
+        checks.one_of("hardened", data, cls.HARDENED)
+        make: Callable[..., SWRD] = cls
+        return make(**cls.HARDENED[data], seed=seed)
 
     def _check_together(self) -> None:
         super()._check_together()

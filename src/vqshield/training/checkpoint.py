@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from vqshield.errors import FileFormatError, InvalidInputError
@@ -38,8 +39,8 @@ class History:
 
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Write the file, replacing the last one at once."""
-    flat = {
-        f"{part}/{name}": tensor.detach().cpu().contiguous()
+    flat = {  # copies: layers may share a tensor, which safetensors does not store
+        f"{part}/{name}": tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
         for part, tensors in checkpoint.tensors.items()
         for name, tensor in tensors.items()
     }

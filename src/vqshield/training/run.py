@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from vqshield.classifiers import Network, load_classifier, save_classifier
+from vqshield.classifiers import Normalised
 from vqshield.data import ImageSet, load
+from vqshield.defenses import Defense
 from vqshield.devices import pick_device
 from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
@@ -14,13 +15,14 @@ from vqshield.files import write_json
 from vqshield.plain import Json
 from vqshield.training.checkpoint import Checkpoint, check_same_run, read_checkpoint, write_checkpoint
 from vqshield.training.progress import EpochRecord, Progress, Silent
+from vqshield.training.saving import as_saved, check_finite_weights, network_card, save_trained
 from vqshield.training.settings import TrainSettings
 from vqshield.training.trainer import Trainer, fast_convolutions
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainResult:
-    """Where the weights and the card went, what came out, and the card as its file holds it."""
+    """Where the weights and the card went, what came out, the card, and the classifier as the file has it."""
 
     weights: Path
     card_file: Path
@@ -29,6 +31,7 @@ class TrainResult:
     test_images: int
     seconds: float
     card: Mapping[str, Json]
+    model: Normalised
 
 
 def train(
@@ -54,24 +57,29 @@ def train_on(
     device: str = "cpu",
     resume: bool = True,
     progress: Progress | None = None,
+    model: Normalised | None = None,
+    defense: Defense | None = None,
+    notes: Mapping[str, Json] | None = None,
 ) -> TrainResult:
-    """Train on images already read.
+    """Train on images already read; with model and defense, those in place of what the settings name.
 
     With ``resume``, a checkpoint in ``out`` is continued; it must be of equal settings and data. Stopped at
     any moment, even by kill -9, the run leaves the checkpoint of its last whole epoch. On a CPU a resumed run
     ends with the very weights of an unbroken one if torch, processor and number of threads are the same.
+    What stands in ``notes`` goes into the card.
     """
     place, watcher = pick_device(device), progress or Silent()
     checkpoint_file = checkpoint_path(settings, out)
     _keep_the_start(settings, Path(out))
     data_sha256 = _fingerprint(training, test)
-    trainer = Trainer(settings, training, test, place)
+    trainer = Trainer(settings, training, test, place, model=model, defense=defense)
     history: list[EpochRecord] = []
     if resume and checkpoint_file.is_file():
         checkpoint = read_checkpoint(checkpoint_file)
         check_same_run(checkpoint, settings=settings.to_dict(), data_sha256=data_sha256)
         trainer.restore(checkpoint.tensors)
         history = list(checkpoint.history)
+    Path(out).mkdir(parents=True, exist_ok=True)  # here already: a wrong folder should not cost an epoch
     watcher.start(epochs=settings.epochs, done=len(history), steps=trainer.steps)
     with fast_convolutions():
         for number in range(len(history), settings.epochs):
@@ -82,9 +90,10 @@ def train_on(
                 data_sha256=data_sha256,
                 history=tuple(history),
             )
+            check_finite_weights(state.tensors["weights"], epoch=number + 1, peak_lr=settings.peak_lr)
             write_checkpoint(checkpoint_file, state)
             watcher.epoch_end(history[-1])
-    return _finish(settings, trainer, training, test, history, Path(out), data_sha256)
+    return _finish(settings, trainer, training, test, history, Path(out), data_sha256, notes or {})
 
 
 def checkpoint_path(settings: TrainSettings, out: str | Path) -> Path:
@@ -100,16 +109,14 @@ def _finish(
     history: list[EpochRecord],
     out: Path,
     data_sha256: str,
+    notes: Mapping[str, Json],
 ) -> TrainResult:
     weights, card_file = out / f"{settings.name}.safetensors", out / f"{settings.name}.json"
     described = {"data": settings.data, "seed": str(settings.seed)}
     if settings.shield is not None:
         described["shield"] = settings.shield  # certifying the file needs the noise that it was trained with
-    save_classifier(weights, trainer.best, described)
-    # The accuracy that counts is that of the file, whose convolutions are rounded to fp16.
-    saved = load_classifier(weights, device=trainer.device)
-    network = saved.network
-    assert isinstance(network, Network)
+    save_trained(weights, trainer.best, described)
+    saved = as_saved(weights, trainer.best, trainer.device)  # the accuracy that counts is the file's
     accuracy, seconds = trainer.test_accuracy(saved), round(sum(epoch.seconds for epoch in history), 3)
     card: dict[str, Json] = {
         "data": settings.data,
@@ -119,10 +126,11 @@ def _finish(
         "classes": list(training.classes),
         "settings": settings.to_dict(),
         "seed": settings.seed,
-        "network": {"arch": network.arch, "options": network.options},
+        "network": network_card(saved),
         "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
         "bytes": weights.stat().st_size,
         "test_accuracy": accuracy,
+        **notes,
         "seconds": seconds,
         **environment(trainer.device),
         "history": [asdict(epoch) for epoch in history],
@@ -136,6 +144,7 @@ def _finish(
         test_images=len(test),
         seconds=seconds,
         card=card,
+        model=saved,
     )
 
 

@@ -13,6 +13,7 @@ from vqshield.defenses import from_text
 from vqshield.errors import InvalidInputError
 from vqshield.plain import Json
 from vqshield.training.augment import BORDERS
+from vqshield.training.objectives import objective
 from vqshield.training.schedule import SCHEDULES
 
 PRECISIONS = ("fp32", "bf16")
@@ -42,6 +43,7 @@ class TrainSettings:
     shield: what stands in front of the network in training and in tests: a defense, such as
         "swrd:noise=shared,sigma=0.12,tau=0.12", or noise alone, "gaussian:sigma=0.12".
     start: a safetensors file of the same network, whose weights are the first ones; None: random ones.
+    method: what a step lowers (see training/objectives.py), as in "noise:sigma=0.06"; None: "natural".
     """
 
     data: str
@@ -71,10 +73,11 @@ class TrainSettings:
     options: Mapping[str, Json] = field(default_factory=dict)
     shield: str | None = None
     start: str | Path | None = None
+    method: str | None = None
 
     def __post_init__(self) -> None:
-        one_of("data", self.data, trainable())
-        one_of("arch", self.arch, list_classifiers())
+        self._check_subject()
+        objective(self.method)
         for name, known in (
             ("precision", PRECISIONS),
             ("optimizer", OPTIMIZERS),
@@ -98,8 +101,6 @@ class TrainSettings:
                 raise InvalidInputError(f"{name}=1 should be below 1")
         if self.flip is None:
             object.__setattr__(self, "flip", self.data != "mnist")
-        if self.shield is not None:
-            from_text(self.shield, seed=0)
         if self.start is not None and not Path(self.start).is_file():
             raise InvalidInputError(f"start={str(self.start)!r} is no file; give a classifier's safetensors")
         # Through JSON and back: tuples and lists then compare equal to what a checkpoint holds.
@@ -115,6 +116,13 @@ class TrainSettings:
         if list(milestones) != sorted(set(milestones)):
             raise InvalidInputError(f"milestones={list(milestones)} should rise")
         object.__setattr__(self, "milestones", milestones)
+
+    def _check_subject(self) -> None:
+        """Refuse data, a network or a shield that cannot be trained on, trained or trained behind."""
+        one_of("data", self.data, trainable())
+        one_of("arch", self.arch, list_classifiers())
+        if self.shield is not None:
+            from_text(self.shield, seed=0)
 
     @property
     def name(self) -> str:

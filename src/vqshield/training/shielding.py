@@ -5,7 +5,7 @@ import hashlib
 import torch
 from torch import Tensor
 
-from vqshield.defenses import from_text
+from vqshield.defenses import Defense, from_text
 
 
 class TrainingShield:
@@ -15,9 +15,15 @@ class TrainingShield:
     of their own and use an image's number as its stream: the same one draw after every epoch.
     """
 
-    def __init__(self, text: str, *, seed: int, device: torch.device) -> None:
-        self._training = from_text(text, seed=_seed(seed, "training")).to(device)
-        self._test = from_text(text, seed=_seed(seed, "test")).to(device)
+    def __init__(self, defense: str | Defense, *, seed: int, device: torch.device) -> None:
+        def made(purpose: str) -> Defense:
+            chosen = shield_seed(seed, purpose)
+            if isinstance(defense, Defense):
+                return defense.reseeded(chosen).to(device)
+            return from_text(defense, seed=chosen).to(device)
+
+        self._training, self._test = made("training"), made("test")
+        self.attacked = made("attack")  # what the attacks of adversarial training go through
 
     def check(self, images: Tensor) -> None:
         """Raise where images of this size, as bytes, cannot be shielded."""
@@ -25,7 +31,7 @@ class TrainingShield:
 
     @torch.no_grad()
     def training(self, images: Tensor, *, step: int) -> Tensor:
-        """The byte images of a step, shielded, as floats."""
+        """The images of a step, bytes or floats in [0, 1], shielded, as floats."""
         return self._draw(self._training, images, step * len(images))
 
     @torch.no_grad()
@@ -35,10 +41,11 @@ class TrainingShield:
 
     def _draw(self, chosen: torch.nn.Module, images: Tensor, first: int) -> Tensor:
         streams = torch.arange(first, first + len(images), device=images.device)
-        shielded: Tensor = chosen(images.float() / 255, streams=streams)
+        floats = images if images.is_floating_point() else images.float() / 255
+        shielded: Tensor = chosen(floats, streams=streams)
         return shielded
 
 
-def _seed(seed: int, purpose: str) -> int:
+def shield_seed(seed: int, purpose: str) -> int:
     """64 bits that no other seed or purpose has."""
     return int.from_bytes(hashlib.sha256(f"vqshield shield {purpose} {seed}".encode()).digest()[:8])

@@ -23,9 +23,11 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from vqshield.classifiers import Normalised
 from vqshield.data import ImageSet
+from vqshield.defenses import Defense
 from vqshield.errors import FileFormatError, InvalidInputError, VqshieldError
 from vqshield.training.augment import crop_and_flip, cutout
 from vqshield.training.measures import accuracy, channel_statistics
+from vqshield.training.objectives import Workplace, objective
 from vqshield.training.progress import EpochRecord, Progress
 from vqshield.training.schedule import cosine, one_cycle, stepwise
 from vqshield.training.settings import TrainSettings
@@ -39,8 +41,16 @@ class Trainer:
     """The state of one run: ``epoch`` advances it, ``tensors`` and ``restore`` carry it over a restart."""
 
     def __init__(
-        self, settings: TrainSettings, training: ImageSet, test: ImageSet, device: torch.device
+        self,
+        settings: TrainSettings,
+        training: ImageSet,
+        test: ImageSet,
+        device: torch.device,
+        *,
+        model: Normalised | None = None,
+        defense: Defense | None = None,
     ) -> None:
+        """Model and defense: what stands for the network and the shield that the settings name."""
         if settings.batch > len(training):
             raise InvalidInputError(
                 f"batch={settings.batch} must be at most {len(training)}, the training images"
@@ -50,19 +60,28 @@ class Trainer:
         self.steps = len(training) // settings.batch
         self.images, self.labels = training.images.to(device), training.labels.to(device)
         self.test_images, self.test_labels = test.images.to(device), test.labels.to(device)
-        self.shield = None
-        if settings.shield is not None:
-            self.shield = TrainingShield(settings.shield, seed=settings.seed, device=device)
+        self.shield, chosen = None, settings.shield if defense is None else defense
+        if chosen is not None:
+            self.shield = TrainingShield(chosen, seed=settings.seed, device=device)
             self.shield.check(self.images)
         mean, _ = channel_statistics(training.images)
         self.fill = (torch.tensor(mean, device=device) * 255).round()
-        self.model = first_model(settings, training).to(device)
+        self.model = (first_model(settings, training) if model is None else model).to(device)
         if settings.channels_last:
             self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.average = copy.deepcopy(self.model).eval().requires_grad_(False) if settings.ema else None
         self.moving = () if self.average is None else (_moving(self.average), _moving(self.model))
         self.optimizer = _optimizer(self.model, settings, device)
         self.loss_of = self._compiled_loss()
+        self.objective = objective(settings.method)
+        self.objective.check(None if self.shield is None else self.shield.attacked)
+        self.place = Workplace(
+            network=InPrecision(self.model, settings),
+            entropy=self.loss_of,
+            shield=self.shield,
+            label_smoothing=settings.label_smoothing,
+            seed=settings.seed,
+        )
 
     @property
     def best(self) -> Normalised:
@@ -164,8 +183,7 @@ class Trainer:
         if self.settings.compile_mode != "off":
             # CUDA graphs may now overwrite the outputs of the last step.
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
-        given = images if self.shield is None else self.shield.training(images, step=step)
-        loss, hits = self.loss_of(given, labels)
+        loss, hits = self.objective(self.place, images, labels, step=step)
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
@@ -205,6 +223,22 @@ class Trainer:
         return compiled
 
 
+class InPrecision(nn.Module):
+    """The network as a run computes it: its layout and its precision inside, float32 logits outside."""
+
+    def __init__(self, network: nn.Module, settings: TrainSettings) -> None:
+        super().__init__()
+        self.network, self.in_bf16 = network, settings.precision == "bf16"
+        self.layout = torch.channels_last if settings.channels_last else torch.contiguous_format
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits (n, classes) for float images."""
+        images = images.contiguous(memory_format=self.layout)
+        with torch.autocast(images.device.type, dtype=torch.bfloat16, enabled=self.in_bf16):
+            logits: Tensor = self.network(images)
+        return logits.float()
+
+
 def epoch_seed(seed: int, epoch: int) -> int:
     """63 bits that differ for every (seed, epoch), unlike seed + epoch."""
     return int.from_bytes(hashlib.sha256(f"vqshield {seed} {epoch}".encode()).digest()[:8], "big") >> 1
@@ -228,7 +262,8 @@ def _seeded(seed: int, device: torch.device) -> Iterator[None]:
     with torch.random.fork_rng(devices=devices):
         torch.default_generator.manual_seed(seed)
         if device.type == "cuda":
-            torch.cuda.manual_seed(seed)
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
         yield
 
 
@@ -251,5 +286,6 @@ def _optimizer(model: nn.Module, settings: TrainSettings, device: torch.device) 
 
 
 def _moving(model: nn.Module) -> list[Tensor]:
-    """What an average follows: parameters and norm statistics, but no counters."""
-    return [tensor for tensor in model.state_dict().values() if tensor.is_floating_point()]
+    """What an average follows: parameters and norm statistics, but no counters; a shared tensor once."""
+    floats = [tensor for tensor in model.state_dict().values() if tensor.is_floating_point()]
+    return list({tensor.data_ptr(): tensor for tensor in floats}.values())

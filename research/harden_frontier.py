@@ -1,0 +1,345 @@
+"""Which shield, with a classifier fine-tuned behind it, is best against whom?
+
+    python research/harden_frontier.py --data-dir CIFAR10 --weights resnet18-cifar10.safetensors \\
+        --work FOLDER --device cuda --deadline 1500
+
+Writes results/harden-frontier.json. Every subject (a shield and a way to fine-tune) is hardened by vq.harden
+and measured rung by rung, from the cheapest rung for all subjects to the dearest; its weights and a file of
+its own stay in --work, outside the repository, and the same command continues there. The rungs:
+
+    natural    images as they are, ten draws
+    transfer   images that PGD-100 with momentum found on the classifier as it was given, before any tuning
+    ignorant   PGD-20 on the very weights, the shield left out
+    square     Square with 2,000 queries, each one draw
+    square5    the same with five draws a query, 10,000 calls
+    adaptive   adaptive-v1; where there is no quantizer, the same attacks with the noise's own gradient
+
+--twins --out results/harden-twins.json measures instead whether adversarial training through a shield is
+better than without it: pairs that differ by the shield alone, at equal epochs and attack steps, three seeds.
+"""
+
+import argparse
+import json
+import math
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+from common import Target, described, make_parser
+from torch import Tensor
+
+import vqshield as vq
+from vqshield.attacks import PGD, Linf
+from vqshield.environment import environment
+from vqshield.files import write_json
+from vqshield.names import NONE
+from vqshield.plain import Json, from_plain, to_plain
+from vqshield.studies.evaluation import ALL, EvaluationSummary
+from vqshield.tensors import read_tensors, tensors_to_bytes
+from vqshield.training import Lines, checkpoint_path
+
+EPS = 8 / 255
+RUNGS = ("natural", "transfer", "ignorant", "adaptive", "square", "square5")
+_CLIMB = "pgd:steps=60,step=2/255,schedule=cosine,momentum=0.75,candidates=4,eot=5"
+ATTACKS = {
+    "natural": (),
+    "ignorant": ("pgd:steps=20,surrogate=none",),
+    "square": ("square:queries=2000",),
+    "square5": ("square:queries=2000,eot=5",),
+    "adaptive": ("adaptive-v1",),
+}
+WITHOUT_QUANTIZER = tuple(
+    f"{_CLIMB},{more}" for more in ("loss=margin", "loss=cross-entropy", "loss=margin,basis=block2")
+)
+QUANTIZERS = ("swrd:size=3,codes=25", "swrd:size=3,codes=70")
+NOISES = (0.06, 0.12, 0.03, 0.09)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A shield, and how the classifier is fine-tuned behind it; epochs 0: as it was given."""
+
+    name: str
+    defense: str
+    method: str = "natural"
+    epochs: int = 15
+    seed: int = 0
+    rungs: tuple[str, ...] = RUNGS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rung:
+    """What is left of the accuracy: mean and deviation over draws, standard error over images."""
+
+    mean: float
+    std: float
+    standard_error: float
+    vote: float
+    runs: int
+    n: int
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A subject, what hardening it took, and its rungs as far as they are measured."""
+
+    subject: Subject
+    weights_sha256: str
+    before: float | None
+    after: float | None
+    training: Mapping[str, Json] | None
+    training_seconds: float
+    rungs: Mapping[str, Rung] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        shown = "  ".join(
+            f"{name} {100 * self.rungs[name].mean:5.1f}" if name in self.rungs else f"{name}   –  "
+            for name in RUNGS
+        )
+        return f"{self.subject.name:34s} {shown}"
+
+
+def noisy(quantizer: str, sigma: float, *, noise: str = "shared") -> str:
+    """A quantizer with noise on the image: one draw for both of its stages, or ("image") one for each."""
+    return f"{quantizer},noise={noise},sigma={sigma:g},tau={sigma:g}"
+
+
+def frontier() -> list[Subject]:
+    """All shields, the most telling first, and the controls among them."""
+    first, second = QUANTIZERS
+    subjects = [
+        Subject(name="bare", defense=NONE, epochs=0, rungs=("natural", "transfer", "ignorant", "square")),
+        Subject(name="swrd-25-as-given", defense=first, epochs=0),
+        Subject(name="swrd-25", defense=first),
+        Subject(name="gaussian-0.06", defense="gaussian:sigma=0.06"),
+        Subject(name="swrd-25-noise-0.06", defense=noisy(first, 0.06)),
+        Subject(name="gaussian-0.12", defense="gaussian:sigma=0.12"),
+        Subject(name="swrd-70", defense=second),
+        Subject(name="swrd-70-noise-0.06", defense=noisy(second, 0.06)),
+        adversarial(eps="8/255", shield=NONE),
+        adversarial(eps="5.5/255", shield=NONE),
+        adversarial(eps="8/255", shield=first),
+        Subject(name="swrd-25-noise-0.06-two-draws", defense=noisy(first, 0.06, noise="image")),
+    ]
+    done = {subject.name for subject in subjects}
+    for sigma in NOISES:
+        more = [Subject(name=f"gaussian-{sigma:g}", defense=f"gaussian:sigma={sigma:g}")]
+        more += [
+            Subject(name=f"swrd-{text.rpartition('=')[2]}-noise-{sigma:g}", defense=noisy(text, sigma))
+            for text in QUANTIZERS
+        ]
+        subjects += [subject for subject in more if subject.name not in done]
+    return subjects
+
+
+def extra(defense: str) -> Subject:
+    """A shield beyond the list, fine-tuned as the others are."""
+    return Subject(name=re.sub(r"[^A-Za-z0-9.]+", "-", defense), defense=defense)
+
+
+def adversarial(*, eps: str, shield: str, seed: int = 0) -> Subject:
+    behind = "none" if shield == NONE else "swrd-25"
+    surrogate = "none" if shield == NONE else "soft"
+    return Subject(
+        name=f"adversarial-{eps.replace('/255', '')}-{behind}" + (f"-seed-{seed}" if seed else ""),
+        defense=shield,
+        method=f"adversarial:eps={eps},steps=7,surrogate={surrogate}",
+        epochs=6,
+        seed=seed,
+        rungs=tuple(rung for rung in RUNGS if shield != NONE or rung != "square5"),
+    )
+
+
+def twins() -> list[Subject]:
+    """With and without the shield, at equal epochs and steps; both ends of the trade-off first."""
+    return [
+        replace(adversarial(eps=eps, shield=shield, seed=seed), rungs=("natural", "adaptive"))
+        for seed in (0, 1, 2)
+        for eps in ("8/255", "4/255", "5.5/255")
+        for shield in (NONE, QUANTIZERS[0])
+    ]
+
+
+class Laboratory:
+    """Hardens and measures subjects; what it has of them lies in a folder."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options, self.began = options, time.monotonic()
+        options.work.mkdir(parents=True, exist_ok=True)
+
+    def target(self, weights: Path | str, images: int) -> Target:
+        chosen = self.options
+        return Target(
+            data="cifar10",
+            data_dir=chosen.data_dir,
+            classifier=str(weights),
+            limit=images,
+            device=chosen.device,
+        )
+
+    @property
+    def late(self) -> bool:
+        return time.monotonic() - self.began > self.options.deadline
+
+    def hardened(self, subject: Subject) -> Row:
+        """The row of a subject, with its classifier fine-tuned, now or in an earlier run."""
+        file, chosen = self.options.work / f"{subject.name}.json", self.options
+        if file.is_file():
+            row = from_plain(Row, json.loads(file.read_text()), file.name)
+            if replace(row.subject, rungs=subject.rungs) == subject:  # twins want other rungs of it
+                return replace(row, subject=subject)
+            raise SystemExit(f"{file} is of another subject, {row.subject}; move it away")
+        before = after = card = None
+        began, weights = time.perf_counter(), Path(chosen.weights)
+        if subject.epochs:
+            found = vq.harden(
+                chosen.weights, subject.defense, "cifar10", data_dir=chosen.data_dir, method=subject.method,
+                epochs=chosen.epochs or subject.epochs, batch=chosen.batch, lr=chosen.lr, ema=chosen.ema,
+                seed=subject.seed, limit=chosen.train_limit, test_limit=chosen.train_limit, out=chosen.work,
+                name=subject.name, device=chosen.device, precision=chosen.precision, progress=Lines(),
+            )  # fmt: skip
+            before, after, weights = found.before, found.after, found.weights
+            checkpoint_path(found.settings, chosen.work).unlink()  # six times the weights' size
+            card = {key: value for key, value in found.card["settings"].items() if key != "classifier"}
+        row = Row(
+            subject=subject,
+            weights_sha256=self.target(weights, 1).classifier_id.sha256,
+            before=before,
+            after=after,
+            training=card,
+            training_seconds=round(time.perf_counter() - began, 1) if subject.epochs else 0.0,
+        )
+        self.keep(row)
+        return row
+
+    def keep(self, row: Row) -> None:
+        write_json(self.options.work / f"{row.subject.name}.json", to_plain(row))
+
+    def weights(self, subject: Subject) -> Path:
+        own = self.options.work / f"{subject.name}.safetensors"
+        return own if subject.epochs else Path(self.options.weights)
+
+    def measured(self, row: Row, rung: str) -> Row:
+        """The row with one more rung, which is on the disk then."""
+        began, subject, chosen = time.perf_counter(), row.subject, self.options
+        count = chosen.square_images if rung.startswith("square") else chosen.images
+        if rung == "transfer":
+            target = self.target(self.weights(subject), count)
+            images, labels = self.transferred(count)
+            found = vq.evaluate(
+                target.model, images, labels, defense=subject.defense, runs=chosen.runs,
+                batch=chosen.attack_batch,
+            )  # fmt: skip
+            attack = NONE
+        else:
+            attacks = ATTACKS[rung]
+            if rung == "adaptive" and not subject.defense.startswith("swrd"):
+                attacks = WITHOUT_QUANTIZER
+            found = vq.evaluate(
+                str(self.weights(subject)), "cifar10", data_dir=chosen.data_dir, limit=count,
+                defense=subject.defense, attacks=attacks, eps=EPS, runs=chosen.runs,
+                batch=chosen.attack_batch, device=chosen.device,
+                out=chosen.work / "records" / f"{subject.name}-{rung}-{count}",
+            )  # fmt: skip
+            attack = ALL if attacks else NONE
+        rungs = {**row.rungs, rung: _rung(found, subject.defense, attack, time.perf_counter() - began)}
+        more = replace(row, rungs={name: rungs[name] for name in RUNGS if name in rungs})
+        self.keep(more)
+        return more
+
+    def transferred(self, count: int) -> tuple[Tensor, Tensor]:
+        """Images that break the classifier as it was given; found once."""
+        target = self.target(self.options.weights, count)
+        file = self.options.work / f"transfer-{count}.safetensors"
+        images, labels = target.part(range(count))
+        if not file.is_file():
+            attack = PGD(ball=Linf(EPS), steps=100, step=EPS / 10, momentum=1.0)
+            parts = zip(images.split(500), labels.split(500), strict=True)
+            found = torch.cat([attack(target.model, *part) for part in parts])
+            file.write_bytes(tensors_to_bytes({"images": found.cpu()}))
+        return read_tensors(file)[0]["images"].to(images.device), labels
+
+
+def _rung(found: EvaluationSummary, defense: str, attack: str, seconds: float) -> Rung:
+    row = found.row(defense, attack)
+    assert row is not None
+    return Rung(
+        mean=row.mean, std=row.std, standard_error=row.standard_error, vote=row.vote, runs=row.runs, n=row.n,
+        seconds=round(seconds, 1),
+    )  # fmt: skip
+
+
+def work(options: argparse.Namespace) -> None:
+    laboratory = Laboratory(options)
+    every = [*map(extra, options.also), *(twins() if options.twins else frontier())]
+    subjects = [
+        each
+        for each in every
+        if not options.only or each.name in options.only or each.defense in options.also
+    ]
+    if missing := set(options.only) - {each.name for each in every}:
+        raise SystemExit(f"no subject {sorted(missing)}; there are {', '.join(each.name for each in every)}")
+    rows: dict[str, Row] = {}
+    for rung in options.rungs:
+        for subject in subjects:
+            if laboratory.late:
+                break
+            if rung not in subject.rungs:
+                continue
+            row = rows.get(subject.name) or laboratory.hardened(subject)
+            rows[subject.name] = row if rung in row.rungs else laboratory.measured(row, rung)
+            print(rows[subject.name], flush=True)
+            write(options, laboratory, every, list(rows.values()))
+    print(f"\n{len(rows)} of {len(subjects)} subjects, {time.monotonic() - laboratory.began:.0f} s")
+    print(*rows.values(), sep="\n")
+
+
+def write(options: argparse.Namespace, laboratory: Laboratory, every: list[Subject], rows: list[Row]) -> None:
+    """The result so far, of this run and of earlier ones."""
+    named = {row.subject.name: row for row in rows}
+    for subject in every:
+        file = options.work / f"{subject.name}.json"
+        if subject.name not in named and file.is_file():
+            named[subject.name] = from_plain(Row, json.loads(file.read_text()), file.name)
+    ordered = [named[subject.name] for subject in every if subject.name in named]
+    target = laboratory.target(options.weights, options.images)
+    heading = {
+        **described(target),
+        "eps": EPS,
+        "images": options.images,
+        "square_images": options.square_images,
+        "complete": len(ordered) == len(every)
+        and all(set(row.subject.rungs) <= set(row.rungs) for row in ordered),
+        "machine": environment(target.place),
+    }
+    write_json(options.out, to_plain({**heading, "rows": ordered}))
+
+
+def arguments() -> argparse.Namespace:
+    parser = make_parser(__doc__, "results/harden-frontier.json", data_required=True)
+    parser.add_argument("--weights", required=True, help="the classifier to harden, safetensors")
+    parser.add_argument("--work", type=Path, required=True, help="folder for weights and records")
+    parser.add_argument("--images", type=int, default=500, help="test images of every rung but Square's")
+    parser.add_argument("--square-images", type=int, default=250)
+    parser.add_argument("--runs", type=int, default=10, help="draws behind every figure")
+    parser.add_argument("--rungs", nargs="+", choices=RUNGS, default=list(RUNGS))
+    parser.add_argument("--only", nargs="*", default=[], help="only these subjects")
+    parser.add_argument("--also", nargs="*", default=[], help="more shields, as in swrd:size=2,codes=25")
+    parser.add_argument("--twins", action="store_true")
+    parser.add_argument("--epochs", type=int, help="of every subject, in place of its own")
+    parser.add_argument("--batch", type=int, default=512)
+    parser.add_argument("--lr", type=float, default=0.1)
+    parser.add_argument("--ema", type=float, default=0.995)
+    parser.add_argument("--precision", help="without it, bf16 on a GPU")
+    parser.add_argument("--train-limit", type=int, help="the first training (and test) images alone")
+    parser.add_argument("--attack-batch", type=int, default=250)
+    parser.add_argument("--deadline", type=float, default=math.inf, help="seconds; nothing is begun after")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    work(arguments())

@@ -1,0 +1,403 @@
+"""Harden: fine-tune a classifier behind the defense that it will be used behind."""
+
+import copy
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from vqshield.classifiers import (
+    Network,
+    Normalised,
+    bundled_as_trained,
+    is_bundled,
+    is_source,
+    load_classifier,
+    weights_digest,
+)
+from vqshield.classifiers.folding import is_folded
+from vqshield.data import FileSet, ImageSet, load
+from vqshield.data.arrays import as_bytes
+from vqshield.data.folders import PLACES
+from vqshield.defended import Defended
+from vqshield.defenses import Defense, defense_class, from_text, list_all_defenses
+from vqshield.devices import pick_device
+from vqshield.errors import InvalidInputError
+from vqshield.models import ask_for_logits, evaluating
+from vqshield.names import NONE
+from vqshield.plain import Json
+from vqshield.settings import parse_spec
+from vqshield.training.measures import accuracy
+from vqshield.training.progress import Progress
+from vqshield.training.run import train_on
+from vqshield.training.settings import TrainSettings
+from vqshield.training.shielding import TrainingShield
+
+IN_MEMORY = "in-memory"
+COPIES = 3  # of the training images that are held at once: as they came, in an epoch's order, augmented
+
+
+@dataclass(frozen=True, kw_only=True)
+class HardenSettings(TrainSettings):
+    """What decides the weights of a hardened classifier; a run resumes only under equal settings.
+
+    Beyond those of training: which classifier was given and the SHA-256 of its weights, and the stem of the
+    files. ``shield`` is the defense in words.
+    """
+
+    epochs: int = 15
+    batch: int = 256
+    peak_lr: float = 0.1
+    ema: float = 0.998
+    classifier: str
+    classifier_sha256: str
+    stem: str
+
+    def _check_subject(self) -> None:
+        """Data, classifier and defense are here already, and fit."""
+
+    @property
+    def name(self) -> str:
+        return self.stem
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hardened:
+    """A classifier that was fine-tuned behind a defense.
+
+    Attributes:
+        model: the classifier behind the defense, ready for use; the classifier itself where there is none.
+        before, after: the share of test images right behind the defense, one draw each.
+        weights, card_file: what was written.
+        test_images, seconds, settings, card: of the run.
+    """
+
+    model: nn.Module
+    before: float
+    after: float
+    weights: Path
+    card_file: Path
+    test_images: int
+    seconds: float
+    settings: HardenSettings
+    card: Mapping[str, Json]
+
+
+def harden(
+    classifier: nn.Module | str,
+    defense: Defense | str = "swrd",
+    images: Tensor | str = "cifar10",
+    labels: Tensor | None = None,
+    *,
+    method: str = "natural",
+    test: tuple[Tensor, Tensor] | None = None,
+    data_dir: Path | str | None = None,
+    limit: int | None = None,
+    test_limit: int | None = None,
+    epochs: int = HardenSettings.epochs,
+    batch: int = HardenSettings.batch,
+    lr: float = HardenSettings.peak_lr,
+    ema: float = HardenSettings.ema,
+    cutout: int = HardenSettings.cutout,
+    padding: int = HardenSettings.padding,
+    label_smoothing: float = HardenSettings.label_smoothing,
+    seed: int = 0,
+    precision: str | None = None,
+    compile_mode: str = HardenSettings.compile_mode,
+    out: Path | str = "runs",
+    name: str | None = None,
+    device: str = "auto",
+    resume: bool = True,
+    progress: Progress | None = None,
+) -> Hardened:
+    """Fine-tune a classifier behind the defense that it will be used behind.
+
+    That gives back most of the clean accuracy that a defense costs. What it is worth against whom:
+    docs/hardening.md. The classifier given is left as it is.
+
+    Args:
+        classifier: a module from images in [0, 1] to logits, or what `vqshield list classifiers` shows: a
+            safetensors file, "small-cifar10", "timm:NAME", "module:function".
+        defense: by text, "swrd:size=3,codes=25", or any Defense; "none" for none.
+        images: training images (N, q, h, w), bytes or floats in [0, 1] (kept as bytes), or the name of a data
+            set with a training split, such as cifar10, or folder: one sub-folder of image files per class.
+        labels: of images that are tensors, (N,).
+        method: what every step shows the classifier behind the defense: "natural" (the images),
+            "noise:sigma=0.06" (with Gaussian noise, before the defense), or
+            "adversarial:loss=trades,eps=8/255,steps=7,beta=6,surrogate=soft" (images that an attack found
+            through the defense; surrogate=none: without it).
+        test: images and labels that accuracy is measured on, for tensors; without it, the last tenth of the
+            images is kept for that and not trained on.
+        data_dir: where the files of a named data set are; None: the cache folder.
+        limit, test_limit: the first images alone.
+        epochs, batch, lr, ema, cutout, padding, label_smoothing: of the training: passes, images a step, the
+            highest rate of the one-cycle schedule, decay of the averaged weights (0: no averaging),
+            augmentation.
+        seed: of order, augmentation and every draw.
+        precision: "fp32" or "bf16"; None: bf16 on a GPU.
+        compile_mode: how torch.compile is used, "off" or one of its modes.
+        out: folder for NAME.safetensors, its card NAME.json, and the checkpoint after every epoch.
+        name: the stem of those files; None: the classifier's name and "-hardened".
+        device: "cpu", "cuda", or "auto", the GPU where there is one.
+        resume: whether a checkpoint in ``out`` is continued; it must be of equal settings and data.
+        progress: is told about every epoch.
+
+    Raises:
+        InvalidInputError: a classifier, defense, method or data that do not fit one another, before any work.
+        FileFormatError: broken weights or images.
+        VqshieldError: the loss became nan or infinite; the last checkpoint stays.
+
+    Example:
+        >>> import tempfile
+        >>> hardened = vq.harden(
+        ...     "small-cifar10", "swrd", images, labels, epochs=1, batch=4, out=tempfile.mkdtemp()
+        ... )
+        >>> hardened.model(images).shape
+        torch.Size([8, 10])
+        >>> hardened.weights.name
+        'small-cifar10-hardened.safetensors'
+    """
+    place = pick_device(device)
+    chosen = None if defense == NONE else _defense(defense)
+    model, source = _classifier(classifier)
+    training, tested = _data(images, labels, test, data_dir, limit, test_limit, model)
+    _check_fit(model, source, training, tested)
+    settings = HardenSettings(
+        data=training.name,
+        arch=model.network.arch if isinstance(model.network, Network) else type(model.network).__name__,
+        epochs=epochs,
+        batch=batch,
+        peak_lr=lr,
+        ema=ema,
+        cutout=cutout,
+        padding=padding,
+        label_smoothing=label_smoothing,
+        seed=seed,
+        precision=precision or ("bf16" if place.type == "cuda" else "fp32"),
+        compile_mode=compile_mode,
+        shield=None if chosen is None else _written(defense, chosen),
+        start=classifier if isinstance(classifier, str) and not is_source(classifier) else None,
+        method=method,
+        classifier=source,
+        classifier_sha256=weights_digest(model),
+        stem=_stem(name, source),
+    )
+    before = _accuracy(model, chosen, tested, settings.seed, place)
+    result = train_on(
+        settings,
+        training,
+        tested,
+        out=out,
+        device=device,
+        resume=resume,
+        progress=progress,
+        model=model,
+        defense=chosen,
+        notes={"test_accuracy_before": before, "load": _how_to_load(settings, model)},
+    )
+    ready = result.model.eval().requires_grad_(False)
+    return Hardened(
+        model=ready if chosen is None else Defended(ready, chosen),
+        before=before,
+        after=result.test_accuracy,
+        weights=result.weights,
+        card_file=result.card_file,
+        test_images=result.test_images,
+        seconds=result.seconds,
+        settings=settings,
+        card=result.card,
+    )
+
+
+def _defense(given: Defense | str) -> Defense:
+    if isinstance(given, Defense):
+        return given
+    if not isinstance(given, str):
+        raise InvalidInputError(f"defense should be a text or a Defense, not {type(given).__name__}")
+    make: Callable[..., Defense] = type(from_text(given, seed=0))
+    return make(**parse_spec(given)[1])  # unpredictable, as of every model; training has seeds of its own
+
+
+def _written(given: Defense | str, defense: Defense) -> str:
+    """The defense as a file's metadata have it: by text, where it is registered so that text can make it."""
+    if isinstance(given, str):
+        return given
+    for name in list_all_defenses():
+        if type(defense) is defense_class(name):
+            return f"{name}:" + ",".join(f"{key}={value}" for key, value in defense.settings().items())
+    return repr(defense)
+
+
+def _classifier(given: nn.Module | str) -> tuple[Normalised, str]:
+    """A copy of the classifier that can be trained, and what it is called."""
+    if isinstance(given, Defended):
+        raise InvalidInputError("classifier should be without its defense; give model.classifier")
+    if isinstance(given, str):
+        model = copy.deepcopy(bundled_as_trained(given) if is_bundled(given) else load_classifier(given))
+        model.requires_grad_(True)
+    elif isinstance(given, nn.Module):
+        model = copy.deepcopy(
+            given if isinstance(given, Normalised) else Normalised(given, mean=[0], std=[1])
+        )
+        if not any(parameter.requires_grad for parameter in model.parameters()):
+            model.requires_grad_(True)  # else the layers that are frozen stay so
+    else:
+        raise InvalidInputError(f"classifier should be a module or a text, not {type(given).__name__}")
+    source = _without_folders(given) if isinstance(given, str) else type(model.network).__name__
+    if not any(True for _ in model.parameters()):
+        raise InvalidInputError(f"classifier {source!r} has no weights that could be tuned")
+    if is_folded(model):
+        raise InvalidInputError(
+            f"classifier {source!r} has its batch norms folded into its convolutions, which cannot be "
+            "trained on; give the file that it came from, or the bundled one by its name, 'small-cifar10'"
+        )
+    return model, source
+
+
+def _without_folders(text: str) -> str:
+    if not is_source(text):
+        return Path(text).name
+    source, at, file = text.partition("@")
+    return f"{source}@{Path(file).name}" if at else source
+
+
+def _stem(name: str | None, source: str) -> str:
+    if name is None:
+        name = f"{re.sub(r'[^A-Za-z0-9_.]+', '-', source.removesuffix('.safetensors')).strip('-')}-hardened"
+    if not name or name != Path(name).name or name.startswith("."):
+        raise InvalidInputError(f"name={name!r} should be the start of a file's name, without a folder")
+    return name
+
+
+def _data(
+    images: Tensor | str,
+    labels: Tensor | None,
+    test: tuple[Tensor, Tensor] | None,
+    folder: Path | str | None,
+    limit: int | None,
+    test_limit: int | None,
+    model: Normalised,
+) -> tuple[ImageSet, ImageSet]:
+    """The images to train on and those to test on, in memory."""
+    if isinstance(images, str):
+        if labels is not None or test is not None:
+            raise InvalidInputError(
+                f"labels or test are given beside the data set {images!r}, which has its own"
+            )
+        if images == "folder" and folder is not None:
+            _refuse_without_test(Path(folder))
+        training = _held(load(images, "train", folder, limit=limit), model)
+        return training, _held(load(images, "test", folder, limit=test_limit), model)
+    if labels is None:
+        raise InvalidInputError("labels are missing; give one for each image")
+    given = _from_tensors(images, labels, model)
+    if test is not None:
+        return given.take(limit), _from_tensors(*test, model).take(test_limit)
+    if len(given) < 2:
+        raise InvalidInputError("1 image cannot be both trained and tested on; give more, or test=")
+    kept = max(1, len(given) // 10)
+    last = ImageSet(given.name, given.images[-kept:], given.labels[-kept:], given.classes)
+    return given.take(len(given) - kept).take(limit), last.take(test_limit)
+
+
+def _refuse_without_test(folder: Path) -> None:
+    """Refuse a folder that has images to train on but none to test on."""
+    names = [name for name in PLACES["test"] if name != "."]
+    if (folder / "train").is_dir() and not any((folder / name).is_dir() for name in names):
+        raise InvalidInputError(
+            f"{folder} has train, but no {' or '.join(names)}; accuracy is measured on images of the same "
+            "classes there"
+        )
+
+
+def _held(found: ImageSet, model: Normalised) -> ImageSet:
+    """The images of files as the classifier is shown them, all read."""
+    if not isinstance(found, FileSet):
+        return found
+    if model.size is not None:
+        found = found.sized(model.size, crop=model.crop, resize=model.resize)
+    values = len(found) * found.read(slice(1)).numel()
+    if (wanted := COPIES * values) > (most := _memory()):
+        raise InvalidInputError(
+            f"{len(found)} images of {found.name!r} take {wanted >> 20} MiB in training, this machine has "
+            f"{most >> 20} MiB; give a limit"
+        )
+    return ImageSet(found.name, found.images, found.labels, found.classes)
+
+
+def _memory() -> int:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # not on Windows
+        return 1 << 62
+
+
+def _from_tensors(images: Tensor, labels: Tensor, model: Normalised) -> ImageSet:
+    held = images.detach().cpu()
+    if held.ndim != 4:
+        raise InvalidInputError(f"images of shape {tuple(held.shape)} should be (n, channels, height, width)")
+    classes = _told(model, held[:1], IN_MEMORY)
+    names = tuple(map(str, range(classes)))
+    return ImageSet(IN_MEMORY, as_bytes(held, "images"), labels.detach().cpu().long(), names)
+
+
+def _told(model: Normalised, image: Tensor, data: str) -> int:
+    """How many classes the classifier tells apart."""
+    floats = image if image.is_floating_point() else image.float() / 255
+    try:
+        with torch.no_grad(), evaluating(model):
+            where = next(model.parameters()).device
+            return int(ask_for_logits(model, floats.float().to(where)).shape[1])
+    except RuntimeError as error:
+        raise InvalidInputError(
+            f"the classifier takes no images of shape {tuple(image.shape[1:])} as in {data!r}: {error}"
+        ) from error
+
+
+def _check_fit(model: Normalised, source: str, training: ImageSet, test: ImageSet) -> None:
+    """Refuse a classifier that tells other classes apart than the images have, and splits that differ."""
+    if training.classes != test.classes:
+        raise InvalidInputError(
+            f"the training images of {training.name!r} have {_counted(training.classes)}, the test images "
+            f"have {_counted(test.classes)}; give both the same classes, in train and in test or val"
+        )
+    if training.images.shape[1:] != test.images.shape[1:]:
+        raise InvalidInputError(
+            f"training images of shape {tuple(training.images.shape[1:])} and test images of shape "
+            f"{tuple(test.images.shape[1:])} should be of one shape"
+        )
+    told = _told(model, training.images[:1], training.name)
+    if told != len(training.classes):
+        raise InvalidInputError(
+            f"classifier {source!r} tells {told} classes apart, {training.name!r} has "
+            f"{len(training.classes)}; give a classifier of that data set"
+        )
+
+
+def _counted(classes: tuple[str, ...]) -> str:
+    shown = ", ".join(classes[:3]) + (", …" if len(classes) > 3 else "")
+    return f"{len(classes)} classes ({shown})"
+
+
+def _accuracy(
+    model: Normalised, defense: Defense | None, test: ImageSet, seed: int, device: torch.device
+) -> float:
+    """Of the classifier as it was given, on the draws that it is tested on after training."""
+    shield = None if defense is None else TrainingShield(defense, seed=seed, device=device)
+    if shield is not None:
+        shield.check(test.images[:1])
+    return accuracy(model.to(device), test.images.to(device), test.labels.to(device), shield=shield)
+
+
+def _how_to_load(settings: HardenSettings, model: Normalised) -> str:
+    file = f"{settings.name}.safetensors"
+    if isinstance(model.network, Network):
+        return file
+    source = settings.classifier.partition("@")[0]
+    if ":" in source:
+        return f"{source}@{file}"
+    return f"load_state_dict of the network of {source}, with the tensors of {file}"
