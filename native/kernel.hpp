@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "pool.hpp"
+#include "processor.hpp"
 #include "worker.hpp"
 
 #define VQ_EXPORT extern "C" __attribute__((visibility("default")))
@@ -65,9 +66,7 @@ VQ_EXPORT const char* vq_isa() { return VQ_ISA; }
 // Which of the x86 builds this processor can run: 0 the generic one, 1 also avx2, 2 also avx512.
 VQ_EXPORT int32_t vq_level() {
 #if defined(__x86_64__)
-    __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 0;
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") ? 2 : 1;
+    return processor_level();
 #else
     return 0;
 #endif

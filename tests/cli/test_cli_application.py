@@ -29,12 +29,6 @@ def test_every_command_and_each_of_its_options_has_help(name):
     assert RUNNER.invoke(app, [name, "--help"]).exit_code == 0
 
 
-def test_version():
-    result = RUNNER.invoke(app, ["--version"])
-    assert result.exit_code == 0
-    assert result.stdout == f"vqshield {vqshield.__version__}\n"
-
-
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_is_read_from_the_file_without_importing_it(name):
     assert command_help(name) == inspect.getdoc(command_function(name))
@@ -102,4 +96,5 @@ def test_python_dash_m():
     done = subprocess.run(
         [sys.executable, "-m", "vqshield", "--version"], capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stdout) == (0, f"vqshield {vqshield.__version__}\n")
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"vqshield {vqshield.__version__}, commit ")

@@ -31,7 +31,7 @@ ORDER = [
     ["training"],
     ["purification"],
     ["runs"],
-    ["studies"],
+    ["checkup", "studies"],
     ["reproduction"],
     ["bench"],
     ["reports"],

@@ -35,6 +35,7 @@ COMMANDS = {
     "bench": "bench:bench",
     "list": "list:list_registered",
     "harden": "harden:harden",
+    "doctor": "doctor:doctor",
 }
 """Each command, with the file and the function that it is."""
 
@@ -129,7 +130,13 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"vqshield {vqshield.__version__}")
+        from vqshield.clustering import kernel_name, list_backends  # they load torch: not for --help
+        from vqshield.runs.code import commit
+
+        typer.echo(
+            f"vqshield {vqshield.__version__}, commit {commit() or 'unknown'}, {kernel_name('auto')} "
+            f"(backends {', '.join(list_backends())})"
+        )
         raise typer.Exit
 
 

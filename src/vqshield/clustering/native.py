@@ -41,6 +41,7 @@ ISAS = ("generic", "avx2", "avx512")
 """The builds, each faster than the one before; "generic" is NEON on ARM."""
 
 _FOLDER = Path(__file__).parent
+_SUFFIX = EXTENSION_SUFFIXES[-1]  # as setup.py names them: without the version of Python
 _DONE, _OUT_OF_MEMORY, _INVALID = 0, 1, 3
 _INTERFACE = 2  # kInterface of native/kernel.hpp
 _MESSAGE = 160
@@ -314,8 +315,7 @@ def _load(isa: str) -> ctypes.CDLL:
 
 
 def _find(isa: str) -> Path:
-    for suffix in EXTENSION_SUFFIXES:
-        path = _FOLDER / f"_native_{isa}{suffix}"
-        if path.is_file():
-            return path
+    path = _FOLDER / f"_native_{isa}{_SUFFIX}"
+    if path.is_file():
+        return path
     raise OSError("no C++ compiler was at hand when vqshield was installed; get one and install it again")
