@@ -1,8 +1,8 @@
 """The CPU kernel's build; everything else about the package stands in pyproject.toml.
 
-One source is built for several processors, and vqshield.clustering.native loads the best at run time, by
-ctypes: the libraries know nothing of Python, so one wheel serves every version of it. Every build is optional:
-where one fails (no compiler, or one without vector types), installation goes on.
+One source is built for several processors, and vqshield.clustering.native loads the best at run time. It does
+so by ctypes: the libraries know nothing of Python, so one wheel serves every version of it. Every build is
+optional: where one fails (no compiler, or one without vector types), installation goes on.
 
 VQSHIELD_MACHINE names another processor to build for ("aarch64"), where CC and CXX are cross compilers;
 VQSHIELD_KERNEL=none leaves the kernel out, for a wheel that installs anywhere.
