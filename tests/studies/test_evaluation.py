@@ -231,7 +231,7 @@ def test_cells_cover_every_image_once(study: Evaluation) -> None:
         ({"batch": 0}, "batch=0 should be >= 1"),
         ({"seed": -1}, "seed=-1 should be from 0"),
         ({"eps": -0.1}, "eps=-0.1 should be from 0 to 1"),
-        ({"norm": "l7"}, "norm='l7' is unknown; choose one of l2, linf"),
+        ({"norm": "l7"}, "norm='l7' is unknown; choose one of l1, l2, linf"),
         ({"defenses": ()}, "no defense is given; give one of randdisc, prd, swrd, none"),
         ({"defenses": ("prd", "prd")}, "defense 'prd' is given twice"),
         ({"defenses": ("shield",)}, "defense='shield' is unknown; choose one of .*none, prd, randdisc, swrd"),
