@@ -1,6 +1,7 @@
 """Splitting: the cells of the paper in integers, one shift a draw, and the contract of every defense."""
 
 import copy
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,8 +12,10 @@ import vqshield as vq
 from vqshield.attacks import Linf
 from vqshield.defenses import create_any, from_text
 from vqshield.errors import InvalidInputError
+from vqshield.images import encode_png
 from vqshield.noise import Draw, Stage
 from vqshield.threats import threat
+from vqshield.training.shielding import TrainingShield
 
 IMAGES = noise_images(5, 3, 6, 7).mul(255).round().div(255)
 SCALES = (1 / 510, 0.01, 0.1, 0.3, 0.5, 0.87, 1.73)
@@ -113,6 +116,17 @@ def test_it_is_known_by_name_and_stands_before_a_classifier() -> None:
     labels = torch.arange(5) % 4
     found = threat("pgd:steps=2,eot=2", Linf(0.1))(classifier, made, IMAGES, labels)
     assert not torch.equal(found, IMAGES)
+
+
+def test_pictures_are_purified_and_training_is_shielded_with_it(tmp_path: Path) -> None:
+    picture = tmp_path / "in.png"
+    picture.write_bytes(encode_png(IMAGES[0].mul(255).round().byte().permute(1, 2, 0).numpy()))
+    done = vq.purify(picture, tmp_path / "out", defense="splitting:scale=0.1", seed=1)
+    assert done[0].error is None
+    shield = TrainingShield("splitting:scale=0.1", seed=0, device=torch.device("cpu"))
+    given = IMAGES.mul(255).round().byte()
+    assert torch.equal(shield.training(given, step=3), shield.training(given, step=3))
+    assert not torch.equal(shield.training(given, step=3), shield.training(given, step=4))
 
 
 @pytest.mark.parametrize(

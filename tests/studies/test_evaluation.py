@@ -234,7 +234,7 @@ def test_cells_cover_every_image_once(study: Evaluation) -> None:
         ({"norm": "l7"}, "norm='l7' is unknown; choose one of l1, l2, linf"),
         ({"defenses": ()}, "no defense is given; give one of randdisc, prd, swrd, none"),
         ({"defenses": ("prd", "prd")}, "defense 'prd' is given twice"),
-        ({"defenses": ("shield",)}, "defense='shield' is unknown; choose one of .*none, prd, randdisc, swrd"),
+        ({"defenses": ("shield",)}, "defense='shield' is unknown; choose one of .*none, prd, randdisc"),
         ({"defenses": ("prd:colour=3",)}, "prd has no setting 'colour'; it has"),
         ({"defenses": ("prd:seed=3",)}, "would fix every draw"),
         ({"defenses": ("none:size=3",)}, "none takes none"),
