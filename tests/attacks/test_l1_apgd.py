@@ -6,7 +6,7 @@ from conftest import noise_images
 from torch import Tensor
 from toys import convnet, two_classes
 
-from vqshield.attacks import APGD, L1, PGD, margin
+from vqshield.attacks import APGD, L1, PGD, cross_entropy, margin
 from vqshield.attacks.l1_apgd import L1Steps
 
 
@@ -70,3 +70,16 @@ def test_steps_get_sparser_while_that_pays_and_shorter_afterwards() -> None:
     assert float(step.abs().sum()) == pytest.approx(2.0)
     assert bool(steps.look(8, best).all()), "settled: back to the best point, with shorter steps"
     assert float(steps.move(images, slopes).abs().sum()) == pytest.approx(2.0 / 1.5)
+
+
+def test_it_climbs_as_high_as_the_authors_own() -> None:
+    theirs = pytest.importorskip("pyautoattack.autopgd_base")
+    model, images, ball = convnet(), noise_images(16, 3, 16, 16), L1(4.0)
+    labels = model(images).argmax(1)
+    found = APGD(ball=ball, steps=40, random_start=False, judgements=1)(model, images, labels)
+    with torch.random.fork_rng():
+        attack = theirs.APGDAttack(model, n_iter=40, norm="L1", eps=4.0, seed=0, loss="ce", device="cpu")
+        attack.init_hyperparam(images)
+        reached = attack.attack_single_run(images, labels)[0]
+    ours, other = (float(cross_entropy(model(each).detach(), labels).mean()) for each in (found, reached))
+    assert ours > 0.95 * other

@@ -94,9 +94,10 @@ def linf_line(found: LinfLine, norm: str) -> str:
 
 
 def _vote_table(title: str, vote: VoteSummary) -> "Table":
+    drawn = "n =" if vote.mean_draws is None else "at most n ="
     table, text = _table(
         title + ": worst case in L2",
-        f"certified accuracy in % of {vote.images} images; vote: of infinitely many draws, n = "
+        f"certified accuracy in % of {vote.images} images; vote: of infinitely many draws, {drawn} "
         f"{vote.draws} drawn, alpha = {vote.alpha:g}; draw: of a single one; statement: of all images "
         f"at once, with probability ≥ {vote.confidence:g} (all but {vote.allowed_failures} hold)",
     )
