@@ -16,7 +16,7 @@ import json
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -43,6 +43,7 @@ DRAWS = 2  # of an image in a step
 L1_RADII = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0)
 L2_RADII = (0.0, 0.25, 0.5, 0.75)
 SWRD = "swrd:size=3,codes=25"
+Key = tuple[str, float, float, str | None, bool, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +51,7 @@ class Job:
     """A defense, and how its classifier is trained.
 
     after: a quantizer behind the splitting; trained_behind: whether the classifier was trained behind it too.
-    epochs: None for those of the command line.
+    epochs: at most; the command line may say fewer.
     """
 
     defense: str
@@ -58,18 +59,19 @@ class Job:
     entropy: float = 0.0
     after: str | None = None
     trained_behind: bool = False
-    epochs: int | None = None
+    epochs: int = 1000
 
     @property
-    def key(self) -> tuple[str, float, float, str | None, bool]:
+    def key(self) -> Key:
         """What tells its row from others."""
-        return self.defense, self.agreement, self.entropy, self.after, self.trained_behind
+        return self.defense, self.agreement, self.entropy, self.after, self.trained_behind, self.epochs
 
     @property
     def weights(self) -> str:
         """The name of its classifier's file."""
         behind = [self.after] if self.after is not None and self.trained_behind else []
-        words = "-".join([self.defense, f"{self.agreement:g}", f"{self.entropy:g}", *behind])
+        numbers = [f"{each:g}" for each in (self.agreement, self.entropy, self.epochs)]
+        words = "-".join([self.defense, *numbers, *behind])
         return "".join(each if each.isalnum() or each in ".-" else "-" for each in words) + ".safetensors"
 
 
@@ -141,9 +143,9 @@ class Row:
     certified: Certified
 
     @property
-    def key(self) -> tuple[str, float, float, str | None, bool]:
+    def key(self) -> Key:
         """That of its job."""
-        return self.defense, self.agreement, self.entropy, self.after, self.trained_behind
+        return self.defense, self.agreement, self.entropy, self.after, self.trained_behind, self.epochs
 
 
 class Noise:
@@ -195,7 +197,7 @@ def train(
 ) -> tuple[Normalised, float]:
     """The classifier of a job, and the seconds that its training took; images as bytes, on the device."""
     place, began = images.device, time.perf_counter()
-    epochs, batch = min(job.epochs or options.epochs, options.epochs), min(options.train_batch, len(images))
+    epochs, batch = job.epochs, min(options.train_batch, len(images))
     model = trainee.restart()
     average = copy.deepcopy(model).eval().requires_grad_(False)
     moving = _floats(average), _floats(model)
@@ -308,7 +310,7 @@ def measured(job: Job, path: Path, trained: float | None, options: argparse.Name
     certify = certify_l1 if job.defense.startswith("splitting") else certify_l2
     return Row(
         defense=job.defense, agreement=job.agreement, entropy=job.entropy, after=job.after,
-        trained_behind=job.trained_behind, epochs=min(job.epochs or options.epochs, options.epochs),
+        trained_behind=job.trained_behind, epochs=job.epochs,
         training_seconds=trained, weights_sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
         certified=certify(job, target, options),
     )  # fmt: skip
@@ -330,6 +332,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--start", type=Path, required=True, help="the classifier that training begins with")
     parser.add_argument("--weights", type=Path, default=Path("l1-classifiers"), help="folder for classifiers")
     parser.add_argument("--only", type=int, nargs="*", help="numbers of jobs, from 0; without it all")
+    parser.add_argument("--job", help="a defense by text instead of the list, with --agreement and --entropy")
+    parser.add_argument("--agreement", type=float, default=3.0)
+    parser.add_argument("--entropy", type=float, default=0.0)
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--train-batch", type=int, default=512)
     parser.add_argument("--train-limit", type=int, help="training images, for a trial")
@@ -346,20 +351,27 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def jobs(options: argparse.Namespace) -> list[Job]:
+    """What is asked for, with the epochs that it will have."""
+    chosen = JOBS if options.only is None else [JOBS[number] for number in options.only]
+    if options.job is not None:
+        chosen = [Job(defense=options.job, agreement=options.agreement, entropy=options.entropy)]
+    return [replace(job, epochs=min(job.epochs, options.epochs)) for job in chosen]
+
+
 def main() -> None:
     options, began = arguments(), time.perf_counter()
     place = pick_device(options.device)
     training = load(options.data, "train", options.data_dir).take(options.train_limit)
     images, labels = training.images.to(place), training.labels.to(place)
-    names = ("data", "epochs", "train_batch", "train_limit", "peak_lr", "ema", "limit", "n", "batch",
+    names = ("data", "train_batch", "train_limit", "peak_lr", "ema", "limit", "n", "batch",
              "precision", "seed")  # fmt: skip
     plan = {**{name: getattr(options, name) for name in names}, "start": options.start.name, "draws": DRAWS}
     rows = finished(options.out, plan)
     trainee = Trainee(options.start, place, compiled=options.compile)
     options.weights.mkdir(parents=True, exist_ok=True)
-    chosen = JOBS if options.only is None else [JOBS[number] for number in options.only]
     with fast_convolutions():
-        for job in chosen:
+        for job in jobs(options):
             if job.key in {row.key for row in rows}:
                 continue
             if time.perf_counter() - began > options.deadline:

@@ -156,12 +156,12 @@ def measured_l1() -> str:
     if found is None or not rows:
         return NOT_YET
     lines = [
-        [f"{row.scale:g}", f"{row.agreement:g}", row.behind, percent(row.certified.accuracy),
+        [f"{row.scale:g}", f"{row.agreement:g}", str(row.epochs), row.behind, percent(row.certified.accuracy),
          percent(row.certified.right), *(percent(row.certified.at(radius)) for radius in SHOWN),
          f"{row.certified.seconds:.0f}"]
         for row in rows
     ]  # fmt: skip
-    heads = ["λ", "agreement", "behind the splitting", "draws right", "votes right",
+    heads = ["λ", "agreement", "epochs", "behind the splitting", "draws right", "votes right",
              *(f"at {radius:g}" for radius in SHOWN), "s"]  # fmt: skip
     picture = f"![Certified accuracy against the radius](images/{PICTURE.name})\n"
     shown = [picture] if PICTURE.exists() else []
@@ -198,12 +198,12 @@ def measured_l2() -> str:
         return NOT_YET
     radii = [point.radius for point in rows[0].certified.curve]
     lines = [
-        [f"{row.scale:g}", f"{row.agreement:g}", percent(row.certified.right),
+        [f"{row.scale:g}", f"{row.agreement:g}", str(row.epochs), percent(row.certified.right),
          *(percent(row.certified.at(radius)) for radius in radii), f"{row.certified.draws:,}",
          f"{row.certified.saving:.1f}"]
         for row in rows
     ]  # fmt: skip
-    heads = ["σ", "agreement", "votes right", *(f"at {radius:g}" for radius in radii), "n at most",
+    heads = ["σ", "agreement", "epochs", "votes right", *(f"at {radius:g}" for radius in radii), "n at most",
              "times fewer draws"]  # fmt: skip
     return "\n".join([*table(heads, lines), *map(_stopping, rows), f"\n{_made_with(found, rows)}"])
 
@@ -226,9 +226,9 @@ def _stopping(row: Row) -> str:
 def _made_with(found: Record, rows: Sequence[Row]) -> str:
     plan = found.plan
     return (
-        f"First {rows[0].certified.images:,} CIFAR-10 test images, ResNet18 trained from {plan['start']} for "
-        f"{max(row.epochs for row in rows)} epochs, {plan['draws']} draws of an image a step, precision "
-        f"{plan['precision']}, seed {plan['seed']}; {machine(found.environment)}."
+        f"First {rows[0].certified.images:,} CIFAR-10 test images, ResNet18 trained from {plan['start']}, "
+        f"{plan['draws']} draws of an image a step, precision {plan['precision']}, "
+        f"seed {plan['seed']}; {machine(found.environment)}."
     )
 
 

@@ -61,12 +61,12 @@ def test_without_records_the_page_says_so(results: Path) -> None:
 def test_rows_and_the_best_of_them(results: Path) -> None:
     write(results, row(0.87, 0.8), row(5.2, 0.7, after="swrd", trained_behind=True), gaussian())
     text = l1_tables.measured_l1()
-    assert "| 0.87 | 3 | nothing | 80.0 | 85.0 | 75.0 | 70.0 | 65.0 | 60.0 | 50.0 | 40.0 | 7 |" in text
+    assert "| 0.87 | 3 | 60 | nothing | 80.0 | 85.0 | 75.0 | 70.0 | 65.0 | 60.0 | 50.0 | 40.0 | 7 |" in text
     assert "`swrd`, trained for both" in text
     assert "First 1,000 CIFAR-10 test images" in text
     assert "| 0.5 | 75.0 | 0.87 | 72.2 | splitting, exact (DSSN) |" in l1_tables.best_l1()
     early = l1_tables.measured_l2()
-    assert "| 0.25 | 10 | 80.0 | 80.0 | 70.0 | 60.0 | 50.0 | 100,000 | 12.5 |" in early
+    assert "| 0.25 | 10 | 60 | 80.0 | 80.0 | 70.0 | 60.0 | 50.0 | 100,000 | 12.5 |" in early
     assert "Of the first 100 images, with early stopping (11.0 times fewer draws)" in early
 
 
