@@ -14,6 +14,7 @@ import recorded
 from agreement_table import agreement
 from attack_tables import ATTACK_TABLES
 from certificate_tables import CERTIFICATE_TABLES
+from l1_tables import L1_TABLES
 from radius_tables import RADIUS_TABLES
 from recorded import Machine
 from reproduction_curves import CURVE_TEXTS
@@ -185,6 +186,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **REPRODUCTION_TABLES,
     **CURVE_TEXTS,
     **SPEED_TABLES,
+    **L1_TABLES,
 }
 
 

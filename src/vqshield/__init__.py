@@ -19,11 +19,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vqshield import attacks, auditing, certificates, defenses, surrogates
     from vqshield.defended import Defended, defend
-    from vqshield.defenses import PRD, SWRD, Defense, GaussianNoise, Quantizer, RandDisc, list_defenses
+    from vqshield.defenses import (
+        PRD,
+        SWRD,
+        Defense,
+        GaussianNoise,
+        Quantizer,
+        RandDisc,
+        Splitting,
+        list_defenses,
+    )
     from vqshield.purification import purify
     from vqshield.studies.audit_target import audit
     from vqshield.studies.certification import certify
     from vqshield.studies.evaluation import evaluate
+    from vqshield.studies.l1_certification import certify_l1
     from vqshield.training.hardening import harden
 
 __version__ = "0.1.0"
@@ -38,6 +48,8 @@ _HOMES = {
     "evaluate": "studies.evaluation",
     "purify": "purification",
     "harden": "training.hardening",
+    "Splitting": "defenses",
+    "certify_l1": "studies.l1_certification",
 }
 """Where each public name is at home. It is imported when it is first asked for: nothing waits for torch that
 does not need it, `vqshield --help` for one."""
@@ -65,11 +77,13 @@ __all__ = [
     "GaussianNoise",
     "Quantizer",
     "RandDisc",
+    "Splitting",
     "attacks",
     "audit",
     "auditing",
     "certificates",
     "certify",
+    "certify_l1",
     "defend",
     "defenses",
     "evaluate",

@@ -32,6 +32,8 @@ class Stage(IntEnum):
     INIT = 2  # which patches k-means starts from
     ATTACK_START = 3  # where in the ball an attack starts
     ATTACK_MOVE = 4  # which change an attack without gradients tries next
+    PATTERN = 5  # where splitting cuts the axis of each value, the same in all draws
+    SHIFT = 6  # how far a draw of splitting moves all these cuts
 
 
 def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[int, int]) -> tuple[Tensor, ...]:

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 import torch
 from torch import Tensor
 
-from vqshield.defenses import Defense, create
+from vqshield.defenses import Defense, create_any
 from vqshield.errors import InvalidInputError, VqshieldError, printable
 from vqshield.images import DEFAULT_MAX_PIXELS, SUFFIXES, Picture, read_image, write_png
 from vqshield.settings import parse_spec
@@ -59,7 +59,7 @@ def purify(
     Args:
         paths: PNG or JPEG files, or folders: a folder stands for every PNG and JPEG file below it.
         out: the folder for the results, always PNG.
-        defense: a quantizer by text, "swrd:size=3,tau=4/255", or an object.
+        defense: by text, "swrd:size=3,tau=4/255", or an object.
         seed: the same seed, picture and name give the same result; without it the noise is unpredictable.
         overwrite: replace earlier results. An input is never replaced.
         max_pixels: refuse larger pictures, so that a decompression bomb cannot fill the memory.
@@ -102,7 +102,7 @@ def shield_for(defense: str | Defense, seed: int | None) -> Defense:
         raise InvalidInputError(
             f"seed={seed} and seed={settings['seed']} in {defense!r} differ; give one of them"
         )
-    return create(name, **settings)
+    return create_any(name, **settings)
 
 
 def plan(paths: Iterable[Path], out: Path) -> list[PlannedFile]:

@@ -1,12 +1,15 @@
 import re
 
+import numpy as np
 import pytest
 import torch
 from conftest import noise_images
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import optimize
+from torch import Tensor
 
-from vqshield.attacks import L2, Linf, ball, list_norms
+from vqshield.attacks import L1, L2, Linf, ball, list_norms
 
 grey = 0.3 + 0.4 * noise_images(4, 3, 5, 6).double()  # no step of the sizes below reaches 0 or 1
 
@@ -43,14 +46,14 @@ def test_projection_keeps_the_budget_the_range_and_what_is_allowed_already(norm,
     assert torch.allclose(chosen.project(projected, images), projected, atol=1e-6)
 
 
-@pytest.mark.parametrize("chosen", [Linf(0.1), L2(0.5)], ids=str)
+@pytest.mark.parametrize("chosen", [Linf(0.1), L2(0.5), L1(2.0)], ids=str)
 def test_the_steepest_direction_has_unit_length_and_the_largest_slope(chosen) -> None:
     gradient = noise_images(4, 3, 5, 6).double() - 0.5
     direction = chosen.steepest(gradient)
     assert torch.allclose(chosen.length(direction), torch.ones(4).double())
     slope = (direction * gradient).flatten(1).sum(1)
-    dual = gradient.flatten(1).abs().sum(1) if chosen.norm == "linf" else gradient.flatten(1).norm(dim=1)
-    assert torch.allclose(slope, dual)
+    dual = {"linf": 1, "l2": 2, "l1": torch.inf}[chosen.norm]
+    assert torch.allclose(slope, gradient.flatten(1).norm(dim=1, p=dual))
     assert torch.equal(chosen.steepest(torch.zeros_like(gradient)), torch.zeros_like(gradient))
 
 
@@ -64,19 +67,24 @@ def test_starts_are_uniform_in_the_cube_and_on_the_sphere() -> None:
     sphere = L2(0.3).start(images, uniforms) - images
     assert torch.allclose(sphere.flatten(1).norm(dim=1), torch.full((200,), 0.3).double())
     assert float(sphere.flatten(1).mean(0).abs().max()) < 0.3 * 4 / 90**0.5 / 200**0.5
+    sparse = L1(0.3).start(images, uniforms) - images
+    assert torch.allclose(sparse.flatten(1).abs().sum(1), torch.full((200,), 0.3).double())
+    assert float(sparse.abs().mean()) == pytest.approx(0.3 / 90, rel=1e-6)
+    assert float(sparse.flatten(1).mean(0).abs().max()) < 4 * 2**0.5 * 0.3 / 90 / 200**0.5
 
 
 def test_lengths_and_distances() -> None:
     change = torch.tensor([[3.0, -4.0], [0.0, 0.5]]).view(2, 1, 1, 2)
     assert Linf(0.1).length(change).tolist() == [4.0, 0.5]
     assert L2(0.1).length(change).tolist() == [5.0, 0.5]
+    assert L1(0.1).length(change).tolist() == [7.0, 0.5]
     assert L2(0.1).distance(grey + 0.1, grey).tolist() == pytest.approx([0.1 * 90**0.5] * 4)
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: ball("l1", 0.1), "norm='l1' is unknown; choose one of l2, linf"),
+        (lambda: ball("l7", 0.1), "norm='l7' is unknown; choose one of l1, l2, linf"),
         (lambda: L2(-1.0), "eps=-1.0 should be from 0 to"),
         (lambda: L2(float("nan")), "eps=nan"),
         (lambda: Linf(8), "eps=8 should be from 0 to 1"),
@@ -96,3 +104,41 @@ def test_l2_projection_stays_inside_where_all_sums_are_rounded_alike(colour: flo
         found = inside.project(flat + 2 * eps * inside.steepest(torch.ones_like(flat)), flat)
         distance = float((found.double() - flat.double()).square().sum().sqrt())
         assert eps * (1 - 1e-4) < distance <= eps + 6e-7
+
+
+def nearest_by_descent(moved: Tensor, image: Tensor, eps: float) -> Tensor:
+    """The nearest point of ball and range as a quadratic programme, solved by an independent solver."""
+    size = moved.numel()
+    up = optimize.LinearConstraint(np.ones((1, 2 * size)), -np.inf, eps)  # change = rise - fall, both >= 0
+    room = np.concatenate([1 - image.numpy(), image.numpy()])
+    target = (moved - image).numpy()
+
+    def value(parts: np.ndarray) -> tuple[float, np.ndarray]:
+        off = parts[:size] - parts[size:] - target
+        return float(off @ off) / 2, np.concatenate([off, -off])
+
+    found = optimize.minimize(
+        value, np.zeros(2 * size), jac=True, method="SLSQP", bounds=[(0, each) for each in room],
+        constraints=[up], options={"ftol": 1e-15, "maxiter": 500},
+    )  # fmt: skip
+    return image + torch.from_numpy(found.x[:size] - found.x[size:])
+
+
+@pytest.mark.parametrize("eps", [0.05, 0.4, 1.5])
+def test_l1_projection_is_the_nearest_point_of_ball_and_range(eps: float) -> None:
+    images = noise_images(6, 1, 2, 4).double()
+    images[0, 0, 0] = torch.tensor([0.0, 1.0, 0.0, 1.0])  # values that can move one way only
+    moved = images + 1.6 * (noise_images(6, 1, 2, 4, seed=1).double() - 0.5)
+    found = L1(eps).project(moved, images)
+    for number in range(6):
+        expected = nearest_by_descent(moved[number].flatten(), images[number].flatten(), eps)
+        assert torch.allclose(found[number].flatten(), expected, atol=1e-6)
+
+
+def test_l1_projection_stays_inside_where_all_sums_are_rounded_alike() -> None:
+    for colour in (0.3, 0.61, 0.9):
+        flat = torch.full((1, 3, 32, 32), colour)
+        for eps in (0.5, 3.0, 12.0, 40.0):
+            found = L1(eps).project(flat + 0.05, flat)
+            distance = float((found.double() - flat.double()).abs().sum())
+            assert eps * (1 - 1e-3) < distance <= eps + 1e-9

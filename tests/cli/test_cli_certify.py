@@ -77,7 +77,7 @@ def test_another_specification_is_refused_with_both_values(finished: tuple[Path,
         (["--defense", "prd:tau=0"], ["tau=0", "without noise"]),
         (["--defense", "none"], ["nothing to certify", "swrd"]),
         (["--defense", "shield9"], ["defense='shield9'", "swrd"]),
-        (["--certificate", "hope"], ["certificate='hope'", "all, draws, vote"]),
+        (["--certificate", "hope"], ["certificate='hope'", "all, draws, sequential, vote"]),
         (["--attack", "adaptive-v1"], ["attack='adaptive-v1'", "pgd"]),
         (["--eps", "much"], ["eps='much'", "number"]),
         (["--eps", "1/255", "--eps", "1/255"], ["twice"]),
@@ -92,6 +92,9 @@ def test_another_specification_is_refused_with_both_values(finished: tuple[Path,
         (["--data", "cifar11"], ["data='cifar11'"]),
         (["--device", "abacus"], ["device='abacus'"]),
         (["--summary-only"], ["there is no manifest.json"]),
+        (["--norm", "l3"], ["norm='l3'", "l1, l2"]),
+        (["--norm", "l1"], ["defense='prd' has no L1 certificate", "splitting:scale=0.5"]),
+        (["--after", "swrd"], ["after='swrd' goes with --norm l1"]),
     ],
 )
 def test_nonsense_is_refused_before_any_work(tmp_path: Path, arguments: list[str], named: list[str]) -> None:
@@ -119,3 +122,17 @@ def test_ctrl_c_keeps_what_is_finished_and_says_how_to_continue(tmp_path: Path, 
     assert "not finished" in certify("--summary-only", "--out", str(tmp_path)).stdout
     assert certify(*QUICK, *SHIELD, "--out", str(tmp_path)).exit_code == 0
     assert json.loads((tmp_path / "summary.json").read_text())["complete"] is True
+
+
+def test_the_exact_l1_certificate(tmp_path: Path) -> None:
+    asked = ["--norm", "l1", "--defense", "splitting:scale=0.02", "--limit", "2", "--device", "cpu",
+             "--radius", "0", "--radius", "0.01", "--out", str(tmp_path)]  # fmt: skip
+    result = certify(*asked)
+    assert result.exit_code == 0, result.output
+    shown = " ".join(result.stdout.split())
+    for words in ("worst case in L1", "8-bit", "real-valued", "no L-inf certificate", "radius of 96.4 in L1"):
+        assert words in shown, words
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert (summary["shifts"], summary["images"]) == (10, 2)
+    again = certify("--norm", "l1", "--summary-only", "--out", str(tmp_path), "--json", "--radius", "0")
+    assert [point["radius"] for point in json.loads(again.stdout)["curve"]] == [0.0]

@@ -64,7 +64,7 @@ def test_without_a_seed_every_copy_draws_its_own() -> None:
 
 
 def test_defenses_by_text() -> None:
-    assert list_all_defenses() == ["randdisc", "prd", "swrd", "gaussian"]
+    assert list_all_defenses() == ["randdisc", "prd", "swrd", "gaussian", "splitting"]
     assert repr(from_text("gaussian:sigma=4/255", seed=0)).startswith("GaussianNoise(sigma=0.0156")
     assert isinstance(from_text("swrd:size=2", seed=5), vq.SWRD)
     assert from_text("swrd:size=2", seed=5).seed == 5
@@ -80,7 +80,7 @@ def test_defenses_by_text() -> None:
         ("gaussian:sigma=much", "sigma='much' should be a number"),
         ("gaussian:sigma=0.1,seed=3", "would fix every draw"),
         ("prd:seed=3", "would fix every draw"),
-        ("shield9", "defense='shield9' is unknown; choose one of gaussian, prd, randdisc, swrd"),
+        ("shield9", "defense='shield9' is unknown; choose one of gaussian, prd, randdisc, splitting, swrd"),
         ("prd:sise=3", "prd has no setting 'sise'"),
     ],
 )

@@ -240,7 +240,10 @@ def test_a_line_that_was_changed_is_named(finished, study: Certification, tmp_pa
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"certificate": "hope"}, "certificate='hope' is unknown; choose one of all, draws, vote"),
+        (
+            {"certificate": "hope"},
+            "certificate='hope' is unknown; choose one of all, draws, seq",
+        ),
         ({"n": 0}, "n=0 should be >= 1"),
         ({"n0": 0}, "n0=0 should be >= 1"),
         ({"draws": 0}, "draws=0 should be >= 1"),

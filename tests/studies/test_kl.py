@@ -212,7 +212,7 @@ def test_the_defaults_are_those_of_the_figure() -> None:
         ({"eps": (0.1, 0.1)}, "eps 0.1 is given twice"),
         ({"eps": (2.0,)}, "eps=2.0 should be from 0 to 1"),
         ({"eps": (math.nan,)}, "eps=nan"),
-        ({"norm": "l1"}, "norm='l1' is unknown; choose one of l2, linf"),
+        ({"norm": "l7"}, "norm='l7' is unknown; choose one of l1, l2, linf"),
         ({"attack": "adaptive-v1"}, "attack='adaptive-v1' is unknown"),
         ({"attack": "pgd:hope=1"}, "pgd has no setting 'hope'"),
         ({"defenses": ()}, "no defense is given"),

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from vqshield import checks
 from vqshield.attacks.apgd import APGD
 from vqshield.attacks.autoattack import AutoAttack
-from vqshield.attacks.balls import L2, Ball, Linf, ball, list_norms
+from vqshield.attacks.balls import L1, L2, Ball, Linf, ball, list_norms
 from vqshield.attacks.base import Attack
 from vqshield.attacks.bases import InBasis, basis, list_bases
 from vqshield.attacks.eot import EOT
@@ -77,6 +77,7 @@ def create(name: str, ball: Ball, **settings: Setting | None) -> Attack:
 __all__ = [
     "APGD",
     "EOT",
+    "L1",
     "L2",
     "PGD",
     "Attack",

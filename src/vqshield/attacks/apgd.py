@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from vqshield import checks
-from vqshield.attacks.balls import Ball
+from vqshield.attacks.balls import L1, Ball
 from vqshield.attacks.base import Attack, random_start
 from vqshield.attacks.best import Best
+from vqshield.attacks.l1_apgd import L1Steps
 from vqshield.attacks.losses import errors, list_losses, loss
 from vqshield.models import Model, gradient
 
@@ -43,7 +44,8 @@ class APGD(Attack):
 
     At checkpoints that grow denser, an image goes back to its best point so far and its step is halved if the
     loss rose in too few steps since the last checkpoint, or if the best loss is the same as there although
-    the step was not halved there. The first step is 2·eps.
+    the step was not halved there. The first step is 2·eps. In an L1 ball steps are those of `L1Steps`, which
+    change few values each.
 
     For a random model the loss of a point is the average over the draws of the one evaluation that also gave
     its gradient; wrap it in EOT to have many. The best point is thus partly a lucky one. So that luck does
@@ -93,6 +95,8 @@ class APGD(Attack):
 
     def _climb(self, model: Model, images: Tensor, labels: Tensor, restart: int) -> tuple[Tensor, ...]:
         start = random_start(self.ball, images, self.seed, restart) if self.random_start else images
+        if isinstance(self.ball, L1):
+            return self._climb_l1(model, images, labels, start)
         here = highest = wrongest = self._look(model, start, labels)
         before = here.images
         length = torch.full_like(here.loss, 2 * self.ball.eps)[:, None, None, None]
@@ -102,13 +106,21 @@ class APGD(Attack):
             last, before = here.loss, here.images
             here = self._look(model, moved, labels)
             highest = highest.or_else(here.loss > highest.loss, here)
-            more = (here.errors > wrongest.errors) | (
-                (here.errors == wrongest.errors) & (here.loss > wrongest.loss)
-            )
-            wrongest = wrongest.or_else(more, here)
+            wrongest = wrongest.or_else(_wronger(here, wrongest), here)
             halve = schedule.halve(number, rose=here.loss > last, highest=highest.loss)
             length = torch.where(halve[:, None, None, None], length / 2, length)
             latest, here = here, here.or_else(halve, highest)
+        return highest.images, wrongest.images, latest.images
+
+    def _climb_l1(self, model: Model, images: Tensor, labels: Tensor, start: Tensor) -> tuple[Tensor, ...]:
+        here = highest = wrongest = self._look(model, start, labels)
+        sparse = L1Steps(images, eps=self.ball.eps, steps=self.steps)
+        for number in range(1, self.steps + 1):
+            step = sparse.move(here.images, here.gradient)
+            latest = here = self._look(model, self.ball.project(here.images + step, images), labels)
+            highest = highest.or_else(here.loss > highest.loss, here)
+            wrongest = wrongest.or_else(_wronger(here, wrongest), here)
+            here = here.or_else(sparse.look(number, highest.images), highest)
         return highest.images, wrongest.images, latest.images
 
     def _look(self, model: Model, points: Tensor, labels: Tensor) -> _Point:
@@ -122,6 +134,11 @@ class APGD(Attack):
         step = self.ball.project(here.images + length * self.ball.steepest(here.gradient), images)
         change = fresh * (step - here.images) + (1 - fresh) * (here.images - before)
         return self.ball.project(here.images + change, images)
+
+
+def _wronger(here: _Point, than: _Point) -> Tensor:
+    """Where a point is wrong more often, or as often with a higher loss, (B,)."""
+    return (here.errors > than.errors) | ((here.errors == than.errors) & (here.loss > than.loss))
 
 
 class _Schedule:

@@ -128,7 +128,87 @@ class L2(Ball):
         return change.flatten(1).square().sum(1).sqrt()
 
 
-_BALLS: dict[str, type[Ball]] = {kind.norm: kind for kind in (Linf, L2)}
+@dataclass(frozen=True)
+class L1(Ball):
+    """The changes of all pixel values may add up to eps.
+
+    Args:
+        eps: from 0 to a million.
+
+    Example:
+        >>> moved = vq.attacks.L1(2.0).project(images + 0.5, images)
+        >>> round(float((moved - images).abs().flatten(1).sum(1).max()), 4)
+        2.0
+    """
+
+    norm = "l1"
+    most = 1e6
+
+    def project(self, moved: Tensor, images: Tensor) -> Tensor:
+        """The nearest point, in L2, of what the ball and [0, 1] have in common (Croce and Hein 2021).
+
+        Ball first and range afterwards would end inside, at another point than the nearest.
+        """
+        change = (moved.double() - images.double()).flatten(1)
+        room = torch.where(change > 0, 1 - images.double().flatten(1), images.double().flatten(1))
+        size = shrink_into(change.abs(), room, self.eps).copysign(change).view(images.shape)
+        nearer = (images.double() + size).to(images.dtype).clamp_(0, 1)
+        # Thousands of values, all rounded outwards, would leave the ball.
+        outward = (nearer.double() - images.double()).abs() > size.abs()
+        nearer = torch.where(outward, torch.nextafter(nearer, images), nearer)
+        inside = self.distance(moved, images) <= self.eps
+        return torch.where(inside[:, None, None, None], moved.clamp(0, 1), nearer)
+
+    def start(self, images: Tensor, uniforms: Tensor) -> Tensor:
+        """Uniform on the sphere, near which nearly all of a ball of many dimensions lies."""
+        signed = 2 * uniforms - 1
+        sizes = -torch.log(signed.abs().clamp(min=torch.finfo(signed.dtype).tiny))
+        share = sizes / sizes.flatten(1).sum(1)[:, None, None, None]
+        return self.project(images + (share.copysign(signed) * self.eps).to(images.dtype), images)
+
+    def steepest(self, gradient: Tensor) -> Tensor:
+        """One value alone: the one with the largest slope, the first of several."""
+        flat = gradient.flatten(1)
+        place = flat.abs().argmax(1, keepdim=True)
+        direction = torch.zeros_like(flat).scatter_(1, place, flat.gather(1, place).sign())
+        return direction.view_as(gradient)
+
+    def length(self, change: Tensor) -> Tensor:
+        return change.double().abs().flatten(1).sum(1).to(change.dtype)
+
+    def distance(self, moved: Tensor, images: Tensor) -> Tensor:
+        return self.length(moved.double() - images.double()).to(moved.dtype)
+
+
+def shrink_into(sizes: Tensor, room: Tensor, total: float) -> Tensor:
+    """min(max(sizes − μ, 0), room), with the least μ ≥ 0 for which each row adds up to total or less.
+
+    That is the nearest point to the sizes with these properties. The sum falls in straight pieces as μ grows,
+    and bends where a value begins to shrink (sizes − room) or has reached 0 (sizes): all bends are sorted,
+    and μ lies on the piece that crosses the total.
+
+    Args:
+        sizes: (B, values), 0 or more, float64.
+        room: how large each may be at most, of the same shape.
+        total: of each row, at most.
+    """
+    begins = (sizes - room).clamp(min=0)
+    bends, order = torch.cat([begins, sizes], 1).sort(1)
+    turns = torch.cat([torch.ones_like(sizes), -torch.ones_like(sizes)], 1).gather(1, order)
+    falling = turns.cumsum(1)  # the slope right of each bend
+    gaps = bends.diff(dim=1, prepend=bends.new_zeros(len(bends), 1))
+    before = torch.cat([falling.new_zeros(len(falling), 1), falling[:, :-1]], 1)  # and left of it
+    first = torch.minimum(sizes, room).sum(1, keepdim=True)
+    sums = first - (before * gaps).cumsum(1)  # at each bend
+    place = (sums > total).sum(1, keepdim=True).clamp(max=bends.shape[1] - 1)  # the first bend below
+    left = (sums.gather(1, place) - total).clamp(max=0).neg()
+    slope = before.gather(1, place)
+    back = torch.where(slope > 0, left / slope.clamp(min=1), 0.0)
+    level = torch.where(first > total, bends.gather(1, place) - back, 0.0)
+    return torch.minimum((sizes - level).clamp(min=0), room)
+
+
+_BALLS: dict[str, type[Ball]] = {kind.norm: kind for kind in (Linf, L2, L1)}
 
 
 def list_norms() -> list[str]:
@@ -136,7 +216,7 @@ def list_norms() -> list[str]:
 
     Example:
         >>> vq.attacks.list_norms()
-        ['linf', 'l2']
+        ['linf', 'l2', 'l1']
     """
     return list(_BALLS)
 

@@ -1,8 +1,10 @@
 """Certificates: what draws prove about the error of a shielded classifier, as pure functions of numbers.
 
-Two kinds, not to be confused. The error bounds (`list_bounds()`: Proposition 1 of the paper, and tighter ones
-on the same draws) hold for one given image x' each. The L2 certificate (`certify_vote`, `accuracy_bound`)
-holds for every image within a radius. docs/certificates.md derives both.
+Three kinds, not to be confused. The error bounds (`list_bounds()`: Proposition 1 of the paper, and tighter
+ones on the same draws) hold for one given image x' each. The L2 certificate (`certify_vote`,
+`accuracy_bound`) holds for every image within a radius, with probability 1 − alpha. The L1 certificate
+(`certify_all_shifts`) holds for every 8-bit image within a radius, for certain. docs/certificates.md derives
+all of them.
 """
 
 from vqshield.certificates.all_images import (
@@ -30,6 +32,8 @@ from vqshield.certificates.intervals import (
     empirical_bernstein,
     truncated_markov,
 )
+from vqshield.certificates.sequential import decided, look_alphas, look_bound, looks, thresholds_for
+from vqshield.certificates.splitting import ExactVotes, certify_all_shifts, splitting_radius
 from vqshield.certificates.vote import (
     ABSTAIN,
     Votes,
@@ -37,6 +41,7 @@ from vqshield.certificates.vote import (
     certify_vote,
     linf_radius,
     radius,
+    radius_for_linf,
 )
 
 __all__ = [
@@ -44,15 +49,18 @@ __all__ = [
     "Bound",
     "Coverage",
     "Evidence",
+    "ExactVotes",
     "Statement",
     "Votes",
     "accuracy_bound",
     "allowed_failures",
     "binomial_statement",
     "bounds_from",
+    "certify_all_shifts",
     "certify_vote",
     "clopper_pearson",
     "clopper_pearson_lower",
+    "decided",
     "effective_sigma",
     "empirical_bernstein",
     "error_bounds",
@@ -60,10 +68,16 @@ __all__ = [
     "l1_distance",
     "linf_radius",
     "list_bounds",
+    "look_alphas",
+    "look_bound",
+    "looks",
     "margin",
     "per_image_delta",
     "proposition1",
     "radius",
+    "radius_for_linf",
+    "splitting_radius",
+    "thresholds_for",
     "truncated_markov",
     "union_statement",
 ]

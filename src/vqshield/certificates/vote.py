@@ -63,7 +63,7 @@ def radius(*, counts_top: Value, draws: int, alpha: float, sigma_eff: float, cop
     """
     top = counts("counts_top", counts_top, most=checks.whole("draws", draws, least=1))
     lower = clopper_pearson_lower(count=top, draws=draws, delta=chance("alpha", alpha))
-    return like(_radius(lower, sigma_eff, copies), counts_top)
+    return like(radius_of(lower, sigma_eff=sigma_eff, copies=copies), counts_top)
 
 
 def certify_vote(
@@ -107,7 +107,7 @@ def certify_vote(
     chosen = selected.argmax(-1)
     top = estimated.gather(-1, chosen[:, None])[:, 0]
     lower = clopper_pearson_lower(count=top, draws=draws, delta=chance("alpha", alpha))
-    radii = _radius(lower, sigma_eff, copies)
+    radii = radius_of(lower, sigma_eff=sigma_eff, copies=copies)
     return Votes(torch.where(radii > 0, chosen, ABSTAIN), radii, lower)
 
 
@@ -133,22 +133,49 @@ def accuracy_bound(*, p_y: Value, radius: float, sigma_eff: float, copies: float
     return like(torch.special.ndtr(torch.special.ndtri(p) - shift), p_y)
 
 
-def linf_radius(*, radius: Value, values: int) -> Value:
-    """R/sqrt(q·h·w): the largest L-inf ball inside the L2 ball.
+def linf_radius(*, radius: Value, values: int, norm: str = "l2") -> Value:
+    """R/sqrt(q·h·w): the largest L-inf ball inside the L2 ball; R/(q·h·w) for an L1 ball.
 
     Args:
         radius: R.
         values: q·h·w, 3072 for CIFAR.
+        norm: of R, "l1" or "l2".
 
     Example:
         >>> round(vq.certificates.linf_radius(radius=0.2, values=3072) * 255, 2)
         0.92
     """
     found = doubles("radius", radius, least=0, most=math.inf)
-    return like(found / math.sqrt(checks.whole("values", values, least=1)), radius)
+    return like(found / _shrinking(values, norm), radius)
 
 
-def _radius(lower: Tensor, sigma_eff: float, copies: float) -> Tensor:
+def radius_for_linf(*, eps: float, values: int, norm: str) -> float:
+    """How large an L1 or L2 radius must be to cover an L-inf budget: eps·(q·h·w), or eps·sqrt(q·h·w).
+
+    No smaller ball holds the cube of side 2·eps: its corners are that far away. Usual certificates do not
+    come near it, which is why one in L1 or L2 must not be read as one in L-inf.
+
+    Args:
+        eps: the L-inf budget, 8/255 as a rule.
+        values: q·h·w, 3072 for CIFAR.
+        norm: of the radius, "l1" or "l2".
+
+    Example:
+        >>> [round(vq.certificates.radius_for_linf(eps=8 / 255, values=3072, norm=norm), 2)
+        ...  for norm in ("l1", "l2")]
+        [96.38, 1.74]
+    """
+    return checks.real("eps", eps, most=1.0) * _shrinking(values, norm)
+
+
+def _shrinking(values: int, norm: str) -> float:
+    """How many times smaller the largest L-inf ball inside a ball of that norm is."""
+    count = checks.whole("values", values, least=1)
+    return count if checks.one_of("norm", norm, ("l1", "l2")) == "l1" else math.sqrt(count)
+
+
+def radius_of(lower: Tensor, *, sigma_eff: float, copies: float = 1.0) -> Tensor:
+    """sigma_eff·Φ⁻¹(p_A)/copies for lower bounds on p_A, however they were found; 0 up to ½."""
     scale = positive("sigma_eff", sigma_eff) / _factor(copies)
     return torch.where(lower > 0.5, scale * torch.special.ndtri(lower), 0.0)
 

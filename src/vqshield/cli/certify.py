@@ -7,7 +7,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from vqshield import checks
 from vqshield.classifiers import BUNDLED
+from vqshield.cli.certify_l1 import certify_exactly
 from vqshield.cli.options import (
     AsJson,
     Classifier,
@@ -23,6 +25,7 @@ from vqshield.cli.options import (
 from vqshield.cli.resumable import run_to_end, set_aside, write_summary
 from vqshield.data import SAMPLE_NAME
 from vqshield.defenses import list_all_defenses
+from vqshield.errors import InvalidInputError
 from vqshield.plain import to_plain
 from vqshield.reports.certification import certificate_caveats, certificate_tables
 from vqshield.runs.study import Progress
@@ -37,9 +40,21 @@ def certify(
         str,
         typer.Option(
             help=f"One of {', '.join(CERTIFICATES)}. vote: the majority vote within an L2 radius, whatever "
-            "the attack; draws: error bounds that hold for given images alone."
+            "the attack; sequential: the same, drawing no more than it takes to decide about every --radius; "
+            "draws: error bounds that hold for given images alone."
         ),
     ] = DEFAULT.certificate,
+    norm: Annotated[
+        str,
+        typer.Option(
+            help="l2: the certificates of --certificate, from draws. l1: the exact one of a splitting, as in "
+            "--defense splitting:scale=0.5, from all of its shifts; it takes no draws, alpha or attack."
+        ),
+    ] = "l2",
+    after: Annotated[
+        str | None,
+        typer.Option(help="With --norm l1: a quantizer between the splitting and the classifier, by text."),
+    ] = None,
     defense: Annotated[
         str, typer.Option(help=f"One of {', '.join(list_all_defenses())}, as in swrd:noise=image,sigma=0.1.")
     ] = DEFAULT.defense,
@@ -65,7 +80,7 @@ def certify(
     ] = DEFAULT.alpha,
     radius: Annotated[
         list[float] | None,
-        typer.Option(help="An L2 radius to give the certified accuracy at; may be repeated."),
+        typer.Option(help="A radius, in --norm, to give the certified accuracy at; may be repeated."),
     ] = None,
     limit: Limit = None,
     seed: Annotated[int, typer.Option(help="Decides every draw of defense and attack.")] = DEFAULT.seed,
@@ -80,6 +95,18 @@ def certify(
     as_json: AsJson = False,
 ) -> None:
     """Certify a defended classifier: tables, summary.json, and records.jsonl with a line for every image."""
+
+    if checks.one_of("norm", norm, ("l1", "l2")) == "l1":
+        certify_exactly(
+            classifier, data, defense=defense, after=after, radii=radius or (), seed=seed, batch=batch,
+            precision=precision, limit=limit, data_dir=data_dir, device=device, out=out, fresh=fresh,
+            summary_only=summary_only, as_json=as_json,
+        )  # fmt: skip
+        return
+    if after is not None:
+        raise InvalidInputError(
+            f"after={after!r} goes with --norm l1; a noisy quantizer is itself a --defense"
+        )
 
     def stored() -> CertificationSummary:
         return CertificationSummary.of(Certification.read(out), radii=radius or ())

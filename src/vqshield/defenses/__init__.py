@@ -9,12 +9,13 @@ from vqshield.defenses.gaussian import GaussianNoise
 from vqshield.defenses.prd import PRD
 from vqshield.defenses.quantizer import DefenseSettings, Quantizer
 from vqshield.defenses.randdisc import RandDisc
+from vqshield.defenses.splitting import Splitting
 from vqshield.defenses.swrd import SWRD
 from vqshield.errors import InvalidInputError
 from vqshield.settings import Setting, parse_spec, refuse_unknown
 
 _QUANTIZERS: dict[str, type[Quantizer]] = {"randdisc": RandDisc, "prd": PRD, "swrd": SWRD}
-_DEFENSES: dict[str, type[Defense]] = {**_QUANTIZERS, "gaussian": GaussianNoise}
+_DEFENSES: dict[str, type[Defense]] = {**_QUANTIZERS, "gaussian": GaussianNoise, "splitting": Splitting}
 
 
 def list_defenses() -> list[str]:
@@ -32,7 +33,7 @@ def list_all_defenses() -> list[str]:
 
     Example:
         >>> vq.defenses.list_all_defenses()
-        ['randdisc', 'prd', 'swrd', 'gaussian']
+        ['randdisc', 'prd', 'swrd', 'gaussian', 'splitting']
     """
     return list(_DEFENSES)
 
@@ -70,6 +71,19 @@ def create(name: str, **settings: Setting | None) -> Quantizer:
     made = _make(checks.one_of("defense", name, _QUANTIZERS), settings)
     assert isinstance(made, Quantizer)
     return made
+
+
+def create_any(name: str, **settings: Setting | None) -> Defense:
+    """A defense by its name, a quantizer or not.
+
+    Raises:
+        InvalidInputError: an unknown name or setting, answered with the known ones, or one that is missing.
+
+    Example:
+        >>> vq.defenses.create_any("splitting", scale=0.5).levels
+        255
+    """
+    return _make(checks.one_of("defense", name, _DEFENSES), settings)
 
 
 def from_text(text: str, *, seed: int, called: str = "defense") -> Defense:
@@ -126,7 +140,9 @@ __all__ = [
     "GaussianNoise",
     "Quantizer",
     "RandDisc",
+    "Splitting",
     "create",
+    "create_any",
     "defense_class",
     "from_text",
     "known_settings",

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 from vqshield.errors import MissingExtraError
 from vqshield.reports.numbers import percent
 from vqshield.settings import format_value
-from vqshield.studies.certification import CertificationSummary, DrawsSummary, VoteSummary
+from vqshield.studies.certification import CertificationSummary, DrawsSummary, LinfLine, VoteSummary
+from vqshield.studies.l1_certification import L1Summary
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -34,6 +35,8 @@ def certificate_caveats(summary: CertificationSummary) -> list[str]:
             f"The L2 certificate holds for every image within the radius, if the noise is Gaussian and drawn "
             f"afresh; with this many draws it reaches at most {linf} in L-inf. Larger noise reaches farther."
         )
+        if summary.vote.linf is not None:
+            lines.append(linf_line(summary.vote.linf, "L2"))
     if summary.draws:
         lines.append(
             "The error bounds hold for the given images alone, not for a ball around them: another attack "
@@ -42,10 +45,59 @@ def certificate_caveats(summary: CertificationSummary) -> list[str]:
     return lines
 
 
+def l1_table(summary: L1Summary) -> "Table":
+    """Certified accuracy against the L1 radius."""
+    table, text = _table(
+        summary.title + ": worst case in L1",
+        f"certified accuracy in % of {summary.images} images; the vote of all {summary.shifts} shifts, each "
+        "asked once: nothing is estimated. 8-bit: on every 8-bit image within the radius; real-valued: on "
+        "every image",
+    )
+    table.add_column("radius L1", justify="right", overflow="fold")
+    for heading in ("as L-inf", "8-bit", "real-valued"):
+        table.add_column(heading, justify="right")
+    for point in summary.curve:
+        table.add_row(
+            f"{point.radius:g}",
+            f"{255 * point.linf:.4f}/255",
+            text(percent(point.certified), style="bold"),
+            percent(point.real),
+        )
+    table.add_section()
+    for name, value in (
+        ("votes right", percent(summary.right)),
+        ("draws right", percent(summary.accuracy)),
+        ("mean radius", f"{summary.mean_radius:.3g}"),
+        ("largest radius", f"{summary.largest_radius:.3g}"),
+        ("scale", f"{summary.scale:.3g}"),
+    ):
+        table.add_row(text(name, style="dim"), value)
+    return table
+
+
+def l1_caveats(summary: L1Summary) -> list[str]:
+    """What must be said under the figures, whatever they are."""
+    lines = [] if summary.complete else ["The run is not finished: these are the figures so far."]
+    lines.append(
+        "The L1 certificate holds for certain, for the vote of all shifts of this very pattern, if the "
+        "classifier gives one image one answer, whatever the batch around it."
+    )
+    return [*lines, linf_line(summary.linf, "L1")]
+
+
+def linf_line(found: LinfLine, norm: str) -> str:
+    """What the certificate says of an L-inf budget, so that nobody takes one for the other."""
+    return (
+        f"It is no L-inf certificate: {format_value(found.eps)} in L-inf takes a radius of "
+        f"{found.needed:.3g} in {norm}, which {percent(found.certified)} % of the images reach."
+    )
+
+
 def _vote_table(title: str, vote: VoteSummary) -> "Table":
+    drawn = "n =" if vote.mean_draws is None else "at most n ="
     table, text = _table(
         title + ": worst case in L2",
-        f"certified accuracy in % of {vote.images} images; vote: of infinitely many draws, n = "
+        f"certified accuracy in % of {vote.images} images; vote: of infinitely many draws, {drawn} "
         f"{vote.draws} drawn, alpha = {vote.alpha:g}; draw: of a single one; statement: of all images "
         f"at once, with probability ≥ {vote.confidence:g} (all but {vote.allowed_failures} hold)",
     )
@@ -68,6 +120,8 @@ def _vote_table(title: str, vote: VoteSummary) -> "Table":
         ("mean radius", f"{vote.mean_radius:.3g}"),
         ("sigma_eff", f"{vote.sigma_eff:.3g}"),
         ("copies", f"{vote.copies:g}"),
+        *((("draws an image", f"{vote.mean_draws:,.0f}"),) if vote.mean_draws is not None else ()),
+        *((("times fewer", f"{vote.saving:.1f}"),) if vote.saving is not None else ()),
     ):
         table.add_row(text(name, style="dim"), value)
     return table

@@ -22,14 +22,20 @@ from vqshield.certificates import (
     bounds_from,
     certify_vote,
     clopper_pearson_lower,
+    decided,
     evidence,
     linf_radius,
     list_bounds,
+    look_bound,
+    looks,
     per_image_delta,
     radius,
+    radius_for_linf,
+    thresholds_for,
     union_statement,
 )
 from vqshield.certificates.numbers import chance
+from vqshield.certificates.vote import ABSTAIN, radius_of
 from vqshield.classifiers import BUNDLED, folded
 from vqshield.classifiers.base import FoldableNorms
 from vqshield.data import SAMPLE_NAME
@@ -63,12 +69,15 @@ from vqshield.studies.asked import (
 from vqshield.studies.base import TargetStudy
 from vqshield.threats import Threat, threat
 
-VOTE, DRAWS, ALL = "vote", "draws", "all"
-CERTIFICATES = (VOTE, DRAWS, ALL)
+VOTE, DRAWS, SEQUENTIAL, ALL = "vote", "draws", "sequential", "all"
+CERTIFICATES = (VOTE, DRAWS, SEQUENTIAL, ALL)
 PRECISIONS = ("fp32", "bf16")
 NORM = "linf"
+LINF = 8 / 255
+"""The L-inf budget that people ask about, which every summary names beside its radii."""
 _IMAGES = 16  # draws made at once for each image of a cell, at least: without gradients this many more fit
 _BATCHES = 40  # about this many batches a cell at most, after which its records are written
+_SAVED = 8  # times fewer draws, about, where they may stop early
 _RADII = 10  # about this many where none are given
 
 
@@ -123,7 +132,21 @@ class DrawsRecord(Record):
         return self.defense, f"{self.certificate} eps={self.eps}", self.image
 
 
+@dataclass(frozen=True, kw_only=True)
+class SequentialRecord(VoteRecord):
+    """A vote's certificate that stopped drawing as soon as nothing was left to decide.
+
+    draws: how many of the n there could have been; top and right are counts of these.
+    """
+
+    draws: int
+    certificate: str = SEQUENTIAL
+
+
 CertificateRecord = VoteRecord | DrawsRecord
+_KINDS: Mapping[str, type[VoteRecord] | type[DrawsRecord]] = {
+    VOTE: VoteRecord, DRAWS: DrawsRecord, SEQUENTIAL: SequentialRecord,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,6 +170,7 @@ class CertificationManifest:
     values: int
     machine: Mapping[str, Json]
     code: CodeId | None = field(default=None, metadata={"omit": True})
+    wanted: tuple[float, ...] | None = field(default=None, metadata={"omit": True})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,11 +180,14 @@ class CertificationCell:
     defense: str
     eps: float | None
     images: range
+    sequential: bool = False
 
     @property
     def what(self) -> str:
         """The certificate's name in a record's key."""
-        return VOTE if self.eps is None else f"{DRAWS} eps={self.eps}"
+        if self.eps is None:
+            return SEQUENTIAL if self.sequential else VOTE
+        return f"{DRAWS} eps={self.eps}"
 
     @property
     def keys(self) -> list[Key]:
@@ -177,8 +204,9 @@ class Certification(TargetStudy[CertificationManifest, CertificationCell, Certif
 
     Attributes:
         defense: by text; "gaussian:sigma=0.1" is noise without a quantizer, the baseline.
-        certificate: "vote", the worst-case L2 certificate of the majority vote; "draws", error bounds that
-            hold for given images: the natural ones, and those of an attack; or "all".
+        certificate: "vote", the worst-case L2 certificate of the majority vote; "sequential", the same with
+            early stopping; "draws", error bounds that hold for given images: the natural ones, and those of
+            an attack; or "all", vote and draws.
         attack, eps: the attack by text, and its L-inf budgets.
         draws, delta: m, and the chance that an error bound fails.
         n0, n, alpha: draws that choose a vote's answer, fresh draws that bound its probability, and the
@@ -186,6 +214,8 @@ class Certification(TargetStudy[CertificationManifest, CertificationCell, Certif
         batch: draws made at once; it also decides how many images are the unit of work.
         precision: "fp32", or "bf16" for a classifier that computes in bfloat16 wherever it certifies: faster
             on a GPU, and a slightly different classifier. Attacks always see the one in float32.
+        wanted: of a sequential certificate, the L2 radii that it is to decide about; without any, evenly up
+            to the largest possible. An image stops as soon as each is reached or out of reach.
     """
 
     defense: str = "prd"
@@ -200,6 +230,7 @@ class Certification(TargetStudy[CertificationManifest, CertificationCell, Certif
     seed: int = 0
     batch: int = 500
     precision: str = "fp32"
+    wanted: tuple[float, ...] = ()
 
     manifest_type = CertificationManifest
 
@@ -217,6 +248,8 @@ class Certification(TargetStudy[CertificationManifest, CertificationCell, Certif
             if eps == 0 or self.eps.count(eps) > 1:
                 found = "0: natural images are certified in any case" if eps == 0 else f"{eps} twice"
                 raise InvalidInputError(f"eps holds {found}; give each budget > 0 once")
+        for each in self.wanted:
+            checks.real("radius", each)
         created = self.create(seed=0)
         if self.votes:
             coverage_of(created)
@@ -231,7 +264,7 @@ class Certification(TargetStudy[CertificationManifest, CertificationCell, Certif
     @property
     def votes(self) -> bool:
         """Whether the vote is certified."""
-        return self.certificate in (VOTE, ALL)
+        return self.certificate in (VOTE, SEQUENTIAL, ALL)
 
     @property
     def sources(self) -> tuple[float, ...]:
@@ -279,6 +312,7 @@ class Certification(TargetStudy[CertificationManifest, CertificationCell, Certif
             values=self.target.images.floats(slice(1)).numel(),
             machine=environment(self.target.place),
             code=CodeId.of([created], self.target.place),
+            wanted=self._wanted(coverage_of(created)) if self.certificate == SEQUENTIAL else None,
         )
 
     @staticmethod
@@ -290,8 +324,11 @@ class Certification(TargetStudy[CertificationManifest, CertificationCell, Certif
             size = max(1, min(batch // _IMAGES, _BATCHES * batch // draws))
             return [range(first, min(first + size, count)) for first in range(0, count, size)]
 
-        votes = chunks(manifest.n) if manifest.coverage else []
-        return [CertificationCell(defense=name, eps=None, images=images) for images in votes] + [
+        early = manifest.certificate == SEQUENTIAL
+        votes = chunks(math.ceil(manifest.n / _SAVED) if early else manifest.n) if manifest.coverage else []
+        return [
+            CertificationCell(defense=name, eps=None, images=images, sequential=early) for images in votes
+        ] + [
             CertificationCell(defense=name, eps=source.eps, images=images)
             for images in chunks(manifest.draws)
             for source in manifest.sources
@@ -299,8 +336,7 @@ class Certification(TargetStudy[CertificationManifest, CertificationCell, Certif
 
     @staticmethod
     def parse(line: bytes) -> CertificateRecord:
-        kinds: dict[str, type[VoteRecord] | type[DrawsRecord]] = {VOTE: VoteRecord, DRAWS: DrawsRecord}
-        return kinds[json.loads(line)["certificate"]].parse(line)
+        return _KINDS[json.loads(line)["certificate"]].parse(line)
 
     @staticmethod
     def problem(manifest: CertificationManifest, record: CertificateRecord) -> str | None:
@@ -308,6 +344,10 @@ class Certification(TargetStudy[CertificationManifest, CertificationCell, Certif
             shares: tuple[float, ...] = (record.p_lower, record.p_y)
             counts: tuple[int, ...] = (record.top, record.right)
             most, answered, numbers = manifest.n, (record.label, record.selected), (record.radius, *shares)
+            if isinstance(record, SequentialRecord):
+                most = record.draws
+                if most not in looks(draws=manifest.n):
+                    return f"draws={most} is none of the looks {looks(draws=manifest.n)}"
         else:
             shares, counts = tuple(record.bounds.values()), (record.errors,)
             most, answered = manifest.draws, (record.label, record.label)
@@ -329,6 +369,8 @@ class Certification(TargetStudy[CertificationManifest, CertificationCell, Certif
     ) -> list[CertificateRecord]:
         images, labels = self.target.part(cell.images)
         draw = _Draw(self, cell, images, progress)
+        if cell.sequential:
+            return self._sequential_records(cell, labels.cpu(), draw)
         if cell.eps is None:
             return self._vote_records(cell, labels.cpu(), draw)
         return self._draws_records(cell, cell.eps, images, labels.cpu(), draw)
@@ -375,6 +417,64 @@ class Certification(TargetStudy[CertificationManifest, CertificationCell, Certif
             )
             for number, image in enumerate(cell.images)
         ]
+
+    def _sequential_records(
+        self, cell: CertificationCell, labels: Tensor, draw: "_Draw"
+    ) -> list[CertificateRecord]:
+        """The vote's certificate with a look at the draws now and then, and alpha split between the looks."""
+        covered = coverage_of(self.create(seed=0))
+        thresholds = thresholds_for(
+            radii=self._wanted(covered), sigma_eff=covered.sigma_eff, copies=covered.copies
+        )
+        classes, schedule = len(self.target.images.classes), looks(draws=self.n)
+        selected = draw.counts("selection", self.n0, classes).argmax(-1)
+        going = torch.arange(len(labels))
+        found = torch.zeros(len(labels), classes, dtype=torch.int64)
+        lower, p_y = torch.zeros(len(labels), dtype=torch.float64), torch.zeros(len(labels)).double()
+        drawn = torch.zeros(len(labels), dtype=torch.int64)
+        before = 0
+        for look, total in enumerate(schedule):
+            fresh = draw.counts(f"look {look}", total - before, classes, only=going)
+            found[going] += fresh
+            drawn[going] = before = total
+            for bounds, answers in ((lower, selected), (p_y, labels)):
+                count = found[going].gather(1, answers[going, None])[:, 0]
+                now = look_bound(count=count, draws=total, look=look, alpha=self.alpha, looks=schedule)
+                bounds[going] = torch.maximum(bounds[going], now)  # all of them hold together
+            top = found[going].gather(1, selected[going, None])[:, 0]
+            done = decided(
+                lower=lower[going], count=top, draws=total, thresholds=thresholds, futility=self.alpha
+            )
+            draw.skip(int(done.sum()) * (self.n - total))
+            going = going[~done]
+            if len(going) == 0:
+                break
+        radii = radius_of(lower, sigma_eff=covered.sigma_eff, copies=covered.copies)
+        return [
+            SequentialRecord(
+                defense=cell.defense,
+                image=image,
+                label=int(labels[number]),
+                selected=int(selected[number]),
+                top=int(found[number, selected[number]]),
+                right=int(found[number, labels[number]]),
+                answer=int(selected[number]) if radii[number] > 0 else ABSTAIN,
+                abstain=bool(radii[number] == 0),
+                radius=float(radii[number]),
+                p_lower=float(lower[number]),
+                p_y=float(p_y[number]),
+                draws=int(drawn[number]),
+            )
+            for number, image in enumerate(cell.images)
+        ]
+
+    def _wanted(self, covered: Coverage) -> tuple[float, ...]:
+        """The radii that a sequential certificate is to decide about."""
+        largest = radius(
+            counts_top=self.n, draws=self.n, alpha=self.alpha, sigma_eff=covered.sigma_eff,
+            copies=covered.copies,
+        )  # fmt: skip
+        return self.wanted or tuple(even_radii(largest))
 
     def _draws_records(
         self, cell: CertificationCell, eps: float, images: Tensor, labels: Tensor, draw: "_Draw"
@@ -432,13 +532,19 @@ class _Draw:
         self._study, self._cell, self._images, self._progress = study, cell, images, progress
         self._drawn = 0
 
-    def counts(self, purpose: str, draws: int, classes: int) -> Tensor:
-        """How often each class came out, (N, classes)."""
-        found = torch.zeros(len(self._images), classes, dtype=torch.int64)
-        for block in self.logits(purpose, self._images, draws):
+    def counts(self, purpose: str, draws: int, classes: int, *, only: Tensor | None = None) -> Tensor:
+        """How often each class came out, (N, classes); only: some of the images, by number."""
+        images = self._images if only is None else self._images[only.to(self._images.device)]
+        found = torch.zeros(len(images), classes, dtype=torch.int64)
+        for block in self.logits(purpose, images, draws):
             answers = block.argmax(-1).T  # (N, draws of the block)
             found.scatter_add_(1, answers, torch.ones_like(answers))
         return found
+
+    def skip(self, draws: int) -> None:
+        """Count draws that turned out not to be needed."""
+        self._drawn += draws
+        self._progress(self._study.title(self._cell), self._drawn)
 
     def logits(self, purpose: str, images: Tensor, draws: int) -> Iterator[Tensor]:
         """The logits of fresh draws, (some, N, classes) at a time, so that a million need no memory."""
@@ -552,10 +658,21 @@ class RadiusPoint:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LinfLine:
+    """What a certificate says of an L-inf budget: the radius it takes, and the share that reaches it."""
+
+    eps: float
+    needed: float
+    certified: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class VoteSummary:
     """The vote's certificates: shares of images, against the radius.
 
     accuracy: of single draws; right: share of images whose vote is right; mean_radius: 0 where it is wrong.
+    linf: what the certificate says of the L-inf budget that people ask about.
+    mean_draws: of an image, where the certificate is sequential; saving: draws / mean_draws.
     """
 
     images: int
@@ -572,6 +689,9 @@ class VoteSummary:
     confidence: float
     allowed_failures: int
     curve: tuple[RadiusPoint, ...]
+    linf: LinfLine | None = field(default=None, metadata={"omit": True})
+    mean_draws: float | None = field(default=None, metadata={"omit": True})
+    saving: float | None = field(default=None, metadata={"omit": True})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -647,7 +767,7 @@ def _vote_summary(
     p_y = torch.tensor([each.p_y for each in records], dtype=torch.float64)
     failing = allowed_failures(images=len(records), delta=alpha, eta=alpha)
     curve = []
-    for given in radii or _even_radii(largest):
+    for given in radii or even_radii(largest):
         certified = float((right & (reached > checks.real("radius", given))).double().mean())
         single = accuracy_bound(p_y=p_y, radius=given, **noise)
         together = binomial_statement(upper=1 - single, delta=alpha, eta=alpha)
@@ -661,10 +781,17 @@ def _vote_summary(
                 draw_statement=together.certified_accuracy,
             )
         )
+    needed = radius_for_linf(eps=LINF, values=values, norm="l2")
+    drawn = [each.draws if isinstance(each, SequentialRecord) else draws for each in records]
+    early = isinstance(records[0], SequentialRecord)
     return VoteSummary(
         images=len(records),
         draws=draws,
-        accuracy=sum(each.right for each in records) / (draws * len(records)),
+        accuracy=(
+            sum(each.right / count for each, count in zip(records, drawn, strict=True)) / len(records)
+            if early
+            else sum(each.right for each in records) / (draws * len(records))
+        ),
         right=float(right.double().mean()),
         abstained=sum(each.abstain for each in records) / len(records),
         mean_radius=float((reached * right).mean()),
@@ -676,6 +803,9 @@ def _vote_summary(
         confidence=1 - alpha,
         allowed_failures=failing,
         curve=tuple(curve),
+        linf=LinfLine(eps=LINF, needed=needed, certified=float((right & (reached > needed)).double().mean())),
+        mean_draws=sum(drawn) / len(drawn) if early else None,
+        saving=draws * len(drawn) / sum(drawn) if early else None,
     )
 
 
@@ -720,7 +850,7 @@ def _evidence(records: Sequence[DrawsRecord], draws: int) -> Evidence:
     )
 
 
-def _even_radii(largest: float) -> list[float]:
+def even_radii(largest: float) -> list[float]:
     """Multiples of 1, 2 or 5 times a power of ten, below the largest radius that the draws can give."""
     if largest <= 0:  # too few draws to certify anything
         return [0.0]
@@ -764,8 +894,9 @@ def certify(
         labels: (N,), the true classes; none where images is the name of a data set.
         defense: "prd:noise=image,sigma=0.1", or "gaussian:sigma=0.1", noise alone. Without it, the defense
             that the model has, else "prd".
-        certificate: "vote", the majority vote within an L2 radius, whatever the attack; "draws", error bounds
-            that hold for given images alone; or "all".
+        certificate: "vote", the majority vote within an L2 radius, whatever the attack; "sequential", the
+            same, but no more draws of an image than it takes to decide about the radii; "draws", error bounds
+            that hold for given images alone; or "all", vote and draws.
         attack: makes the images of "draws", beside the natural ones.
         eps: its L-inf budget, or several.
         draws: m, the draws behind an error bound.
@@ -812,5 +943,6 @@ def certify(
         seed=seed,
         batch=batch,
         precision=precision,
+        wanted=tuple(radii) if certificate == SEQUENTIAL else (),
     )
     return CertificationSummary.of(run_study(study, out, executor=executor, progress=progress), radii=radii)
