@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from vqshield.studies.audit_target import audit
     from vqshield.studies.certification import certify
     from vqshield.studies.evaluation import evaluate
+    from vqshield.studies.ladder import ladder
 
 __version__ = "0.1.0"
 
@@ -36,6 +37,7 @@ _HOMES = {
     "certify": "studies.certification",
     "evaluate": "studies.evaluation",
     "purify": "purification",
+    "ladder": "studies.ladder",
 }
 """Where each public name is at home. It is imported when it is first asked for: nothing waits for torch that
 does not need it, `vqshield --help` for one."""
@@ -71,6 +73,7 @@ __all__ = [
     "defend",
     "defenses",
     "evaluate",
+    "ladder",
     "list_defenses",
     "purify",
     "surrogates",
