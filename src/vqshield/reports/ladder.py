@@ -85,6 +85,7 @@ def ladder_table(summary: LadderSummary) -> "Table":
         pad_edge=False,
     )
     table.add_column("attacker", overflow="fold")
+    table.add_column("needs", overflow="fold")
     for subject in summary.plan.subjects:
         table.add_column(Text("model" if subject.name == MAIN else subject.name), justify="right")
     table.add_column("calls", justify="right")
@@ -92,6 +93,7 @@ def ladder_table(summary: LadderSummary) -> "Table":
     for line in ladder_lines(summary):
         table.add_row(
             Text(line.title),
+            line.rung.needs,
             *(
                 Text(figure_text(each), style="bold" if isinstance(each, LadderRow) else "dim")
                 for each in line.figures

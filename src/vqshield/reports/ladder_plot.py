@@ -58,21 +58,25 @@ def _draw(picture: "Figure", summary: LadderSummary, *, stacked: bool) -> None:
 
 def _draw_rungs(axes: "Axes", summary: LadderSummary) -> None:
     measured = [rung for rung in RUNGS if summary.row(rung.name) or _any(summary, rung.name)]
+    beside = [
+        0.12 * (number - (len(summary.plan.subjects) - 1) / 2) for number in range(len(summary.plan.subjects))
+    ]
     for number, subject in enumerate(summary.plan.subjects):
         rows = [(place, summary.row(rung.name, subject.name)) for place, rung in enumerate(measured)]
         drawn = [(place, row) for place, row in rows if row is not None]
         axes.errorbar(
-            [place for place, _ in drawn],
+            [place + beside[number] for place, _ in drawn],
             [100 * row.mean for _, row in drawn],
             yerr=[100 * row.standard_error for _, row in drawn],
             color=LIGHT.series[number % len(LIGHT.series)],
             marker=_MARKERS[number % len(_MARKERS)],
-            linewidth=2.2 if subject.name == MAIN else 1.2,
-            markersize=5,
+            linestyle="none",
+            elinewidth=1.2,
+            markersize=8 if subject.name == MAIN else 5,
             label="this model" if subject.name == MAIN else subject.name,
         )
     axes.set_xticks(range(len(measured)), [rung.name for rung in measured], rotation=30, ha="right")
-    axes.set_title("What each attacker leaves (queries: at most calls)")
+    axes.set_title("What each attacker leaves, queries after the most calls")
     _accuracy_axis(axes)
 
 

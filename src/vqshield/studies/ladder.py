@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from vqshield import attacks as attack_room
-from vqshield import checks
+from vqshield import checks, surrogates
 from vqshield.classifiers import BUNDLED, Network, Normalised, is_source
 from vqshield.data import SAMPLE_NAME
-from vqshield.defenses import list_all_defenses
+from vqshield.defended import Defended
 from vqshield.draws import Draws, accuracy_after_tries, strongest
 from vqshield.errors import InvalidInputError
-from vqshield.files import parse_json, write_json
+from vqshield.files import file_exists, parse_json, write_json
 from vqshield.names import NONE
 from vqshield.plain import from_plain, to_plain
 from vqshield.runs.executors import Executor, run_study
@@ -28,7 +28,7 @@ from vqshield.runs.manifests import MANIFEST
 from vqshield.runs.records import AnyRecord
 from vqshield.runs.study import AnyCell, AnyManifest, Progress, Recorded, Study, no_progress
 from vqshield.runs.target import Target
-from vqshield.studies.asked import defense_from, split_defended, target_from
+from vqshield.studies.asked import defense_from, target_from, text_of
 from vqshield.studies.evaluation import (
     NOT_RUN,
     Evaluation,
@@ -54,29 +54,52 @@ _TRIES = (1, 2, 3, 5, 10, 20, 50, 100)
 
 @dataclass(frozen=True, kw_only=True)
 class Rung:
-    """One kind of attacker, and what he needs."""
+    """One kind of attacker: what he knows, in full and, for narrow tables, in a word."""
 
     name: str
     title: str
     knows: str
+    needs: str
 
 
 RUNGS = (
-    Rung(name="natural", title="no attack", knows="nothing"),
-    Rung(name="transfer", title="transfer", knows="the task; other classifiers for it. Never asks the model"),
+    Rung(name="natural", title="no attack", knows="nothing", needs="nothing"),
+    Rung(
+        name="transfer",
+        title="transfer",
+        knows="the task, and other classifiers for it; never asks the model",
+        needs="other nets",
+    ),
     Rung(
         name="ignorant",
         title="ignorant of the shield",
         knows="the classifier's weights, not that there is a shield",
+        needs="weights",
     ),
-    Rung(name="score", title="queries by score", knows="the scores that the model answers with"),
-    Rung(name="decision", title="queries by decision", knows="the class that the model answers with"),
+    Rung(
+        name="score",
+        title="queries by score",
+        knows="the scores that the model answers with",
+        needs="scores",
+    ),
+    Rung(
+        name="decision",
+        title="queries by decision",
+        knows="the class that the model answers with",
+        needs="classes",
+    ),
     Rung(
         name="grey-box",
         title="grey-box",
         knows="the shield and the training images, not the weights; trains a network behind the same shield",
+        needs="shield, training data",
     ),
-    Rung(name="white-box", title="white-box, adaptive", knows="weights and shield, all but its random draws"),
+    Rung(
+        name="white-box",
+        title="white-box, adaptive",
+        knows="weights and shield, all but its random draws",
+        needs="weights, shield",
+    ),
 )
 """From the bottom up."""
 
@@ -92,8 +115,8 @@ class LadderSettings:
         ignorant: the attack on the classifier without its shield.
         transfer, diversity: the attack on each source, and how often a source sees an image changed.
         suite: the white-box attack, also that of the grey-box attacker on his own network.
-        own_arch, own_epochs, own_seed: the grey-box attacker's network; own_arch None: one that is not the
-            attacked classifier's.
+        own_arch, own_epochs, own_batch, own_seed: the grey-box attacker's network; own_arch None: one
+            that is not the attacked classifier's.
         runs: draws behind each figure; selection: other draws, by which an image's strongest attack is
             chosen.
         batch: images attacked at once.
@@ -109,6 +132,7 @@ class LadderSettings:
     suite: str = "adaptive-v1"
     own_arch: str | None = None
     own_epochs: int = 15
+    own_batch: int = 512
     own_seed: int = 1
     runs: int = 10
     selection: int = 10
@@ -116,7 +140,7 @@ class LadderSettings:
     batch: int = 250
 
     def __post_init__(self) -> None:
-        for name in ("own_epochs", "runs", "selection", "batch"):
+        for name in ("own_epochs", "own_batch", "runs", "selection", "batch"):
             checks.whole(name, getattr(self, name), least=1)
         for name in ("seed", "own_seed"):
             checks.whole(name, getattr(self, name), least=0, below=2**64)
@@ -388,15 +412,14 @@ def _labels(records: Sequence[EvaluationRecord | RemoteRecord]) -> Tensor:
 def parse_control(text: str) -> tuple[str, str, str]:
     """Name, classifier and defense of "noise=noise.safetensors+gaussian:sigma=0.06".
 
-    What follows the last plus sign is a defense if it begins with the name of one, else part of the file's
-    name; without a defense the control is the classifier alone.
+    Without a plus sign, or where all of it is the name of a file, the control is the classifier alone.
 
     Raises:
-        InvalidInputError: no name, or nothing behind it.
+        InvalidInputError: no name, nothing behind it, or no such defense.
     """
     name, equals, rest = text.partition("=")
     classifier, plus, defense = rest.rpartition("+")
-    if not plus or defense.partition(":")[0] not in (*list_all_defenses(), NONE):
+    if not plus or file_exists(Path(rest)):
         classifier, defense = rest, NONE
     if not (name and equals and classifier) or name == MAIN or not name.replace("-", "").isalnum():
         raise InvalidInputError(
@@ -468,8 +491,11 @@ def ladder(
         ('transfer', 'no source was given')
     """
     chosen = settings or LadderSettings()
-    classifier, own = split_defended(model)
-    shield = own or NONE if defense is None else defense
+    classifier, shield = model, defense or NONE
+    if isinstance(model, Defended):
+        if defense is not None:
+            raise InvalidInputError("the model has a defense already; give a bare classifier, or no defense")
+        classifier, shield = model.classifier, text_of(model.defense)
     defense_from(shield, seed=0)
     wanted = [(MAIN, classifier, shield)]
     if controls is None:
@@ -506,14 +532,12 @@ def ladder(
         ),
         training_seconds={},
     )
+    found, seconds, total = [], dict[str, float](), _Total(progress, climbs)  # refuses what does not fit
     if folder is not None:
         _refuse_other_plan(folder, plan)
     for climb in climbs:
-        climb.target.check()
-    found, seconds, total = [], dict[str, float](), _Total(progress, climbs)
-    for climb in climbs:
         network, files = own_networks[climb.subject.name], tuple[str, ...]()
-        if isinstance(network, OwnNetwork):
+        if isinstance(network, OwnNetwork) and climb.unfit is None:
             trained = network.trained(total.told)
             files, seconds[climb.subject.name] = (str(trained.weights),), trained.seconds
             plan = replace(plan, training_seconds=seconds)
@@ -545,7 +569,22 @@ class _Climb:
             missing["ignorant"] = "there is no shield: the white-box rung is the same"
         if isinstance(network, str):
             missing["grey-box"] = network
+        if self.unfit:
+            missing |= dict.fromkeys(("grey-box", "white-box"), self.unfit)
         return missing
+
+    @cached_property
+    def unfit(self) -> str | None:
+        """Why the suite cannot be run on this defense, if it cannot."""
+        defense = defense_from(self.subject.defense, seed=0)
+        members = expand(self.settings.suite, attack_room.ball(self.settings.norm, self.settings.eps))
+        try:
+            for each in members:
+                if defense is not None and each.surrogate != NONE:
+                    surrogates.get(each.surrogate).check(defense)
+        except InvalidInputError as error:
+            return str(error)
+        return None
 
     @cached_property
     def inside(self) -> Evaluation:
@@ -554,7 +593,7 @@ class _Climb:
         return Evaluation(
             target=self.target,
             defenses=(self.subject.defense,),
-            attacks=(chosen.ignorant, chosen.suite) if shielded else (chosen.suite,),
+            attacks=(chosen.ignorant,) * shielded + (chosen.suite,) * (self.unfit is None),
             norm=chosen.norm,
             eps=chosen.eps,
             runs=chosen.runs,
@@ -644,6 +683,7 @@ def _own_network(
         folder=Path(train_dir),
         arch=climb.settings.own_arch or _another_arch(climb.target.model),
         epochs=climb.settings.own_epochs,
+        batch=climb.settings.own_batch,
         seed=climb.settings.own_seed,
         shield=None if climb.subject.defense == NONE else climb.subject.defense,
         device=climb.target.device,

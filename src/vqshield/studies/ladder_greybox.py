@@ -32,6 +32,7 @@ class OwnNetwork:
     folder: Path
     arch: str
     epochs: int
+    batch: int
     seed: int
     shield: str | None
     device: str
@@ -40,8 +41,8 @@ class OwnNetwork:
     def trained(self, progress: Progress) -> Trained:
         """Train it, continue where that was stopped, or find it done."""
         settings = TrainSettings(
-            data=self.data, arch=self.arch, epochs=self.epochs, seed=self.seed, shield=self.shield,
-            precision="bf16" if pick_device(self.device).type == "cuda" else "fp32",
+            data=self.data, arch=self.arch, epochs=self.epochs, batch=self.batch, seed=self.seed,
+            shield=self.shield, precision="bf16" if pick_device(self.device).type == "cuda" else "fp32",
         )  # fmt: skip
         shield = hashlib.sha256(str(self.shield).encode()).hexdigest()[:8]
         out = self.out / f"{self.arch}-{shield}"
