@@ -224,7 +224,7 @@ class LadderRow:
         tries: accuracy where the attacker may send an image that often, in the order of the summary's tries.
         attacks: whose strongest counts, image by image.
         seconds: how long the attacks and the draws took, for all images together, a network's training
-            included; None where that is not known.
+            included; None where that is not known, and before the end of a search.
     """
 
     subject: str
@@ -344,12 +344,15 @@ def _rows(plan: Plan, subject: Subject, found: Measured, tries: Sequence[int]) -
         for one in found.remote.records:
             members = at.setdefault((rungs[one.attack], one.calls), {})
             members.setdefault(one.attack, {})[one.image] = one
+        marks = found.remote.manifest.calls
         for (rung, calls), members in at.items():
-            names_at = [f"{name}@{(found.remote.manifest.calls if calls else (0,))[0]}" for name in members]
-            took = _seconds(found.remote.seconds, subject.defense, names_at)
+            # A search is timed as a whole, under the key of its first mark: it is what the last one takes.
+            keys = [f"{name}@{marks[0] if calls else 0}" for name in members]
+            took = _seconds(found.remote.seconds, subject.defense, keys)
             if rung == "grey-box" and took is not None:
                 took += plan.training_seconds.get(subject.name, 0.0)
-            rows.append(_row(subject, rung, calls or None, members, tries, took))
+            whole = calls in (0, marks[-1])
+            rows.append(_row(subject, rung, calls or None, members, tries, took if whole else None))
     return [row for row in rows if row is not None]
 
 
