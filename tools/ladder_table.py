@@ -19,7 +19,7 @@ def ladder() -> str:
     return (
         f"{ladder_markdown(summary)}\n\n"
         f"{summary.images} images of {summary.data}, ε = {round(chosen.eps * 255)}/255, accuracy in % ± "
-        f"standard error over images, {natural.runs} draws behind each figure, seed {chosen.seed}; seconds: of "
-        f"all images, for the first column; {machine(summary.machine)}. Natural accuracy of the shielded model "
-        f"where an image may be sent several times (how often): {again}."
+        f"standard error over images, {natural.runs} draws behind each figure, seed {chosen.seed}; seconds: "
+        f"all images, first column; {machine(summary.machine)}. Natural accuracy of the shielded model where "
+        f"an image may be sent several times (how often): {again}."
     )
