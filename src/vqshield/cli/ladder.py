@@ -46,7 +46,7 @@ from vqshield.studies.ladder import ladder as measure
 from vqshield.suites import list_suites
 
 FULL, QUICK = LadderSettings(), LadderSettings.quick()
-QUICK_IMAGES = 24
+QUICK_IMAGES = 32
 
 
 def ladder(
@@ -109,7 +109,7 @@ def ladder(
         int | None, typer.Option(help="Fresh draws of the defense behind each figure; without it, 10 or 5.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Decides every draw of defenses and attacks.")] = FULL.seed,
-    batch: Annotated[int | None, typer.Option(help="Images attacked at once; without it, 250 or 24.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Images attacked at once; without it, 250 or 32.")] = None,
     quick: Annotated[
         bool,
         typer.Option(

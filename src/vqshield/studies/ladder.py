@@ -161,10 +161,10 @@ class LadderSettings:
 
     @classmethod
     def quick(cls) -> "LadderSettings":
-        """Under five minutes for 24 images and the bundled classifier on two CPU cores."""
+        """Under five minutes for 32 images and the bundled classifier on two CPU cores."""
         return cls(
             calls=(100, 500), suite="adaptive-v1-quick", transfer="pgd:steps=20,momentum=1.0", runs=5,
-            selection=5, own_epochs=1, batch=24,
+            selection=5, own_epochs=1, batch=32,
         )  # fmt: skip
 
     def query_attacks(self, *, random: bool) -> tuple[RemoteAttack, ...]:
