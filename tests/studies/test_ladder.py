@@ -162,6 +162,24 @@ def test_the_strongest_attack_counts_for_each_image(finished: tuple[Path, Ladder
     assert row.mean == pytest.approx(0)
 
 
+def test_more_calls_never_hurt_the_attacker(finished: tuple[Path, LadderSummary]) -> None:
+    """An image that was broken after fewer calls stays broken, whatever the search holds later."""
+    out, summary = finished
+    recorded = RemoteAttacks.read(out / "model" / "remote")
+    told = [
+        replace(
+            record, selected=0 if record.calls == 100 else 2,
+            predictions=((record.label + (record.calls == 100)) % 10,) * 3,
+        )
+        for record in recorded.records
+    ]  # fmt: skip
+    changed = Recorded(manifest=recorded.manifest, records=told, seconds={})
+    plan = replace(summary.plan, subjects=summary.plan.subjects[:1])
+    found = LadderSummary.of(plan, [Measured(inside=None, remote=changed)])
+    assert [found.row("decision", calls=calls).mean for calls in (100, 110)] == [0, 0]
+    assert found.row("transfer").mean == 1
+
+
 def test_modules_in_memory_have_a_ladder_too() -> None:
     few = replace(FEW, calls=(100,), draws=(1,))
     photos = vq.defend(small_cifar10(), PRD)

@@ -352,7 +352,15 @@ def _rows(plan: Plan, subject: Subject, found: Measured, tries: Sequence[int]) -
             if rung == "grey-box" and took is not None:
                 took += plan.training_seconds.get(subject.name, 0.0)
             whole = calls in (0, marks[-1])
-            rows.append(_row(subject, rung, calls or None, members, tries, took if whole else None))
+            # More calls never hurt: what was found after fewer of them competes as well.
+            earlier = {
+                f"{name}@{fewer}": each
+                for (other, fewer), found_then in at.items()
+                if other == rung and fewer < calls
+                for name, each in found_then.items()
+            }
+            row = _row(subject, rung, calls or None, {**members, **earlier}, tries, took if whole else None)
+            rows.append(row and replace(row, attacks=tuple(members)))
     return [row for row in rows if row is not None]
 
 
@@ -385,7 +393,7 @@ def _row(
         subject=subject.name,
         rung=rung,
         calls=calls,
-        used=max(sum(each) / len(each) for each in used) if calls else None,
+        used=round(max(sum(each) / len(each) for each in used), 1) if calls else None,
         mean=draws.mean,
         std=draws.std,
         standard_error=draws.standard_error,
