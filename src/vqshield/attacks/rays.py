@@ -1,6 +1,7 @@
 """RayS (Chen and Gu 2020): a search for the nearest wrong answer that sees predicted classes alone."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -69,7 +70,7 @@ class RayS(QueryAttack):
         """The image on the best ray so far: where it was wrong within the ball, else at its surface."""
         first, second = model(images), model(images)
         differ = float((first - second).abs().max()) > _ROUNDING * max(float(first.abs().max()), 1.0)
-        rays = (_Noisy if differ else _Exact)(self, model, images, labels)
+        rays: _Rays = (_Noisy if differ else _Exact)(self, model, images, labels)
         asked = 2
         for mark in marks:
             while asked < mark and rays.step():
@@ -77,7 +78,7 @@ class RayS(QueryAttack):
             yield rays.found(), rays.used.clone()
 
 
-class _Rays:
+class _Rays(ABC):
     """The best ray of each image so far and where its search stands, and what to flip next."""
 
     def __init__(self, attack: RayS, model: Model, images: Tensor, labels: Tensor) -> None:
@@ -94,14 +95,15 @@ class _Rays:
         self.stage = torch.full_like(labels, -1)  # -1: the first ray itself, nothing flipped
         self.block = torch.zeros_like(labels)
         self.used = torch.full_like(labels, 2)
+        self._draws = 1  # in each answer so far
 
+    @abstractmethod
     def step(self) -> bool:
         """One evaluation of every image that needs it; False where none does."""
-        raise NotImplementedError
 
+    @abstractmethod
     def found(self) -> Tensor:
         """The best images within the ball."""
-        raise NotImplementedError
 
     def _first_rays(self, draw: Draw) -> Tensor:
         """Vertical stripes, one pixel wide, as Square has them."""
@@ -132,7 +134,9 @@ class _Rays:
     def _wrong(self, some: Tensor, signs: Tensor, radius: Tensor) -> Tensor:
         """The share of wrong answers about some images, moved along rays by radii."""
         self.used[some] += 1
-        return errors(self._model(self._at(some, signs, radius)), self._labels[some])
+        logits = self._model(self._at(some, signs, radius))
+        self._draws = logits.numel() // (len(some) * logits.shape[-1])
+        return errors(logits, self._labels[some])
 
     def _at(self, some: Tensor, signs: Tensor, radius: Tensor) -> Tensor:
         images = self._images[some]
@@ -213,9 +217,3 @@ class _Noisy(_Rays):
         self.radius, self._looks = self._high, self._looks + 1
         if self._looks == _FIRST_LOOK:
             self._next_block(torch.ones_like(self._challenged))
-
-    def _wrong(self, some: Tensor, signs: Tensor, radius: Tensor) -> Tensor:
-        self.used[some] += 1
-        logits = self._model(self._at(some, signs, radius))
-        self._draws = logits.numel() // (len(some) * logits.shape[-1])
-        return errors(logits, self._labels[some])
