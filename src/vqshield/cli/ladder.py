@@ -97,7 +97,7 @@ def ladder(
         typer.Option(help="The grey-box attacker's network; without it, one that is not the classifier's."),
     ] = None,
     own_epochs: Annotated[
-        int | None, typer.Option(help=f"Epochs that he trains it; without it, {FULL.own_epochs}.")
+        int | None, typer.Option(help=f"Epochs that it is trained; without it, {FULL.own_epochs}.")
     ] = None,
     data: Data = SAMPLE_NAME,
     data_dir: DataDir = None,
@@ -131,7 +131,7 @@ def ladder(
 ) -> None:
     """Climb the ladder of attackers, from transferred images to the white-box: one table and one page.
 
-    Each rung says what its attacker has to know, how often he asks the model, and how long it took.
+    Each rung says what its attacker has to know, how often they ask the model, and how long it took.
     """
     usual = QUICK if quick else FULL
     settings = replace(

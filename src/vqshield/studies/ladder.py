@@ -2,7 +2,7 @@
 
 Every rung is measured by a study that can be stopped and continued: natural accuracy, the ignorant and the
 white-box attacker by an Evaluation, those without the weights by RemoteAttacks. The attacker of the grey-box
-rung trains a network of his own first.
+rung trains a network first.
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,7 +54,7 @@ _TRIES = (1, 2, 3, 5, 10, 20, 50, 100)
 
 @dataclass(frozen=True, kw_only=True)
 class Rung:
-    """One kind of attacker: what he knows, in full and, for narrow tables, in a word."""
+    """One kind of attacker: what they know, in full and, for narrow tables, in a word."""
 
     name: str
     title: str
@@ -114,7 +114,7 @@ class LadderSettings:
         draws: draws a query; the attacker has the better of them.
         ignorant: the attack on the classifier without its shield.
         transfer, diversity: the attack on each source, and how often a source sees an image changed.
-        suite: the white-box attack, also that of the grey-box attacker on his own network.
+        suite: the white-box attack, also that of the grey-box attacker on their own network.
         own_arch, own_epochs, own_batch, own_seed: the grey-box attacker's network; own_arch None: one
             that is not the attacked classifier's.
         runs: draws behind each figure; selection: other draws, by which an image's strongest attack is
