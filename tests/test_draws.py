@@ -1,5 +1,7 @@
 import math
+import re
 import statistics
+from itertools import combinations
 
 import pytest
 import torch
@@ -9,7 +11,8 @@ from hypothesis import strategies as st
 
 import vqshield as vq
 from vqshield.defenses import create
-from vqshield.draws import Draws, draw_predictions, outputs, strongest
+from vqshield.draws import Draws, accuracy_after_tries, draw_predictions, outputs, strongest
+from vqshield.errors import InvalidInputError
 
 
 def test_mean_and_sample_standard_deviation_over_runs() -> None:
@@ -232,3 +235,37 @@ def test_another_seed_makes_the_same_defense_with_other_draws(defense_name: str)
 def test_a_defense_without_a_seed_can_be_given_one() -> None:
     images = noise_images(2, 3, 6, 6)
     assert torch.equal(vq.PRD(codes=3).reseeded(5)(images), vq.PRD(codes=3, seed=5)(images))
+
+
+@given(right=st.lists(st.lists(st.booleans(), min_size=5, max_size=5), min_size=1, max_size=4))
+def test_accuracy_after_tries_is_the_mean_over_all_choices_of_draws(right: list[list[bool]]) -> None:
+    """Brute force: every subset of an image's draws, all of which must be right."""
+    by_hand = []
+    for tries in range(1, 6):
+        shares = [[all(some) for some in combinations(draws, tries)] for draws in right]
+        by_hand.append(statistics.mean(statistics.mean(map(float, each)) for each in shares))
+    counts = torch.tensor([sum(draws) for draws in right])
+    assert accuracy_after_tries(counts, 5, range(1, 6)) == pytest.approx(tuple(by_hand))
+
+
+def test_accuracy_after_tries_is_unbiased_and_the_plain_power_is_not() -> None:
+    """In expectation over the draws of a coin with probability p, it is p to the number of tries."""
+    p, runs, tries = 0.7, 8, 3
+    weights = [math.comb(runs, r) * p**r * (1 - p) ** (runs - r) for r in range(runs + 1)]
+    found = [accuracy_after_tries(torch.tensor([r]), runs, (tries,))[0] for r in range(runs + 1)]
+    assert sum(w * f for w, f in zip(weights, found, strict=True)) == pytest.approx(p**tries)
+    assert sum(w * (r / runs) ** tries for r, w in enumerate(weights)) > p**tries + 0.01
+
+
+@pytest.mark.parametrize(
+    ("right", "tries", "message"),
+    [
+        ([3], (5,), "tries=5 should be"),
+        ([3], (0,), "tries=0"),
+        ([5], (1,), "from 0 to 4"),
+        ([], (1,), "right=[]"),
+    ],
+)
+def test_tries_and_counts_that_cannot_be_are_refused(right, tries, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=re.escape(message)):
+        accuracy_after_tries(torch.tensor(right), 4, tries)

@@ -8,7 +8,7 @@ from conftest import noise_images
 from torch import nn
 
 import vqshield as vq
-from vqshield.attacks import L2, PGD, Linf
+from vqshield.attacks import L2, PGD, Linf, RayS, Square
 from vqshield.errors import InvalidInputError
 from vqshield.suites import expand, list_suites, suite
 from vqshield.surrogates import Soft, StraightThrough, get
@@ -33,7 +33,20 @@ RELEASED = {
 
 
 def test_every_suite_is_pinned() -> None:
-    assert list_suites() == list(RELEASED)
+    assert list_suites() == [*RELEASED, "queries-v1"]
+
+
+@pytest.mark.parametrize("room", [BALL, L2(0.5)], ids=str)
+def test_queries_v1_is_ten_thousand_calls_by_score_and_by_decision(room) -> None:
+    members = suite("queries-v1", room, seed=3)
+    assert [(each.name, each.attack, each.eot, each.level) for each in members] == [
+        ("queries-v1/square-1", Square(ball=room, queries=9992, seed=3), 1, "black-box"),
+        ("queries-v1/square-5", Square(ball=room, queries=1992, seed=3), 5, "black-box"),
+        ("queries-v1/rays-1", RayS(ball=room, queries=10_000, seed=3), 1, "black-box"),
+        ("queries-v1/rays-5", RayS(ball=room, queries=2000, seed=3), 5, "black-box"),
+    ]
+    for each in members:
+        assert (each.attack.queries + each.attack.besides) * each.eot == 10_000
 
 
 @pytest.mark.parametrize("room", [BALL, L2(0.5)], ids=str)

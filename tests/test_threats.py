@@ -103,7 +103,7 @@ def test_no_setting_of_a_surrogate_hides_one_of_an_attack() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("hope", "attack='hope' is unknown; choose one of apgd, autoattack, noise, pgd, square"),
+        ("hope", "attack='hope' is unknown; choose one of apgd, autoattack, noise, pgd, rays, square"),
         ("adaptive-v1", "attack='adaptive-v1' is unknown"),
         ("pgd:surrogate=magic", "surrogate='magic' is unknown; choose one of none, score, soft, ste"),
         ("pgd:surrogate=3", "surrogate='3' is unknown"),

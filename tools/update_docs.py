@@ -15,6 +15,7 @@ from agreement_table import agreement
 from attack_tables import ATTACK_TABLES
 from certificate_tables import CERTIFICATE_TABLES
 from l1_tables import L1_TABLES
+from ladder_table import ladder
 from radius_tables import RADIUS_TABLES
 from recorded import Machine
 from reproduction_curves import CURVE_TEXTS
@@ -32,7 +33,7 @@ from vqshield.studies.demo import DemoRow, DemoSummary
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (
     "README.md", "docs/attacks.md", "docs/certificates.md", "docs/reproduction.md", "docs/results.md",
-    "docs/serving.md", "docs/speed.md",
+    "docs/serving.md", "docs/speed.md", "docs/ladder.md",
 )  # fmt: skip
 # Table 2 of the paper, natural accuracy in percent, by defense and number of centres.
 PAPER_NATURAL: dict[tuple[str, Json], str] = {
@@ -187,6 +188,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **CURVE_TEXTS,
     **SPEED_TABLES,
     **L1_TABLES,
+    "ladder": ladder,
 }
 
 

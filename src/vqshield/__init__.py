@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from vqshield.studies.certification import certify
     from vqshield.studies.evaluation import evaluate
     from vqshield.studies.l1_certification import certify_l1
+    from vqshield.studies.ladder import ladder
     from vqshield.training.hardening import harden
 
 __version__ = "0.1.0"
@@ -50,6 +51,7 @@ _HOMES = {
     "harden": "training.hardening",
     "Splitting": "defenses",
     "certify_l1": "studies.l1_certification",
+    "ladder": "studies.ladder",
 }
 """Where each public name is at home. It is imported when it is first asked for: nothing waits for torch that
 does not need it, `vqshield --help` for one."""
@@ -88,6 +90,7 @@ __all__ = [
     "defenses",
     "evaluate",
     "harden",
+    "ladder",
     "list_defenses",
     "purify",
     "surrogates",

@@ -160,3 +160,36 @@ def strongest(selection: Sequence[Draws], report: Sequence[Draws]) -> tuple[Draw
     predictions = torch.stack([each.predictions for each in report])  # (attacks, runs, N)
     index = choice.expand(1, *predictions.shape[1:])
     return Draws(predictions.gather(0, index)[0], report[0].labels), choice
+
+
+def accuracy_after_tries(right: Tensor, runs: int, tries: Sequence[int]) -> tuple[float, ...]:
+    """Accuracy against an attacker who may submit the same image several times and needs one wrong answer.
+
+    Args:
+        right: how many of the runs got each image right, (N,), as `Draws.right` says it.
+        runs: how many draws there were of each image.
+        tries: numbers of submissions, each from 1 to runs.
+
+    Returns:
+        For each number of submissions, the share of images for which all of them are right, in expectation:
+        the mean over every choice of that many of an image's draws. With n tries of an image whose draws are
+        right with probability p it estimates pⁿ without bias, which (right / runs)ⁿ does not.
+
+    Raises:
+        InvalidInputError: more tries than runs, of which nothing is known; counts that cannot be.
+
+    Example:
+        >>> from vqshield.draws import accuracy_after_tries
+        >>> accuracy_after_tries(torch.tensor([4, 2]), 4, (1, 2, 4))
+        (0.75, 0.5833333333333334, 0.5)
+    """
+    checks.whole("runs", runs, least=1)
+    counts = right.tolist()
+    if not counts or min(counts) < 0 or max(counts) > runs:
+        raise InvalidInputError(f"right={counts[:5]} … should be at least one count, each from 0 to {runs}")
+    for number in tries:
+        checks.whole("tries", number, least=1, below=runs + 1)
+    return tuple(
+        sum(math.comb(count, number) for count in counts) / math.comb(runs, number) / len(counts)
+        for number in tries
+    )

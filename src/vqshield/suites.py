@@ -5,6 +5,7 @@ the same name mean the same attack. How the members were chosen: docs/attacks.md
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from vqshield import checks
@@ -50,7 +51,21 @@ def _adaptive_v1_quick(ball: Ball, seed: int) -> list[Threat]:
     ]
 
 
+def _queries_v1(ball: Ball, seed: int) -> list[Threat]:
+    """10,000 calls for an image, every draw and judgement counted: by score and by decision, one draw a query
+    and five.
+    """
+    members = {
+        "square-1": "square:queries=9992", "square-5": "square:queries=1992,eot=5",
+        "rays-1": "rays:queries=10000", "rays-5": "rays:queries=2000,eot=5",
+    }  # fmt: skip
+    return [
+        replace(threat(text, ball, seed=seed), name=f"queries-v1/{name}") for name, text in members.items()
+    ]
+
+
 _SUITES: dict[str, Suite] = {"adaptive-v1": _adaptive_v1, "adaptive-v1-quick": _adaptive_v1_quick}
+_SUITES["queries-v1"] = _queries_v1
 
 
 def list_suites() -> list[str]:
@@ -59,7 +74,7 @@ def list_suites() -> list[str]:
     Example:
         >>> from vqshield.suites import list_suites
         >>> list_suites()
-        ['adaptive-v1', 'adaptive-v1-quick']
+        ['adaptive-v1', 'adaptive-v1-quick', 'queries-v1']
     """
     return list(_SUITES)
 

@@ -5,6 +5,7 @@ pgd:steps=20                       ste: through the defense, quantizer taken for
 pgd:steps=100,eot=10               eot: the same, averaged over ten draws a step
 pgd:steps=60,eot=5,surrogate=soft  adaptive: gradients that know how quantizers work
 square:queries=1000,eot=5          black-box: asks for answers only
+rays:queries=1000,eot=5            black-box: asks for predicted classes only
 """
 
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from vqshield.settings import Setting, parse_spec, refuse_unknown
 from vqshield.surrogates import Surrogate
 
 LEVELS = ("ignorant", "black-box", "white-box", "ste", "eot", "adaptive")
-_BLACK_BOX = ("square", "noise")
+_BLACK_BOX = ("square", "noise", "rays")
 _OWN = ("surrogate", "eot", "average", "basis")
 
 
@@ -79,6 +80,10 @@ class Threat:
             images: float images in [0, 1].
             labels: their true classes, (B,), int64.
         """
+        return self.attack(self.attacked_model(classifier, defense), images, labels)
+
+    def attacked_model(self, classifier: nn.Module, defense: Defense | None) -> nn.Module:
+        """What the attack is run on: the classifier, with what this attacker knows of the defense."""
         model = classifier
         if self.surrogate != "none":
             if defense is None:
@@ -91,7 +96,7 @@ class Threat:
                 model = EOT(model, draws=self.eot, average=self.average)
         if self.basis != "pixels":
             model = InBasis(model, self.basis)
-        return self.attack(model, images, labels)
+        return model
 
 
 def threat(text: str, ball: Ball, *, seed: int = 0) -> Threat:

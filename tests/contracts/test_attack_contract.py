@@ -50,6 +50,7 @@ settings_of: Mapping[str, Mapping[str, st.SearchStrategy[Any]]] = {
     },
     "square": {"queries": st.integers(2, 30), "p_init": st.floats(0, 1), "judgements": small},
     "noise": {"tries": st.integers(1, 3), "kind": st.sampled_from(KINDS), "judgements": small},
+    "rays": {"queries": st.integers(2, 30), "tolerance": st.floats(1e-6, 1)},
 }
 EXAMPLES = {"autoattack": 8}  # hundreds of steps each; all others are cheap
 CHEAP = 55  # with four cheap attacks, 220 settings
@@ -133,6 +134,7 @@ def attack_name(request: pytest.FixtureRequest) -> str:
 def tiny(attack_name: str) -> Callable[..., Attack]:
     """The attack with the least work that it can do."""
     least = {"pgd": {"steps": 2}, "apgd": {"steps": 3}, "square": {"queries": 6}, "noise": {"tries": 2}}
+    least["rays"] = {"queries": 9}
     quick = least.get(attack_name, {"version": "rand", "draws": 1} if attack_name == "autoattack" else {})
     return lambda norm="linf", eps=0.1, **changes: create(attack_name, ball(norm, eps), **quick, **changes)
 

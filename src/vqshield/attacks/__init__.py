@@ -10,14 +10,15 @@ from vqshield import checks
 from vqshield.attacks.apgd import APGD
 from vqshield.attacks.autoattack import AutoAttack
 from vqshield.attacks.balls import L1, L2, Ball, Linf, ball, list_norms
-from vqshield.attacks.base import Attack
+from vqshield.attacks.base import Attack, QueryAttack, QueryTrace
 from vqshield.attacks.bases import InBasis, basis, list_bases
 from vqshield.attacks.eot import EOT
 from vqshield.attacks.losses import cross_entropy, dlr, list_losses, margin
 from vqshield.attacks.pgd import PGD
 from vqshield.attacks.random_noise import RandomNoise
+from vqshield.attacks.rays import RayS
 from vqshield.attacks.square import Square
-from vqshield.attacks.transfer import Transfer
+from vqshield.attacks.transfer import DiverseInputs, Ensemble, Transfer
 from vqshield.models import Model
 from vqshield.settings import Setting, refuse_unknown, setting_names
 
@@ -27,6 +28,7 @@ _ATTACKS: dict[str, Callable[..., Attack]] = {
     "autoattack": AutoAttack,
     "square": Square,
     "noise": RandomNoise,
+    "rays": RayS,
 }
 
 
@@ -35,7 +37,7 @@ def list_attacks() -> list[str]:
 
     Example:
         >>> vq.attacks.list_attacks()
-        ['pgd', 'apgd', 'autoattack', 'square', 'noise']
+        ['pgd', 'apgd', 'autoattack', 'square', 'noise', 'rays']
     """
     return list(_ATTACKS)
 
@@ -83,10 +85,15 @@ __all__ = [
     "Attack",
     "AutoAttack",
     "Ball",
+    "DiverseInputs",
+    "Ensemble",
     "InBasis",
     "Linf",
     "Model",
+    "QueryAttack",
+    "QueryTrace",
     "RandomNoise",
+    "RayS",
     "Square",
     "Transfer",
     "ball",

@@ -1,8 +1,9 @@
 """Attack: one method to write; the rest (checks, frozen model, budget) is done here, the same for all."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import final
 
@@ -11,7 +12,8 @@ from torch import Tensor, nn
 
 from vqshield import checks
 from vqshield.attacks.balls import Ball
-from vqshield.errors import VqshieldError
+from vqshield.attacks.eot import draws_a_call
+from vqshield.errors import InvalidInputError, VqshieldError
 from vqshield.models import Model, ask_for_logits
 from vqshield.noise import Draw, Stage
 
@@ -57,13 +59,15 @@ class Attack(ABC):
             InvalidInputError: images or labels that cannot be; a model whose answers are no finite logits, or
                 have no gradient where the attack needs one.
         """
-        checks.image_batch(images)
-        checks.pixel_values(images)
-        labels = checks.per_image("labels", labels, images)
+        labels = _checked(images, labels)
         if len(images) == 0:
             return images.clone()
         with _frozen(model), torch.enable_grad():
             found = self.run(partial(ask_for_logits, model), images.detach(), labels)
+        return self._within(found, images)
+
+    def _within(self, found: Tensor, images: Tensor) -> Tensor:
+        """What was found, projected onto the ball: the one way out of every attack."""
         found = self.ball.project(found.detach(), images.detach())
         farthest = float(self.ball.distance(found, images).max())
         if not farthest <= self.ball.eps + _ROUNDING:
@@ -71,6 +75,106 @@ class Attack(ABC):
                 f"{type(self).__name__} moved an image by {farthest}, over eps={self.ball.eps}"
             )
         return found
+
+
+@dataclass(frozen=True)
+class QueryTrace:
+    """What an attack that asks for answers had found after given numbers of calls.
+
+    Args:
+        calls: the numbers of calls of the model for an image, ascending; every draw is a call.
+        images: the best images at each of them, (B, q, h, w).
+        used: how many calls each image had taken by then, (len(calls), B): never more than those allowed.
+
+    Example:
+        >>> square = vq.attacks.Square(ball=vq.attacks.Linf(8 / 255))
+        >>> trace = square.trace(classifier, images, labels, calls=(10, 40))
+        >>> trace.calls, trace.used.shape
+        ((10, 40), torch.Size([2, 8]))
+    """
+
+    calls: tuple[int, ...]
+    images: tuple[Tensor, ...]
+    used: Tensor
+
+
+class QueryAttack(Attack):
+    """An attack that needs a model's answers and no gradients, and counts how often it asks.
+
+    One of your own has a method `search`; calling and tracing it follow from that.
+
+    Example:
+        >>> isinstance(vq.attacks.Square(ball=vq.attacks.Linf(8 / 255)), vq.attacks.QueryAttack)
+        True
+    """
+
+    queries: int
+    """The most evaluations of the model in a call of the attack; a trace has marks of its own."""
+
+    @property
+    def besides(self) -> int:
+        """The most evaluations that a search makes without counting them towards its marks."""
+        return 0
+
+    @abstractmethod
+    def search(
+        self, model: Model, images: Tensor, labels: Tensor, marks: Sequence[int]
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """After each of these numbers of evaluations, ascending, the best images and how many evaluations
+        each of them took, those besides the marks too, (B,); the search may end at the last one.
+        """
+
+    @torch.no_grad()
+    def run(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
+        """What is found by the end of the search."""
+        return list(self.search(model, images, labels, (self.queries,)))[-1][0]
+
+    @final
+    def trace(self, model: Model, images: Tensor, labels: Tensor, calls: Sequence[int]) -> QueryTrace:
+        """One search, and what it had found after each of these numbers of calls.
+
+        Args:
+            model: images (B, q, h, w) → logits; where it is an EOT of several draws, each draw is a call.
+            images: float images in [0, 1].
+            labels: their true classes, (B,), int64.
+            calls: ascending; the last one takes the place of `queries`.
+
+        Raises:
+            InvalidInputError: as for a call of the attack; numbers of calls that do not ascend, or that are
+                too few for a first answer.
+
+        Example:
+            >>> attack = vq.attacks.RayS(ball=vq.attacks.Linf(8 / 255))
+            >>> found = attack.trace(classifier, images, labels, calls=(20, 60))
+            >>> [each.shape[0] for each in found.images]
+            [8, 8]
+            >>> found.used.amax(1).tolist()
+            [20, 60]
+        """
+        labels = _checked(images, labels)
+        draws = draws_a_call(model)
+        marks = [number // draws - self.besides for number in calls]
+        if not marks or sorted({*calls}) != list(calls) or marks[0] < 2:
+            raise InvalidInputError(
+                f"calls={tuple(calls)} should ascend, the first at least {(2 + self.besides) * draws}, for "
+                f"{type(self).__name__} with {draws} draws a query"
+            )
+        if len(images) == 0:
+            return QueryTrace(tuple(calls), (images.clone(),) * len(marks), torch.zeros(len(marks), 0).long())
+        kept, used = [], []
+        with _frozen(model), torch.no_grad():
+            asked = partial(ask_for_logits, model)
+            for found, count in self.search(asked, images.detach(), labels, marks):
+                kept.append(self._within(found, images))
+                used.append(count * draws)
+        return QueryTrace(tuple(calls), tuple(kept), torch.stack(used))
+
+
+def _checked(images: Tensor, labels: Tensor) -> Tensor:
+    """The labels, where images and labels can be attacked."""
+    checks.image_batch(images)
+    checks.pixel_values(images)
+    return checks.per_image("labels", labels, images)
 
 
 def random_start(ball: Ball, images: Tensor, seed: int, number: int = 0) -> Tensor:

@@ -52,3 +52,12 @@ class EOT(nn.Module):
         check_rows(logits, self.draws * len(images))
         per_draw = torch.unflatten(logits, 0, (self.draws, len(images)))
         return per_draw if self.average == "gradients" else per_draw.mean(0)
+
+
+def draws_a_call(model: object) -> int:
+    """How many draws one evaluation of a model takes: those of every EOT in it, wrapped or not."""
+    draws = 1
+    while isinstance(model, nn.Module):
+        draws *= model.draws if isinstance(model, EOT) else 1
+        model = getattr(model, "model", None)
+    return draws

@@ -2,6 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from vqshield import checks
 from vqshield.attacks.balls import L2, Ball, Linf
-from vqshield.attacks.base import Attack
+from vqshield.attacks.base import QueryAttack
 from vqshield.attacks.best import Best
 from vqshield.attacks.losses import ENOUGH, margin
 from vqshield.errors import InvalidInputError
@@ -20,7 +21,7 @@ _HALVINGS = (10, 50, 200, 1000, 2000, 4000, 6000, 8000)  # of 10,000 queries: th
 
 
 @dataclass(frozen=True, kw_only=True)
-class Square(Attack):
+class Square(QueryAttack):
     """Changes a square of the image at a time and keeps what raises the margin, averaged over draws.
 
     The first two queries tell whether the model is random. If it is, a change must win twice, on draws of
@@ -61,24 +62,37 @@ class Square(Attack):
             known = ", ".join(kind.norm for kind in _MOVES)
             raise InvalidInputError(f"ball={self.ball} is none that Square knows; it knows {known}")
 
-    def run(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
-        """The image held at the end, or at an earlier time if a random model likes that less."""
-        draw = Draw(self.seed, torch.arange(len(images), device=images.device))
+    @property
+    def besides(self) -> int:
+        """The judgements of the four images that compete where the model is random."""
+        return 4 * self.judgements
+
+    def search(
+        self, model: Model, images: Tensor, labels: Tensor, marks: Sequence[int]
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """The image held at each mark; at the last one, one held earlier if a random model likes that less.
+
+        All images are asked about as often, until there is nothing left to gain with any of them.
+        """
+        queries, draw = marks[-1], Draw(self.seed, torch.arange(len(images), device=images.device))
         moves = _MOVES[type(self.ball)](self.ball, images, draw)
         best = Best(images, labels, judgements=self.judgements)
-        with torch.no_grad():
-            held = _Held(model, moves.start(), labels)
-            quarter, number = 1, 0
-            while held.queries + held.random < self.queries and bool((held.value < ENOUGH).any()):
-                share = self.p_init / 2 ** sum(held.queries > h * self.queries / 10_000 for h in _HALVINGS)
+        held = _Held(model, moves.start(), labels)
+        quarter, number = 1, 0
+        for mark in marks:
+            while held.queries + held.random < mark and bool((held.value < ENOUGH).any()):
+                share = self.p_init / 2 ** sum(held.queries > h * queries / 10_000 for h in _HALVINGS)
                 held.challenge(moves.propose(held.images, share, number))
                 number += 1
-                if held.random and 4 * held.queries >= quarter * self.queries:
+                if held.random and 4 * held.queries >= quarter * queries:
                     best.consider(model, held.images)
                     quarter += 1
-        if held.random and quarter <= 4:  # nothing was left to gain before the last quarter
-            best.consider(model, held.images)
-        return best.images if held.random else held.images
+            if mark == queries and held.random and quarter <= 4:  # nothing left to gain in the last quarter
+                best.consider(model, held.images)
+                quarter += 1
+            used = held.queries + (quarter - 1) * self.judgements
+            found = best.images if held.random and mark == queries else held.images
+            yield found, torch.full(labels.shape, used, device=labels.device)
 
 
 class _Held:

@@ -1,13 +1,17 @@
-"""Transfer: images found on one model, used against another."""
+"""Transfer: images found on one model, used against another; and what makes images transfer better."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
+from vqshield import checks
 from vqshield.attacks.balls import Ball
 from vqshield.attacks.base import Attack
 from vqshield.errors import InvalidInputError
-from vqshield.models import Model
+from vqshield.models import Model, ask
+from vqshield.noise import Draw, Stage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,3 +51,86 @@ class Transfer(Attack):
 
     def run(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
         return self.attack(self.source, images, labels)
+
+
+class DiverseInputs(nn.Module):
+    """Input diversity (Xie et al. 2019): a model that sees every image at another size and place each time.
+
+    An attack on it cannot lean on what the source model alone makes of single pixels, so that what it finds
+    works on other models more often. The image is shrunk, bilinearly, and lies somewhere in a black frame.
+
+    Args:
+        model: images → logits.
+        probability: of a change; an image is otherwise shown as it is.
+        least: the smallest size, as a share of the image's own.
+        seed: of sizes and places, which depend on it, an image's place in the batch and the number of the
+            call alone.
+
+    Raises:
+        InvalidInputError: a setting that cannot work.
+
+    Example:
+        >>> model = vq.attacks.DiverseInputs(classifier, seed=0)
+        >>> pgd = vq.attacks.PGD(ball=vq.attacks.Linf(8 / 255), steps=5, momentum=1.0)
+        >>> pgd(model, images, labels).shape
+        torch.Size([8, 3, 32, 32])
+    """
+
+    def __init__(self, model: Model, *, probability: float = 0.7, least: float = 0.8, seed: int = 0) -> None:
+        super().__init__()
+        self.model = model
+        self.probability = checks.real("probability", probability, most=1.0)
+        self.least = checks.real("least", least, least=0.1, most=1.0)
+        self._seed = checks.whole("seed", seed, least=0, below=2**64)
+        self._calls = 0
+        self.training = getattr(model, "training", False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        draw = Draw(self._seed, torch.arange(len(images), device=images.device))
+        changed, size, row, column = draw.uniforms(Stage.ATTACK_MOVE, 4 * self._calls, 4).T
+        self._calls += 1
+        scale = torch.where(changed < self.probability, self.least + (1 - self.least) * size, 1.0)
+        height, width = images.shape[2:]
+        rows = _shrinking(height, scale, row).to(images.dtype)
+        columns = _shrinking(width, scale, column).to(images.dtype)
+        return ask(self.model, rows[:, None] @ images @ columns[:, None].transpose(-1, -2))
+
+
+def _shrinking(length: int, scale: Tensor, place: Tensor) -> Tensor:
+    """Matrices (B, length, length) that interpolate a line to scale·length, at a share `place` of the room
+    that this leaves. As products of matrices, gradients are the same bits on every run, on a GPU too.
+    """
+    index = torch.arange(length, device=scale.device, dtype=scale.dtype)
+    taken = (scale * length)[:, None]
+    first = place[:, None] * (length - taken)
+    inside = (index + 0.5 >= first) & (index + 0.5 <= first + taken)
+    source = ((index + 0.5 - first) / scale[:, None] - 0.5).clamp(0, length - 1)  # (B, length)
+    weights = (1 - (source[:, :, None] - index).abs()).clamp(min=0)
+    return weights * inside[:, :, None]
+
+
+class Ensemble(nn.Module):
+    """Several models as one, by the mean of their logits (Dong et al. 2018): what fools all of them at once
+    is more likely to fool another.
+
+    Args:
+        models: at least one, all of the same classes.
+
+    Raises:
+        InvalidInputError: no model.
+
+    Example:
+        >>> both = vq.attacks.Ensemble([classifier, classifier])
+        >>> torch.allclose(both(images), classifier(images))
+        True
+    """
+
+    def __init__(self, models: Sequence[nn.Module]) -> None:
+        super().__init__()
+        if not models:
+            raise InvalidInputError("an ensemble of no models cannot answer; give at least one")
+        self.models = nn.ModuleList(models)
+        self.training = any(each.training for each in models)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return torch.stack([ask(each, images) for each in self.models]).mean(0)

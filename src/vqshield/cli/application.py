@@ -36,6 +36,7 @@ COMMANDS = {
     "list": "list:list_registered",
     "harden": "harden:harden",
     "doctor": "doctor:doctor",
+    "ladder": "ladder:ladder",
 }
 """Each command, with the file and the function that it is."""
 
