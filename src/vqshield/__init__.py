@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from vqshield import attacks, auditing, certificates, defenses, surrogates
     from vqshield.defended import Defended, defend
     from vqshield.defenses import PRD, SWRD, Defense, GaussianNoise, Quantizer, RandDisc, list_defenses
+    from vqshield.palettes import palette
+    from vqshield.points import kmeans
     from vqshield.purification import purify
     from vqshield.studies.audit_target import audit
     from vqshield.studies.certification import certify
@@ -36,6 +38,8 @@ _HOMES = {
     "certify": "studies.certification",
     "evaluate": "studies.evaluation",
     "purify": "purification",
+    "kmeans": "points",
+    "palette": "palettes",
 }
 """Where each public name is at home. It is imported when it is first asked for: nothing waits for torch that
 does not need it, `vqshield --help` for one."""
@@ -71,7 +75,9 @@ __all__ = [
     "defend",
     "defenses",
     "evaluate",
+    "kmeans",
     "list_defenses",
+    "palette",
     "purify",
     "surrogates",
 ]

@@ -34,6 +34,7 @@ COMMANDS = {
     "download": "download:download",
     "bench": "bench:bench",
     "list": "list:list_registered",
+    "palette": "palette:palette",
 }
 """Each command, with the file and the function that it is."""
 
