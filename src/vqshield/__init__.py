@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from vqshield import attacks, auditing, certificates, defenses, surrogates
     from vqshield.defended import Defended, defend
     from vqshield.defenses import PRD, SWRD, Defense, GaussianNoise, Quantizer, RandDisc, list_defenses
+    from vqshield.integrations.onnx import export_onnx
     from vqshield.palettes import palette
     from vqshield.points import kmeans
     from vqshield.purification import purify
@@ -40,6 +41,7 @@ _HOMES = {
     "purify": "purification",
     "kmeans": "points",
     "palette": "palettes",
+    "export_onnx": "integrations.onnx",
 }
 """Where each public name is at home. It is imported when it is first asked for: nothing waits for torch that
 does not need it, `vqshield --help` for one."""
@@ -75,6 +77,7 @@ __all__ = [
     "defend",
     "defenses",
     "evaluate",
+    "export_onnx",
     "kmeans",
     "list_defenses",
     "palette",

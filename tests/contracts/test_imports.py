@@ -38,6 +38,7 @@ ORDER = [
     ["reproduction"],
     ["bench"],
     ["reports"],
+    ["integrations"],
     ["cli"],
 ]
 FORBIDDEN = {"attacks": {"defenses", "defended", "surrogates"}}

@@ -35,6 +35,7 @@ COMMANDS = {
     "bench": "bench:bench",
     "list": "list:list_registered",
     "palette": "palette:palette",
+    "export": "export:export",
 }
 """Each command, with the file and the function that it is."""
 
