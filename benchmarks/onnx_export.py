@@ -134,7 +134,8 @@ def main() -> None:
     packages = ("onnx", "onnxruntime", "onnxscript", "numpy")
     record = {
         "what": "exported models beside the models, bundled CIFAR-10 images", "images": len(images),
-        "seed": SEED, "batch": BATCH, "threads": 1, "versions": {each: metadata.version(each) for each in packages},
+        "seed": SEED, "batch": BATCH, "threads": 1,
+        "versions": {each: metadata.version(each) for each in packages},
         "environment": environment(), "rows": to_plain(rows),
     }  # fmt: skip
     write_json(options.results / "onnx-cpu.json", record)

@@ -26,7 +26,7 @@ MOST_COLOURS = 256
 _CHANNELS = (1, 2, 3, 4)  # grey, grey with alpha, RGB, RGBA
 _WITH_ALPHA = (2, 4)
 _HALF_WORD = 16
-_LEAST_SAMPLE, _LEAST_A_COLOUR, _LEAST_SHARE = 4096, 112, 64  # pixels; for each colour; one in 64
+_LEAST_SAMPLE, _LEAST_A_COLOUR, _LEAST_SHARE = 4096, 112, 128  # pixels; for each colour; one in 128
 _LARGE = 2**18  # pixels from which on a second start costs little beside giving each pixel its colour
 _FIRST_LOOK = 16  # every sixteenth pixel of the sample is looked at first
 
@@ -79,7 +79,7 @@ def palette(
         dither: spread each pixel's error over its neighbours (Floyd–Steinberg), which shows smooth shades
             with few colours.
         sample: about how many pixels of an image k-means sees, one at random from each of that many equal
-            cells. None takes one in 64, at least 4096 and at least 112 for each colour.
+            cells. None takes one in 128, at least 4096 and at least 112 for each colour.
         iterations: the most rounds of k-means.
         init: "kmeans++" or "random", the pixels that k-means starts from.
         restarts: how many starts of k-means, of which the best is kept; None for 1, or 2 where an image has
