@@ -12,12 +12,13 @@ from vqshield.errors import InvalidInputError
 from vqshield.integrations import require
 from vqshield.integrations.shield import Shield
 
-_interface = require("albumentations.core.transforms_interface", "albumentations")
+_Transform: Any = require("albumentations.core.transforms_interface", "albumentations").ImageOnlyTransform
+_Schema: Any = _Transform.InitSchema
 
 Pixels = npt.NDArray[Any]
 
 
-class ShieldTransform(_interface.ImageOnlyTransform):  # type: ignore[misc]
+class ShieldTransform(_Transform):  # type: ignore[misc]
     """Shields images (h, w, q) or (h, w), uint8 or float32 in [0, 1]; masks and boxes stay as they are.
 
     Args:
@@ -26,7 +27,7 @@ class ShieldTransform(_interface.ImageOnlyTransform):  # type: ignore[misc]
         p: the probability that an image is shielded.
     """
 
-    class InitSchema(_interface.BasicTransform.InitSchema):  # type: ignore[misc]
+    class InitSchema(_Schema):  # type: ignore[misc]
         defense: Any
         seed: int | None
 

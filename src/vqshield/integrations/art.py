@@ -10,10 +10,11 @@ from vqshield.integrations import require
 from vqshield.integrations.shield import Shield
 from vqshield.surrogates import Attach, Surrogate
 
-_preprocessor = require("art.defences.preprocessor.preprocessor", "art", "adversarial-robustness-toolbox")
+_library = require("art.defences.preprocessor.preprocessor", "art", "adversarial-robustness-toolbox")
+_Preprocessor: Any = _library.PreprocessorPyTorch
 
 
-class ShieldPreprocessor(_preprocessor.PreprocessorPyTorch):  # type: ignore[misc]
+class ShieldPreprocessor(_Preprocessor):  # type: ignore[misc]
     """A defense for `preprocessing_defences=[…]` of PyTorch classifiers and object detectors.
 
     ART calls `forward` under autograd and never `estimate_forward`, so the surrogate's gradient is in

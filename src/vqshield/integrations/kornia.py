@@ -9,10 +9,10 @@ from vqshield.integrations import require
 from vqshield.integrations.shield import Shield
 from vqshield.surrogates import Attach, Surrogate
 
-_augmentation = require("kornia.augmentation", "kornia")
+_Augmentation: Any = require("kornia.augmentation", "kornia").IntensityAugmentationBase2D
 
 
-class ShieldAugmentation(_augmentation.IntensityAugmentationBase2D):  # type: ignore[misc]
+class ShieldAugmentation(_Augmentation):  # type: ignore[misc]
     """Shields images (B, q, h, w) in [0, 1], with the surrogate's gradient.
 
     The parameters of a call are the stream numbers, so `augment(images, params=augment._params)` repeats it.

@@ -11,13 +11,14 @@ from vqshield.errors import InvalidInputError
 from vqshield.integrations import require
 from vqshield.integrations.shield import Shield
 
-_callbacks = require("lightning.pytorch.callbacks", "lightning")
-_HOOK = require("lightning.pytorch", "lightning").LightningDataModule.on_after_batch_transfer
+_library = require("lightning.pytorch", "lightning")
+_Callback: Any = _library.Callback
+_HOOK = _library.LightningDataModule.on_after_batch_transfer
 
 STAGES = ("fit", "validate", "test", "predict")
 
 
-class ShieldCallback(_callbacks.Callback):  # type: ignore[misc]
+class ShieldCallback(_Callback):  # type: ignore[misc]
     """Shields the images of each batch after it has reached its device; the module itself stays as it is.
 
     Images should be in [0, 1]: normalisation belongs into the module.

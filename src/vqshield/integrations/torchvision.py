@@ -13,11 +13,12 @@ _v2 = require("torchvision.transforms.v2", "torchvision")
 _functional = require("torchvision.transforms.v2.functional", "torchvision")
 _tv_tensors = require("torchvision.tv_tensors", "torchvision")
 _image = require("PIL.Image", "torchvision", "pillow")
+_Transform: Any = _v2.Transform
 
 _MODES = ("L", "RGB", "LA", "RGBA")
 
 
-class ShieldTransform(_v2.Transform):  # type: ignore[misc]
+class ShieldTransform(_Transform):  # type: ignore[misc]
     """Shields the images of a sample: tensors and PIL images, bytes and floats, but no boxes and masks.
 
     A sample's stream number is drawn in `make_params`. All images of one sample share it; frames of a video
