@@ -49,6 +49,15 @@ def test_more_starts_are_never_worse_and_seeds_differ() -> None:
     assert not torch.equal(one.centres, vq.kmeans(points, 7, seed=1).centres)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+def test_a_gpu_finds_the_same() -> None:
+    points = noise_images(6, 300, 5)
+    here, there = vq.kmeans(points, 7), vq.kmeans(points.cuda(), 7)
+    assert there.centres.device.type == "cuda"
+    assert torch.equal(here.labels, there.labels.cpu())
+    assert torch.allclose(here.centres, there.centres.cpu(), atol=1e-5)
+
+
 def test_no_problems_and_equal_points_are_no_error() -> None:
     assert vq.kmeans(torch.empty(0, 5, 2), 3).centres.shape == (0, 3, 2)
     assert vq.kmeans(torch.full((4, 2), 7.5), 3).inertia == 0
@@ -65,6 +74,7 @@ def test_no_problems_and_equal_points_are_no_error() -> None:
         (torch.ones(3, 2), 0, "k=0"),
         (torch.tensor([[0.0], [torch.nan]]), 1, "nan"),
         (torch.tensor([[-1.7e308], [1.7e308]], dtype=torch.float64), 1, "far apart"),
+        (torch.tensor([[-3e38], [3e38]]), 1, "far apart"),
     ],
 )
 def test_what_cannot_be_taken_is_named(points, k: int, message: str) -> None:

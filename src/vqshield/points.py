@@ -147,14 +147,13 @@ def _as_pixels(points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     if len(points) == 0:
         empty = points.new_zeros(0, 1, points.shape[2], dtype=torch.float64)
         return empty, empty[:, :, :1], points.transpose(1, 2)[..., None]
-    values = points.double()
-    low, high = values.amin(1, keepdim=True), values.amax(1, keepdim=True)
+    low, high = points.amin(1, keepdim=True), points.amax(1, keepdim=True)
     span = (high - low).amax(2, keepdim=True)
     if not bool(torch.isfinite(span).all()):
-        raise InvalidInputError("points lie so far apart that their distance is no finite number")
+        raise InvalidInputError(f"points lie so far apart that {points.dtype} cannot hold their distance")
     span = torch.where(span > 0, span, 1.0)
-    pixels = ((values - low) / span).transpose(1, 2)[..., None]
-    return low, span, pixels.to(points.dtype).contiguous()
+    pixels = ((points - low) / span).transpose(1, 2)[..., None].contiguous()
+    return low.double(), span.double(), pixels
 
 
 def _centres(backend: Backend, pixels: Tensor, recipe: Recipe, seed: int, start: int) -> Tensor:

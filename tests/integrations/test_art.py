@@ -9,7 +9,13 @@ import vqshield as vq
 
 pytest.importorskip("art.attacks.evasion", reason="the Adversarial Robustness Toolbox is not installed")
 
-from art.attacks.evasion import HopSkipJump, ProjectedGradientDescent, SquareAttack
+from art.attacks.evasion import (
+    AutoAttack,
+    AutoProjectedGradientDescent,
+    HopSkipJump,
+    ProjectedGradientDescent,
+    SquareAttack,
+)
 from art.estimators.classification import PyTorchClassifier
 from art.preprocessing.standardisation_mean_std import StandardisationMeanStdPyTorch
 
@@ -62,10 +68,14 @@ def test_channels_may_come_last_and_labels_pass(images) -> None:
     assert np.array_equal(labels, LABELS)
 
 
-@pytest.mark.parametrize("name", ["pgd", "square", "hopskipjump"])
+@pytest.mark.parametrize("name", ["pgd", "square", "hopskipjump", "autoattack"])
 def test_attacks_of_art_run_through_it(images, name: str) -> None:
+    if name == "autoattack":
+        pytest.importorskip("multiprocess", reason="ART's AutoAttack needs multiprocess, and does not say so")
     target = estimator(network(), defences=[ShieldPreprocessor("prd:codes=6", seed=5, device_type="cpu")])
+    apgd = AutoProjectedGradientDescent(target, eps=0.1, max_iter=3, nb_random_init=1, verbose=False)
     attack = {
+        "autoattack": lambda: AutoAttack(target, eps=0.1, eps_step=0.05, attacks=[apgd]),
         "pgd": lambda: ProjectedGradientDescent(target, eps=0.1, eps_step=0.05, max_iter=3, verbose=False),
         "square": lambda: SquareAttack(target, eps=0.1, max_iter=3, nb_restarts=1, verbose=False),
         "hopskipjump": lambda: HopSkipJump(target, max_iter=1, max_eval=10, init_eval=2, verbose=False),

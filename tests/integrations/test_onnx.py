@@ -9,7 +9,6 @@ from typer.testing import CliRunner
 
 import vqshield as vq
 from vqshield.cli.application import app
-from vqshield.errors import MissingExtraError
 from vqshield.noise import Draw, Stage
 
 if importlib.util.find_spec("onnx") is None or importlib.util.find_spec("onnxruntime") is None:
@@ -118,10 +117,3 @@ def test_the_command_refuses_shapes_and_files_that_are_there(tmp_path) -> None:
     path.write_bytes(b"mine")
     assert "exists" in CliRunner().invoke(app, ["export", str(path)]).stderr
     assert path.read_bytes() == b"mine"
-
-
-def test_without_the_library_the_extra_is_named() -> None:
-    from vqshield.integrations import require
-
-    with pytest.raises(MissingExtraError, match=r"vqshield\[onnx\]"):
-        require("onnx_that_is_not_there", "onnx")

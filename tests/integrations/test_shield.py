@@ -4,6 +4,8 @@ import pytest
 import torch
 
 import vqshield as vq
+from vqshield.errors import MissingExtraError
+from vqshield.integrations import require
 from vqshield.integrations.shield import Shield
 
 
@@ -67,3 +69,8 @@ def test_a_surrogate_that_needs_the_classifier_is_refused() -> None:
 
 def test_an_empty_batch_stays_empty() -> None:
     assert Shield("prd:codes=4")(torch.empty(0, 3, 8, 8)).shape == (0, 3, 8, 8)
+
+
+def test_without_the_library_the_extra_is_named() -> None:
+    with pytest.raises(MissingExtraError, match=r"no_such_library is not installed.*vqshield\[kornia\]"):
+        require("no_such_library.augmentation", "kornia")

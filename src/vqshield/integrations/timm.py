@@ -7,6 +7,7 @@ from torch import nn
 
 from vqshield.classifiers.normalised import Normalised
 from vqshield.defended import Defended
+from vqshield.defenses import Defense
 from vqshield.integrations import require
 from vqshield.purification import shield_for
 
@@ -14,7 +15,7 @@ _data = require("timm.data", "timm")
 
 
 def defended_timm(
-    model: nn.Module, defense: str = "swrd", *, surrogate: str = "ste", seed: int | None = None
+    model: nn.Module, defense: str | Defense = "swrd", *, surrogate: str = "ste", seed: int | None = None
 ) -> tuple[Defended, Callable[[Any], Any]]:
     """A shielded model, and the transform that turns a PIL image into its input in [0, 1].
 
