@@ -90,6 +90,7 @@ def test_transparent_pixels_are_one_colour_whatever_is_below_them() -> None:
         (torch.ones(3, 4, 4), {"k": 2}, "4 dimensions"),
         (torch.ones(1, 3, 4, 4).half(), {"k": 2}, "float16"),
         (torch.full((1, 3, 4, 4), 1.5), {"k": 2}, "1.5"),
+        (torch.tensor([2.0, 0.4]).view(1, 2, 1, 1).expand(1, 2, 4, 4), {"k": 2}, "contain 2;"),
         (torch.ones(1, 3, 4, 4), {"k": 257}, "k=257"),
         (torch.ones(1, 3, 4, 4), {"k": 4, "sample": 3}, "sample=3"),
     ],

@@ -70,7 +70,7 @@ def encode_indexed_png(palettes: Palettes, *, icc_profile: bytes | None = None) 
     used, indices = np.unique(places.reshape(-1)[indices.reshape(-1)], return_inverse=True)
     colours, indices = kept[used], indices.reshape(palettes.indices.shape[1:]).astype(np.uint8)
     opaque = colours[:, :-1] if colours.shape[1] in (2, 4) else colours
-    image = pillow().fromarray(indices, mode="P")
+    image = pillow().frombytes("P", indices.shape[::-1], indices.tobytes())
     image.putpalette(np.repeat(opaque, 3, axis=1).tobytes() if opaque.shape[1] == 1 else opaque.tobytes())
     # RGB rows: a grey palette's profile would not describe them.
     options = {} if opaque.shape[1] == 1 or icc_profile is None else {"icc_profile": icc_profile}

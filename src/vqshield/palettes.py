@@ -111,7 +111,6 @@ def palette(
     streams = torch.zeros(batch, dtype=torch.int64, device=pixels.device)
     draw = Draw(checks.whole("seed", seed, least=0, below=2**64), streams)
     check_images(pixels, recipe, draw)
-    checks.pixel_values(pixels)
     chosen = pick_backend(backend, pixels.device, codes, channels)
     centres = _fit(chosen, pixels, recipe, draw, sample, restarts)
     colours = _as_bytes(centres)
@@ -129,6 +128,7 @@ def _as_floats(images: object) -> Tensor:
         floats = checks.image_batch(images.float().div_(255))
     else:
         floats = checks.image_batch(images).detach().contiguous()
+        checks.pixel_values(floats)
     if floats.shape[1] not in _CHANNELS:
         raise InvalidInputError(
             f"images of shape {tuple(floats.shape)} have {floats.shape[1]} channels; a palette takes "

@@ -173,10 +173,8 @@ def _spread(backend: Backend, pixels: Tensor, centres: Tensor, recipe: Recipe) -
 def _inertia(pixels: Tensor, centres: Tensor, labels: Tensor) -> Tensor:
     """Sums of whole numbers, which no order of summing changes."""
     batch, dimensions = pixels.shape[:2]
-    points, total = (
-        pixels.flatten(2).transpose(1, 2),
-        torch.zeros(batch, dtype=torch.int64, device=pixels.device),
-    )
+    points = pixels.flatten(2).transpose(1, 2)
+    total = torch.zeros(batch, dtype=torch.int64, device=pixels.device)
     count = points.shape[1]
     scale = 2.0 ** (_INTEGERS - math.ceil(math.log2(count * dimensions)) - 1)
     step = max(1, _AT_ONCE // (count * dimensions))

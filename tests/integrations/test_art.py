@@ -90,3 +90,32 @@ def test_attacks_of_art_run_through_it(images, name: str) -> None:
 def test_a_range_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match="clip_values"):
         ShieldPreprocessor(clip_values=(1.0, 0.0))
+
+
+def test_it_stands_before_an_object_detector() -> None:
+    try:
+        from torchvision.models import detection
+    except (ImportError, RuntimeError) as error:
+        pytest.skip(f"no torchvision that fits this torch: {error}")
+    from art.estimators.object_detection import PyTorchObjectDetector
+
+    torch.manual_seed(0)
+    network = detection.fasterrcnn_mobilenet_v3_large_320_fpn(
+        weights=None, weights_backbone=None, num_classes=3, min_size=64, max_size=64
+    )
+    images = np.random.default_rng(0).random((1, 3, 64, 64), dtype=np.float32)
+    box = {"boxes": np.array([[4, 4, 40, 40]], np.float32), "labels": np.array([1]), "scores": np.ones(1)}
+
+    def gradient(images: np.ndarray, *defences: ShieldPreprocessor) -> np.ndarray:
+        torch.manual_seed(1)  # the detector samples its proposals
+        detector = PyTorchObjectDetector(
+            network, input_shape=(3, 64, 64), clip_values=(0, 1), channels_first=True, device_type="cpu",
+            preprocessing_defences=list(defences) or None,
+        )  # fmt: skip
+        return detector.loss_gradient(images, [box])
+
+    shield = ShieldPreprocessor("prd:codes=8", seed=5, device_type="cpu")
+    shielded = vq.PRD(codes=8, seed=5)(torch.from_numpy(images)).numpy()
+    found = gradient(images, shield)
+    assert np.abs(found).max() > 0
+    assert np.array_equal(found, gradient(shielded))  # ste: the gradient there, handed on
