@@ -14,7 +14,7 @@ import vqshield as vq
 from vqshield.classifiers import small_cifar10
 from vqshield.data import sample
 
-NEEDS = {"vqshield.attacks.autoattack": "pyautoattack"}
+NEEDS = {"vqshield.attacks.autoattack": "pyautoattack", "vqshield.integrations.onnx": "onnx"}
 PUBLIC = [vq, vq.attacks, vq.certificates, vq.defenses, vq.surrogates]
 EXAMPLES = {
     module.__name__: found

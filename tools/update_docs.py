@@ -14,8 +14,10 @@ import recorded
 from agreement_table import agreement
 from attack_tables import ATTACK_TABLES
 from certificate_tables import CERTIFICATE_TABLES
+from integration_tables import INTEGRATION_TABLES
 from l1_tables import L1_TABLES
 from ladder_table import ladder
+from palette_tables import PALETTE_TABLES
 from radius_tables import RADIUS_TABLES
 from recorded import Machine
 from reproduction_curves import CURVE_TEXTS
@@ -34,6 +36,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = (
     "README.md", "docs/attacks.md", "docs/certificates.md", "docs/reproduction.md", "docs/results.md",
     "docs/serving.md", "docs/speed.md", "docs/ladder.md",
+    "docs/serving.md", "docs/speed.md", "docs/palettes.md", "docs/integrations.md",
 )  # fmt: skip
 # Table 2 of the paper, natural accuracy in percent, by defense and number of centres.
 PAPER_NATURAL: dict[tuple[str, Json], str] = {
@@ -189,6 +192,8 @@ TABLES: dict[str, Callable[[], str]] = {
     **SPEED_TABLES,
     **L1_TABLES,
     "ladder": ladder,
+    **PALETTE_TABLES,
+    **INTEGRATION_TABLES,
 }
 
 

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
         Splitting,
         list_defenses,
     )
+    from vqshield.integrations.onnx import export_onnx
+    from vqshield.palettes import palette
+    from vqshield.points import kmeans
     from vqshield.purification import purify
     from vqshield.studies.audit_target import audit
     from vqshield.studies.certification import certify
@@ -52,6 +55,9 @@ _HOMES = {
     "Splitting": "defenses",
     "certify_l1": "studies.l1_certification",
     "ladder": "studies.ladder",
+    "kmeans": "points",
+    "palette": "palettes",
+    "export_onnx": "integrations.onnx",
 }
 """Where each public name is at home. It is imported when it is first asked for: nothing waits for torch that
 does not need it, `vqshield --help` for one."""
@@ -89,9 +95,12 @@ __all__ = [
     "defend",
     "defenses",
     "evaluate",
+    "export_onnx",
     "harden",
+    "kmeans",
     "ladder",
     "list_defenses",
+    "palette",
     "purify",
     "surrogates",
 ]

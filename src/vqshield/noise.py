@@ -15,10 +15,10 @@ from enum import IntEnum
 import torch
 from torch import Tensor
 
-_WORD = 0xFFFFFFFF
-_MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
-_KEY_STEPS = 0x9E3779B9, 0xBB67AE85
-_ROUNDS = 10
+WORD = 0xFFFFFFFF
+MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
+KEY_STEPS = 0x9E3779B9, 0xBB67AE85
+ROUNDS = 10
 
 LARGEST_NORMAL = math.sqrt(2 * math.log(2**32))
 """No value of `Draw.normals` is larger in size: the smallest radius argument is 2^-32."""
@@ -40,15 +40,15 @@ def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[int, int])
     """Four 32-bit words (as int64) for each 128-bit counter, given as four int64 tensors of 32-bit words."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
-    for _ in range(_ROUNDS):
+    for _ in range(ROUNDS):
         # The products wrap modulo 2^64, which keeps all 64 bits. Only c0 and c2 are multiplied in the next
         # round, so only they are cut back to 32 bits; what is above bit 31 of c1 and c3 meets a mask there.
-        low, high = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
-        c0 = ((high >> 32) ^ c1).bitwise_xor_(k0).bitwise_and_(_WORD)
-        c2 = ((low >> 32) ^ c3).bitwise_xor_(k1).bitwise_and_(_WORD)
+        low, high = c0 * MULTIPLIERS[0], c2 * MULTIPLIERS[1]
+        c0 = ((high >> 32) ^ c1).bitwise_xor_(k0).bitwise_and_(WORD)
+        c2 = ((low >> 32) ^ c3).bitwise_xor_(k1).bitwise_and_(WORD)
         c1, c3 = high, low
-        k0, k1 = (k0 + _KEY_STEPS[0]) & _WORD, (k1 + _KEY_STEPS[1]) & _WORD
-    return c0, c1 & _WORD, c2, c3 & _WORD
+        k0, k1 = (k0 + KEY_STEPS[0]) & WORD, (k1 + KEY_STEPS[1]) & WORD
+    return c0, c1 & WORD, c2, c3 & WORD
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Draw:
         """The four words of counter blocks first … last−1, each (B, last−first)."""
         streams = self.streams[:, None]
         index = torch.arange(first, last, device=streams.device)[None]
-        c2, c3 = streams & _WORD, (streams >> 32) & _WORD
+        c2, c3 = streams & WORD, (streams >> 32) & WORD
         shape = streams.shape[0], last - first
         counter = index.expand(shape), torch.full_like(index, int(stage)), c2, c3.expand(shape)
-        return philox(counter, (self.seed & _WORD, self.seed >> 32))
+        return philox(counter, (self.seed & WORD, self.seed >> 32))

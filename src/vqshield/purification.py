@@ -132,15 +132,26 @@ def purify_file(
     file: PlannedFile, defense: Defense, *, overwrite: bool = False, max_pixels: int = DEFAULT_MAX_PIXELS
 ) -> Purified:
     """Read, quantize and write one file; what goes wrong with it comes back as its error, naming it."""
+
+    def write(picture: Picture) -> None:
+        quantized = replace(picture, colour=_quantize(picture, defense, file))
+        file.target.parent.mkdir(parents=True, exist_ok=True)
+        write_png(file.target, quantized)
+
+    return convert_file(file, write, overwrite=overwrite, max_pixels=max_pixels)
+
+
+def convert_file(
+    file: PlannedFile, write: Callable[[Picture], None], *, overwrite: bool, max_pixels: int
+) -> Purified:
+    """Read one file and have it written in another form; what goes wrong with it comes back as its error."""
     started = time.perf_counter()
     picture: Picture | None = None
     error: str | None = None
     try:
         _check_target(file, overwrite)
         picture = read_image(file.source, max_pixels=max_pixels)
-        quantized = replace(picture, colour=_quantize(picture, defense, file))
-        file.target.parent.mkdir(parents=True, exist_ok=True)
-        write_png(file.target, quantized)
+        write(picture)
     except VqshieldError as problem:
         error = str(problem)
     except OSError as problem:

@@ -15,6 +15,8 @@ ORDER = [
     ["noise"],
     ["patches"],
     ["clustering"],
+    ["points"],
+    ["palettes"],
     ["operators"],
     ["defenses"],
     ["surrogates"],
@@ -30,11 +32,13 @@ ORDER = [
     ["classifiers"],
     ["training"],
     ["purification"],
+    ["palette_files"],
     ["runs"],
     ["checkup", "studies"],
     ["reproduction"],
     ["bench"],
     ["reports"],
+    ["integrations"],
     ["cli"],
 ]
 FORBIDDEN = {"attacks": {"defenses", "defended", "surrogates"}}

@@ -37,6 +37,8 @@ COMMANDS = {
     "harden": "harden:harden",
     "doctor": "doctor:doctor",
     "ladder": "ladder:ladder",
+    "palette": "palette:palette",
+    "export": "export:export",
 }
 """Each command, with the file and the function that it is."""
 

@@ -64,6 +64,10 @@ class Backend(Protocol):
         """The codebook and then the quantized images: equal to the two calls above."""
         ...
 
+    def assignments(self, padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
+        """The number (B, n) of the centre that quantize puts in place of each patch, int64."""
+        ...
+
     def lloyd(self, patches: Tensor, start: Tensor, *, iterations: int, tolerance: float) -> Tensor:
         """Plain k-means from given centres: (B, n, d), (B, k, d) → (B, k, d)."""
         ...

@@ -45,6 +45,15 @@ class Reference:
             output[part] = _replace(padded[part], centres, recipe, draw[part])
         return output
 
+    def assignments(self, padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
+        """The numbers (B, n) of the centres that quantize puts in place of the patches."""
+        shape = len(padded), recipe.grid.count(*padded.shape[2:])
+        labels = torch.empty(shape, dtype=torch.int64, device=padded.device)
+        for part in _chunks(padded, recipe):
+            noisy = noisy_patches(padded[part], recipe, recipe.tau, Stage.ASSIGNMENT, draw[part])
+            labels[part] = _labels(noisy, centres[part])
+        return labels
+
     def lloyd(self, patches: Tensor, start: Tensor, *, iterations: int, tolerance: float) -> Tensor:
         """Plain k-means; the patches are taken as images whose pixels are the vectors."""
         batch, count, dimensions = patches.shape
@@ -84,8 +93,7 @@ def _fit(padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
 
 def _replace(padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
     noisy = noisy_patches(padded, recipe, recipe.tau, Stage.ASSIGNMENT, draw)
-    on_grid = noisy.fixed.round(centres)
-    labels = torch.cat([nearest(block, on_grid) for block in noisy], 1)
+    labels = _labels(noisy, centres)
     height, width = padded.shape[2:]
     if isinstance(recipe.grid, Sliding):
         similarity = _distances(noisy, centres, labels, recipe.weights_from).mul_(-recipe.beta)
@@ -93,6 +101,11 @@ def _replace(padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Ten
     else:
         images = recipe.grid.rebuild(centres, labels, height, width)
     return images.clamp_(0, 1).to(padded.dtype)
+
+
+def _labels(noisy: NoisyPatches, centres: Tensor) -> Tensor:
+    on_grid = noisy.fixed.round(centres)
+    return torch.cat([nearest(block, on_grid) for block in noisy], 1)
 
 
 def _distances(noisy: NoisyPatches, centres: Tensor, labels: Tensor, weights_from: str) -> Tensor:

@@ -65,15 +65,16 @@ class Triton:
         """The number of the centre that each patch is replaced by, (B, n)."""
         _check_images(padded, recipe, draw)
         _check_centres(centres, padded, recipe)
-        labels = torch.empty(len(padded), recipe.grid.count(*padded.shape[2:]), dtype=torch.int64)
+        shape = len(padded), recipe.grid.count(*padded.shape[2:])
+        labels = torch.empty(shape, dtype=torch.int64, device=padded.device)
 
         def work(part: slice, launch: "Launch") -> None:
             launch.centres.copy_(centres[part] - 0.5)
             launch.quantize(torch.empty_like(padded[part], dtype=torch.float32))
-            labels[part] = launch.space.labels[:, : launch.n].cpu().long()
+            labels[part] = launch.space.labels[:, : launch.n]
 
         _by_parts(padded, recipe, draw, centres.shape[1], work)
-        return labels.to(padded.device)
+        return labels
 
     def shield(self, padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
         _check_images(padded, recipe, draw)

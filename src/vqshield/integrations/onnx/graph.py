@@ -1,0 +1,79 @@
+"""Writing an ONNX graph as if calling functions: each operator is a call that gives its output's name."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vqshield.integrations import require
+
+onnx = require("onnx", "onnx")
+
+FLOAT, DOUBLE = onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE
+INT64, UINT64, BOOL = onnx.TensorProto.INT64, onnx.TensorProto.UINT64, onnx.TensorProto.BOOL
+
+Value = str | int | float | npt.NDArray[Any]
+"""A name in the graph, or a constant: a Python float becomes a double, an int an int64."""
+
+
+class Graph:
+    """The nodes and constants of a graph, or of the body of a loop: names are never used twice.
+
+    Args:
+        parent: the graph that a body belongs to, whose names it may use.
+    """
+
+    def __init__(self, parent: "Graph | None" = None) -> None:
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+        self._known: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+        self._count: list[int] = [0] if parent is None else parent._count
+
+    def __call__(self, operator: str, *inputs: Value, outputs: int = 1, **attributes: Any) -> Any:
+        """Add a node; the name of its output, or the names where it has several."""
+        names = [self.name(operator.lower()) for _ in range(outputs)]
+        given = [each if isinstance(each, str) else self.constant(each) for each in inputs]
+        self.nodes.append(onnx.helper.make_node(operator, given, names, **attributes))
+        return names[0] if outputs == 1 else names
+
+    def name(self, stem: str) -> str:
+        """A name that nothing else has."""
+        self._count[0] += 1
+        return f"{stem}_{self._count[0]}"
+
+    def constant(self, value: Value) -> str:
+        """The name of a constant; equal ones are kept once."""
+        array = np.asarray(value)
+        if array.dtype == np.int32:
+            array = array.astype(np.int64)
+        key = (str(array.dtype), array.shape, array.tobytes())
+        if key not in self._known:
+            self._known[key] = self.name("constant")
+            self.constants.append(onnx.numpy_helper.from_array(array, self._known[key]))
+        return self._known[key]
+
+    def cast(self, value: Value, kind: int) -> str:
+        return str(self("Cast", value, to=kind))
+
+    def reshape(self, value: Value, *shape: int) -> str:
+        """0 keeps a dimension, −1 is whatever is left."""
+        return str(self("Reshape", value, np.array(shape)))
+
+    def slice(self, value: Value, axis: int, start: int, stop: int) -> str:
+        return str(self("Slice", value, *(np.array([each]) for each in (start, stop, axis))))
+
+    def unsqueeze(self, value: Value, *axes: int) -> str:
+        return str(self("Unsqueeze", value, np.array(axes)))
+
+    def sum(self, value: Value, axis: int, *, keep: bool = False) -> str:
+        return str(self("ReduceSum", value, np.array([axis]), keepdims=int(keep)))
+
+    def finish(self, name: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
+        """The whole as onnx's own object."""
+        return onnx.helper.make_graph(self.nodes, name, inputs, outputs, self.constants)
+
+
+def tensor(name: str, kind: int, shape: Sequence[int | str | None]) -> Any:
+    """The declaration of an input or output."""
+    return onnx.helper.make_tensor_value_info(name, kind, list(shape))

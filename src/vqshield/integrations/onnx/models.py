@@ -1,0 +1,127 @@
+"""The graph of a defended model: the shield's, and behind it the classifier's, which torch exports."""
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from vqshield import checks
+from vqshield.defended import Defended
+from vqshield.defenses import Defense
+from vqshield.errors import InvalidInputError
+from vqshield.integrations import require
+from vqshield.integrations.onnx import DEFAULT_OPSET
+from vqshield.integrations.onnx.graph import FLOAT, INT64, Graph, onnx, tensor
+from vqshield.integrations.onnx.quantizers import shielded
+from vqshield.models import evaluating
+
+_MOST_BYTES = 2**31  # of a protobuf message
+
+
+def encoded(model: Defended | Defense, shape: tuple[int, int, int], opset: int) -> tuple[bytes, int]:
+    """The file's content, and how many operators it has."""
+    defense = model.defense if isinstance(model, Defended) else model
+    if not isinstance(defense, Defense):
+        raise InvalidInputError(
+            f"model should be a Defended model or a Defense, not {type(defense).__name__}; "
+            "vqshield.defend makes one"
+        )
+    checks.whole("opset", opset, least=DEFAULT_OPSET, below=onnx.defs.onnx_opset_version() + 1)
+    sizes = tuple(checks.whole("shape", each, least=1) for each in shape)
+    if len(sizes) != 3:
+        raise InvalidInputError(f"shape={shape} should be (q, h, w): channels, rows and columns")
+    defense.check(torch.zeros(1, *sizes))
+    whole = _defense_model(defense, (sizes[0], sizes[1], sizes[2]), opset)
+    if isinstance(model, Defended):
+        whole = _joined(whole, _classifier_model(model.classifier, sizes, opset))
+    _describe(whole, defense)
+    onnx.checker.check_model(whole, full_check=whole.ByteSize() < _MOST_BYTES)
+    return whole.SerializeToString(), _count(whole.graph)
+
+
+def _defense_model(defense: Defense, shape: tuple[int, int, int], opset: int) -> Any:
+    graph = Graph()
+    found = shielded(graph, defense, "images", "seed", "streams", shape)
+    graph.nodes.append(onnx.helper.make_node("Identity", [found], ["shielded"]))
+    inputs = [
+        tensor("images", FLOAT, ["batch", *shape]),
+        tensor("seed", INT64, [1]),
+        tensor("streams", INT64, ["batch"]),
+    ]
+    made = graph.finish("vqshield", inputs, [tensor("shielded", FLOAT, ["batch", *shape])])
+    return onnx.helper.make_model(
+        made, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=_ir_version(opset)
+    )
+
+
+def _classifier_model(classifier: nn.Module, shape: tuple[int, ...], opset: int) -> Any:
+    require("onnxscript", "onnx")
+    if not isinstance(classifier, nn.Module):
+        raise InvalidInputError(
+            f"a classifier that is a {type(classifier).__name__} should be a torch module"
+        )
+    example = torch.full((2, *shape), 0.5).to(next(classifier.parameters(), torch.zeros(())).device)
+    with evaluating(classifier), torch.no_grad(), _quiet():
+        program = torch.onnx.export(
+            classifier,
+            (example,),
+            dynamo=True,
+            opset_version=opset,
+            input_names=["pixels"],
+            output_names=["logits"],
+            dynamic_shapes=({0: torch.export.Dim("batch")},),
+            verbose=False,
+        )
+    assert program is not None
+    return program.model_proto
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the exporter's warnings about its own parts, and about libraries that it could serve."""
+    log = logging.getLogger("torch.onnx")
+    before = log.level
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        log.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            log.setLevel(before)
+
+
+def _joined(shield: Any, classifier: Any) -> Any:
+    """The shield's output as the classifier's input."""
+    (opset,) = [each.version for each in shield.opset_import]
+    theirs = {each.domain: each.version for each in classifier.opset_import}
+    if theirs.get("", opset) != opset or set(theirs) - {""}:
+        raise InvalidInputError(f"the classifier needs operators of {theirs}; opset {opset} alone should do")
+    renamed = onnx.compose.add_prefix(classifier, "classifier/")
+    shield.ir_version = renamed.ir_version = max(shield.ir_version, classifier.ir_version)
+    joined = onnx.compose.merge_models(
+        shield, renamed, io_map=[("shielded", renamed.graph.input[0].name)], name="vqshield"
+    )
+    answer = joined.graph.output[0].name
+    joined.graph.node.append(onnx.helper.make_node("Identity", [answer], ["logits"]))
+    joined.graph.output[0].name = "logits"
+    return joined
+
+
+def _describe(model: Any, defense: Defense) -> None:
+    settings = ", ".join(f"{name}={value}" for name, value in defense.settings().items())
+    model.producer_name = "vqshield"
+    model.doc_string = f"{type(defense).__name__}({settings})"
+
+
+def _ir_version(opset: int) -> int:
+    """The oldest file format that has these operators, so that older runtimes can read it."""
+    return int(onnx.helper.find_min_ir_version_for([onnx.helper.make_opsetid("", opset)]))
+
+
+def _count(graph: Any) -> int:
+    inner = [each.g for node in graph.node for each in node.attribute if each.HasField("g")]
+    return len(graph.node) + sum(map(_count, inner))
