@@ -96,7 +96,7 @@ Figure = Uncertain | Agreement | int | float | str
 
 @dataclass(frozen=True)
 class Flag:
-    """One of R1 … R12.
+    """One of R1 … R14.
 
     Attributes:
         name: "R1" and so on.
@@ -114,7 +114,7 @@ class Flag:
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """The flags, R1 … R12, and the accuracies they were decided by.
+    """The flags, R1 … R14, and the accuracies they were decided by.
 
     Attributes:
         passed: whether all of them passed; one that is suspicious or was not run has not.
@@ -165,7 +165,7 @@ class AuditReport:
         seconds: how long it took.
     """
 
-    what: str = "red flags R1 to R12"
+    what: str = "red flags R1 to R14"
     data: str
     classifier: str
     defense: str
