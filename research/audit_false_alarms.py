@@ -2,7 +2,8 @@
 
 tests/auditing/test_false_alarms.py simulates the decisions alone, thousands of times. Here the bundled
 classifier stands bare, behind Gaussian noise, pRD and swRD, and one that was trained adversarially, where its
-file is given, stands bare; judged by attacks that are known to be good enough for them. The file is written after every audit; audits that are in it are not repeated. Nothing more is begun
+file is given, stands bare; judged by attacks that are known to be good enough for them. The file is written
+after every audit; audits that are in it, with all of today's flags, are not repeated. Nothing more is begun
 after the deadline.
 
     python research/audit_false_alarms.py [--device cuda] [--workers 8] [--deadline 480] [--images 20 50 200]
@@ -23,7 +24,7 @@ import torch
 from common import BUNDLED, Target, make_parser
 
 import vqshield as vq
-from vqshield.auditing import QUICK
+from vqshield.auditing import QUICK, TITLES
 from vqshield.environment import environment
 from vqshield.files import parse_json, write_json
 from vqshield.plain import Json, from_plain, to_plain
@@ -70,8 +71,8 @@ def audited(classifier: str, name: str, count: int, seed: int, device: str) -> A
     attack = MODELS[name]
     probe = SETTINGS.probe if attack == SOFT else STRAIGHT
     report = vq.audit(
-        target(device, classifier).model, pictures[order], labels[order], defense=name, attacks=attack, seed=seed,
-        settings=dataclasses.replace(SETTINGS, probe=probe),
+        target(device, classifier).model, pictures[order], labels[order], defense=name, attacks=attack,
+        seed=seed, settings=dataclasses.replace(SETTINGS, probe=probe),
     )  # fmt: skip
     alarms = [flag for flag in report.flags if flag.outcome in ("fail", "suspicious")]
     return Audited(
@@ -118,11 +119,12 @@ def kept(path: Path) -> list[Audited]:
     """The audits of an earlier run, where the file is there."""
     if not path.is_file():
         return []
-    return list(from_plain(tuple[Audited, ...], parse_json(path.read_bytes(), path)["each"], str(path)))
+    found = from_plain(tuple[Audited, ...], parse_json(path.read_bytes(), path)["each"], str(path))
+    return [each for each in found if list(each.outcomes) == list(TITLES)]
 
 
 def write(options: argparse.Namespace, found: list[Audited]) -> None:
-    found = sorted(found, key=lambda each: (each.defense, each.images, each.seed))
+    found = sorted(found, key=lambda each: (each.classifier, each.defense, each.images, each.seed))
     place = target(options.device)
     write_json(options.out, to_plain({
         "what": "audits of honest models: how many raise an alarm, and which",
