@@ -170,10 +170,15 @@ class SoftLabels(Fake):
 
 
 class DropoutOn(Fake):
-    """torch.nn.functional.dropout without its argument `training`: never off."""
+    """torch.nn.functional.dropout of the last features, without its argument `training`: never off."""
 
     def forward(self, images: Tensor) -> Tensor:
-        return super().forward(F.dropout(images, 0.1))
+        last = [layer for layer in self.inner.modules() if isinstance(layer, nn.Linear)][-1]
+        hook = last.register_forward_pre_hook(lambda _, given: F.dropout(given[0], 0.3))
+        try:
+            return super().forward(images)
+        finally:
+            hook.remove()
 
 
 class SeededByInput(Fake):
@@ -185,7 +190,7 @@ class SeededByInput(Fake):
             torch.randn(images.shape[1:], generator=torch.Generator().manual_seed(abs(seed)))
             for seed in seeds
         ]
-        return super().forward(images + 0.1 * torch.stack(noise).to(images))
+        return super().forward(images + 0.03 * torch.stack(noise).to(images))
 
 
 class ByCalls(Fake):
@@ -213,7 +218,7 @@ class Trick:
 FAKES: dict[str, Trick] = {
     "logits times 10⁴": Trick(Scaled, "R13", "images without a slope"),
     "rounded logits": Trick(Rounded, "R10", "correlation"),
-    "detached logits": Trick(Detached, "R4", "square"),
+    "detached logits": Trick(Detached, "R10", "correlation"),
     "random gradients": Trick(RandomGradient, "R10", "correlation"),
     "gradient flipped in half of the pixels": Trick(FlippedPixels, "R10", "correlation"),
     "gradient flipped for half of the images": Trick(FlippedImages, "R10", "signs"),

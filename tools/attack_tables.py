@@ -199,6 +199,71 @@ def fakes() -> str:
     ])  # fmt: skip
 
 
+@dataclass(frozen=True, kw_only=True)
+class Left:
+    """What attacks leave, in shares."""
+
+    mean: float
+    error: float
+
+    def __str__(self) -> str:
+        return f"{100 * self.mean:.1f} ± {100 * self.error:.1f}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteSubject:
+    """A classifier behind the defense, under every member of the suites."""
+
+    name: str
+    classifier: str
+    natural: Left
+    members: Mapping[str, Left]
+    candidates: Mapping[str, Left]
+    suites: Mapping[str, Left]
+    without: Mapping[str, Mapping[str, Left]]
+    with_candidate: Mapping[str, Left]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteRecord:
+    """What research/suite_members.py wrote."""
+
+    data: str
+    images: int
+    defense: str
+    eps: float
+    runs: int
+    seed: int
+    environment: Machine
+    rows: tuple[SuiteSubject, ...]
+
+
+def suite_members(name: str = "suite-members.json") -> str:
+    """What the suites leave, whole, without each member and with each candidate, of every subject."""
+    record = recorded.read(SuiteRecord, name)
+    subjects = record.rows
+    lines = [["none (natural)", *(str(each.natural) for each in subjects)]]
+    for version in subjects[0].suites:
+        lines.append([f"`{version}`", *(str(each.suites[version]) for each in subjects)])
+        for member in subjects[0].without[version]:
+            lines.append([
+                f"{version} without {member}", *(str(each.without[version][member]) for each in subjects)
+            ])  # fmt: skip
+    for member in subjects[0].members:
+        lines.append([f"{member} alone", *(str(each.members[member]) for each in subjects)])
+    for candidate in subjects[0].candidates:
+        lines.append([f"{candidate}, alone", *(str(each.candidates[candidate]) for each in subjects)])
+        more = [str(each.with_candidate[candidate]) for each in subjects]
+        lines.append([f"adaptive-v2 with {candidate}", *more])
+    heads = ["attack", *(f"{each.name} ({stem(each.classifier)})" for each in subjects)]
+    return "\n".join([
+        *table(heads, lines),
+        f"\n{display_defense(record.defense)}, first {record.images} test images of {record.data}, "
+        f"ε = {round(record.eps * 255)}/255 (L∞); accuracy in % ± standard error over images, {record.runs} "
+        f"runs, seed {record.seed}; {machine(record.environment)}.",
+    ])  # fmt: skip
+
+
 def _figures(figures: Mapping[str, Json]) -> list[str]:
     texts = []
     for name, value in figures.items():
@@ -241,4 +306,5 @@ ATTACK_TABLES: dict[str, Callable[[], str]] = {
     "attack-without": without,
     "attack-audits": audits,
     "attack-fakes": fakes,
+    "attack-suite-members": suite_members,
 }

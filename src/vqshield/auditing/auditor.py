@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vqshield import surrogates
 from vqshield.attacks import Ball
 from vqshield.auditing import flags
 from vqshield.auditing.answers import First, ask_first, ask_in_every_way
@@ -105,7 +106,7 @@ class _Run:
         ignorant = self._left("pgd:steps=20,surrogate=none", ball)
         square = self._left(f"square:queries={quick.queries},eot=3", ball)
         noise = self._left("noise", ball)
-        probe = self._left(quick.probe, ball)
+        probe = self.probes.left(self._probe())
         blind = {"transfer from the bare classifier": ignorant, "square": square}
         why = self.probes.without_gradient
         if why is not None:
@@ -293,6 +294,17 @@ class _Run:
 
     def _left(self, text: str, ball: Ball) -> Draws:
         return self.probes.left(expand(text, ball, seed=self.settings.seed)[0])
+
+    def _probe(self) -> Threat:
+        """The short attack that knows the defense; with the identity where its surrogate cannot know that."""
+        probe = expand(self.settings.probe, self.ball, seed=self.settings.seed)[0]
+        if probe.surrogate == "none":
+            return probe
+        try:
+            surrogates.get(probe.surrogate).check(self.probes.defense)
+        except InvalidInputError:
+            return dataclasses.replace(probe, surrogate="ste")
+        return probe
 
     def _with_steps(self, main: Threat, steps: int) -> Draws:
         assert dataclasses.is_dataclass(main.attack)

@@ -18,7 +18,14 @@ SUSPICIOUS: Outcome = "suspicious"
 TOO_FEW: Outcome = "too few images"
 NOT_RUN: Outcome = "not run"
 
-_WITHIN_BUDGET = ("R2", "R4", "R6", "R7", "R8")  # their figures are what attacks within the budget leave
+_WITHIN_BUDGET = (
+    "R2",
+    "R4",
+    "R6",
+    "R7",
+    "R8",
+    "R13",
+)  # their figures are what attacks within the budget leave
 
 
 @dataclass(frozen=True)
