@@ -388,7 +388,8 @@ def test_an_audit_is_plain_enough_for_json() -> None:
     }
 
 
-RECORDED = sorted((Path(__file__).parents[2] / "results").glob("**/audit*.json"))
+RESULTS = Path(__file__).parents[2] / "results"
+RECORDED = sorted(path for path in RESULTS.glob("**/audit*.json") if path.name != "audit-fakes.json")
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=str)
