@@ -17,6 +17,7 @@ SCRIPTS = sorted(path.stem for path in (ROOT / "research").glob("*.py") if path.
     ("script", "record"),
     [
         ("attack_certified_votes", "attack-certified-votes.json"),
+        ("audit_fakes", "audit-fakes.json"),
         ("certified_radius", "certified-radius-cifar10-resnet18.json"),
         ("certified_radius", "certified-radius-pilot-cifar10-resnet18.json.gz"),
         ("clustering_quality", "clustering-quality-cifar10.json"),

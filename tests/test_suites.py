@@ -1,6 +1,7 @@
 """Suites: named, versioned, and never changed once released."""
 
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from vqshield.threats import Threat, threat
 
 BALL = Linf(8 / 255)
 SOFT, DRAWN = Soft(temperature=0.03), Soft(temperature=0.1, noise="drawn")
+UNROLLED = Soft(temperature=0.03, centres="unrolled")
 
 # What the versions mean, for good. A stronger ensemble is a new name, not an edit here.
 RELEASED = {
@@ -29,7 +31,16 @@ RELEASED = {
         "adaptive-v1-quick/soft-margin": ("adaptive", SOFT, "margin", 4, 20, 1, "pixels"),
         "adaptive-v1-quick/ste-margin": ("eot", StraightThrough(), "margin", 4, 20, 1, "pixels"),
     },
+    "adaptive-v2": {
+        "adaptive-v2/soft-margin": ("adaptive", SOFT, "margin", 5, 60, 4, "pixels"),
+        "adaptive-v2/soft-entropy": ("adaptive", DRAWN, "cross-entropy", 5, 60, 4, "pixels"),
+        "adaptive-v2/soft-blocks": ("adaptive", SOFT, "margin", 5, 60, 4, "block2"),
+        "adaptive-v2/ste-margin": ("eot", StraightThrough(), "margin", 5, 60, 4, "pixels"),
+        "adaptive-v2/unrolled-margin": ("adaptive", UNROLLED, "margin", 10, 100, 4, "pixels"),
+        "adaptive-v2/unrolled-targeted": ("adaptive", UNROLLED, "targeted-margin", 5, 60, 4, "pixels"),
+    },
 }
+RESTARTS = {"adaptive-v2/unrolled-targeted": 3}
 
 
 def test_every_suite_is_pinned() -> None:
@@ -58,11 +69,19 @@ def test_a_version_means_what_it_always_meant(name: str, room) -> None:
         level, surrogate, loss, eot, steps, candidates, basis = RELEASED[name][each.name]
         attack = PGD(
             ball=room, steps=steps, step=room.eps / 4, schedule="cosine", momentum=0.75, loss=loss,
-            candidates=candidates, seed=3,
+            candidates=candidates, seed=3, restarts=RESTARTS.get(each.name, 1),
         )  # fmt: skip
         assert each.attack == attack
         assert get(each.surrogate) == surrogate
         assert (each.level, each.eot, each.average, each.basis) == (level, eot, "gradients", basis)
+
+
+def test_the_second_version_holds_all_of_the_first() -> None:
+    """So it leaves at most as much of every image, up to the luck of the draws that choose a member."""
+    first, second = ([replace(each, name=each.name.partition("/")[2]) for each in suite(name, BALL, seed=5)]
+                     for name in ("adaptive-v1", "adaptive-v2"))  # fmt: skip
+    assert second[: len(first)] == first
+    assert len(second) > len(first)
 
 
 def test_members_differ_and_can_be_looked_up() -> None:
@@ -89,7 +108,7 @@ def test_a_threat_stands_for_itself() -> None:
         ("adaptive-v1:steps=3", "'adaptive-v1:steps=3' has settings; a suite such as adaptive-v1 takes none"),
         (
             "adaptive-v0",
-            "attack='adaptive-v0' is unknown; choose one of adaptive-v1, adaptive-v1-quick, apgd, autoattack",
+            "attack='adaptive-v0' is unknown; choose one of adaptive-v1, adaptive-v1-quick, adaptive-v2, ",
         ),
         ("pgd:luck=1", "pgd has no setting 'luck'"),
         ("", "'' does not start with a name"),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import recorded
 from recorded import Machine, stem
-from tables import table
+from tables import machine, percent, table
 
 from vqshield.names import NONE, display_defense
 from vqshield.plain import Json
@@ -14,6 +14,7 @@ from vqshield.studies.evaluation import Evaluation, EvaluationRow, EvaluationSum
 
 MEASURED, EXPLORED = "attacks-cifar10-resnet18", "explored-attacks-cifar10-resnet18"
 SUITE = "adaptive-v1"
+FAKES = "audit-fakes.json"
 
 
 def read(folder: str) -> EvaluationSummary:
@@ -121,9 +122,8 @@ class AuditRecord:
 
 def audits() -> str:
     """The recorded audits side by side."""
-    records = [
-        recorded.read(AuditRecord, path.name) for path in sorted(recorded.RESULTS.glob("audit-*.json"))
-    ]
+    paths = sorted(recorded.RESULTS.glob("audit-*.json"))
+    records = [recorded.read(AuditRecord, path.name) for path in paths if path.name != FAKES]
     heads = [
         f"{display_defense(record.defense)}, {stem(record.classifier)}, N = {record.n}" for record in records
     ]
@@ -139,6 +139,129 @@ def audits() -> str:
             f"torch {record.machine['torch']}."
         )
     return "\n".join(lines)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FakeRow:
+    """One audit of a fake, or of an honest model."""
+
+    name: str
+    honest: bool
+    defense: str
+    classifier: str
+    natural: float
+    reported: float
+    outcomes: Mapping[str, str]
+    alarms: Mapping[str, Flag]
+    flag: str | None = None
+    figure: str | None = None
+
+    @property
+    def given_away_by(self) -> str:
+        """The flag that tells a fake, and its figure."""
+        if self.flag is None or self.figure is None:
+            return ""
+        shown = [text for text in _figures(self.alarms[self.flag].figures) if text.startswith(self.figure)]
+        return f"{self.flag}: {shown[0] if shown else 'no gradient'}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FakesRecord:
+    """What research/audit_fakes.py wrote."""
+
+    data: str
+    images: int
+    attacks: Mapping[str, str]
+    settings: AuditSettings
+    machine: Machine
+    rows: tuple[FakeRow, ...]
+
+
+MARKS = {"pass": "", "fail": "**F**", "suspicious": "**S**", "too few images": "–", "not run": "–"}
+
+
+def fakes() -> str:
+    """Which flags every fake raises, and every honest model."""
+    record = recorded.read(FakesRecord, FAKES)
+    flags = list(record.rows[0].outcomes)
+    lines = []
+    for row in sorted(record.rows, key=lambda row: row.honest):
+        name = f"honest: {row.name}" if row.honest else row.name
+        accuracies = [percent(row.natural), percent(row.reported)]
+        marks = [MARKS[row.outcomes[flag]] for flag in flags]
+        lines.append([name, *accuracies, *marks, row.given_away_by])
+    heads = ["model", "natural", "attacked", *flags, "given away by"]
+    return "\n".join([
+        *table(heads, lines),
+        f"\n{record.images} images of {record.data} and as many held out, {record.attacks['others']}, seed "
+        f"{record.settings.seed}; accuracies in %, of which an honest model keeps little under attack; "
+        f"{machine(record.machine)}. Written by research/audit_fakes.py.",
+    ])  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Left:
+    """What attacks leave, in shares."""
+
+    mean: float
+    error: float
+
+    def __str__(self) -> str:
+        return f"{100 * self.mean:.1f} ± {100 * self.error:.1f}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteSubject:
+    """A classifier behind the defense, under every member of the suites."""
+
+    name: str
+    classifier: str
+    natural: Left
+    members: Mapping[str, Left]
+    candidates: Mapping[str, Left]
+    suites: Mapping[str, Left]
+    without: Mapping[str, Mapping[str, Left]]
+    with_candidate: Mapping[str, Left]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteRecord:
+    """What research/suite_members.py wrote."""
+
+    data: str
+    images: int
+    defense: str
+    eps: float
+    runs: int
+    seed: int
+    environment: Machine
+    rows: tuple[SuiteSubject, ...]
+
+
+def suite_members(name: str = "suite-members.json") -> str:
+    """What the suites leave, whole, without each member and with each candidate, of every subject."""
+    record = recorded.read(SuiteRecord, name)
+    subjects = record.rows
+    lines = [["none (natural)", *(str(each.natural) for each in subjects)]]
+    for version in subjects[0].suites:
+        lines.append([f"`{version}`", *(str(each.suites[version]) for each in subjects)])
+        for member in subjects[0].without[version]:
+            lines.append([
+                f"{version} without {member}", *(str(each.without[version][member]) for each in subjects)
+            ])  # fmt: skip
+    for member in subjects[0].members:
+        lines.append([f"{member} alone", *(str(each.members[member]) for each in subjects)])
+    for candidate in subjects[0].candidates:
+        lines.append([f"{candidate}, alone", *(str(each.candidates[candidate]) for each in subjects)])
+        more = [str(each.with_candidate[candidate]) for each in subjects]
+        lines.append([f"adaptive-v2 with {candidate}", *more])
+    heads = ["attack", *(f"{each.name} ({stem(each.classifier)})" for each in subjects)]
+    return "\n".join([
+        *table(heads, lines),
+        f"\n{display_defense(record.defense)}, first {record.images} test images of {record.data}, "
+        f"ε = {round(record.eps * 255)}/255 (L∞); accuracy in % ± standard error over images, {record.runs} "
+        f"runs, seed {record.seed}; {machine(record.environment)}.",
+    ])  # fmt: skip
 
 
 def _figures(figures: Mapping[str, Json]) -> list[str]:
@@ -182,4 +305,6 @@ ATTACK_TABLES: dict[str, Callable[[], str]] = {
     "attack-explored": explored,
     "attack-without": without,
     "attack-audits": audits,
+    "attack-fakes": fakes,
+    "attack-suite-members": suite_members,
 }

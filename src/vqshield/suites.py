@@ -10,6 +10,7 @@ from functools import partial
 
 from vqshield import checks
 from vqshield.attacks import PGD, Ball, list_attacks
+from vqshield.attacks.losses import TARGETED
 from vqshield.errors import InvalidInputError
 from vqshield.settings import parse_spec
 from vqshield.threats import Threat, threat
@@ -19,26 +20,39 @@ Suite = Callable[[Ball, int], list[Threat]]
 
 def _member(
     name: str, *, ball: Ball, seed: int, surrogate: str, loss: str, eot: int, steps: int,
-    candidates: int = 1, basis: str = "pixels",
+    candidates: int = 1, basis: str = "pixels", restarts: int = 1,
 ) -> Threat:  # fmt: skip
     """PGD with long first steps that shrink to nothing, and momentum: what did best among those tried."""
     attack = PGD(
         ball=ball, steps=steps, step=ball.eps / 4, schedule="cosine", momentum=0.75, loss=loss,
-        candidates=candidates, seed=seed,
+        candidates=candidates, seed=seed, restarts=restarts,
     )  # fmt: skip
     level = "eot" if surrogate == "ste" and basis == "pixels" else "adaptive"
     return Threat(name=name, level=level, attack=attack, surrogate=surrogate, eot=eot, basis=basis)
 
 
-def _adaptive_v1(ball: Ball, seed: int) -> list[Threat]:
+def _adaptive_v1(ball: Ball, seed: int, name: str = "adaptive-v1") -> list[Threat]:
     """Soft gradients with either loss, the same in blocks of pixels, and plain straight-through."""
     soft, drawn = "soft:temperature=0.03", "soft:temperature=0.1,noise=drawn"
     make = partial(_member, ball=ball, seed=seed, eot=5, steps=60, candidates=4)
     return [
-        make("adaptive-v1/soft-margin", surrogate=soft, loss="margin"),
-        make("adaptive-v1/soft-entropy", surrogate=drawn, loss="cross-entropy"),
-        make("adaptive-v1/soft-blocks", surrogate=soft, loss="margin", basis="block2"),
-        make("adaptive-v1/ste-margin", surrogate="ste", loss="margin"),
+        make(f"{name}/soft-margin", surrogate=soft, loss="margin"),
+        make(f"{name}/soft-entropy", surrogate=drawn, loss="cross-entropy"),
+        make(f"{name}/soft-blocks", surrogate=soft, loss="margin", basis="block2"),
+        make(f"{name}/ste-margin", surrogate="ste", loss="margin"),
+    ]
+
+
+def _adaptive_v2(ball: Ball, seed: int) -> list[Threat]:
+    """All of adaptive-v1, and what found more on hardened classifiers: centres differentiated through rounds
+    of soft k-means, with twice the draws and more steps, and towards each of three wrong classes in turn.
+    """
+    name, unrolled = "adaptive-v2", "soft:temperature=0.03,centres=unrolled"
+    make = partial(_member, ball=ball, seed=seed, surrogate=unrolled, candidates=4)
+    return [
+        *_adaptive_v1(ball, seed, name),
+        make(f"{name}/unrolled-margin", loss="margin", eot=10, steps=100),
+        make(f"{name}/unrolled-targeted", loss=TARGETED, eot=5, steps=60, restarts=3),
     ]
 
 
@@ -64,8 +78,12 @@ def _queries_v1(ball: Ball, seed: int) -> list[Threat]:
     ]
 
 
-_SUITES: dict[str, Suite] = {"adaptive-v1": _adaptive_v1, "adaptive-v1-quick": _adaptive_v1_quick}
-_SUITES["queries-v1"] = _queries_v1
+_SUITES: dict[str, Suite] = {
+    "adaptive-v1": _adaptive_v1,
+    "adaptive-v1-quick": _adaptive_v1_quick,
+    "adaptive-v2": _adaptive_v2,
+    "queries-v1": _queries_v1,
+}
 
 
 def list_suites() -> list[str]:
@@ -74,7 +92,7 @@ def list_suites() -> list[str]:
     Example:
         >>> from vqshield.suites import list_suites
         >>> list_suites()
-        ['adaptive-v1', 'adaptive-v1-quick', 'queries-v1']
+        ['adaptive-v1', 'adaptive-v1-quick', 'adaptive-v2', 'queries-v1']
     """
     return list(_SUITES)
 

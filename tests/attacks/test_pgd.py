@@ -8,6 +8,8 @@ from toys import convnet, two_classes
 
 import vqshield as vq
 from vqshield.attacks import EOT, L2, PGD, Linf, cross_entropy, margin
+from vqshield.attacks.losses import targeted_margin, wrong_classes
+from vqshield.errors import InvalidInputError
 
 
 def linear(channels: int = 3, side: int = 8, classes: int = 4) -> nn.Module:
@@ -227,3 +229,36 @@ def test_pgd_on_the_bare_classifier_breaks_it_and_ste_breaks_the_defended_one() 
     for target, source in ((model, model), (defended, EOT(defended, draws=2))):
         answers = target(attack(source, images, labels)).argmax(1)
         assert float((answers == labels).double().mean()) < 0.1
+
+
+def test_each_restart_climbs_towards_another_wrong_class() -> None:
+    """The likeliest at the image first; with more restarts than wrong classes they come round again."""
+    images, labels, model = noise_images(6, 3, 8, 8), torch.arange(6) % 4, linear()
+    expected = wrong_classes(model(images), labels)
+    assert expected.shape == (3, 6)
+    assert not bool((expected == labels).any())
+    assert bool((expected[0] == model(images).scatter(1, labels[:, None], -99.0).argmax(1)).all())
+    attack = PGD(ball=Linf(0.1), steps=1, loss="targeted-margin", restarts=4)
+    losses = attack._losses(model, images, labels)
+    logits = model(images)
+    for number, each in enumerate(losses):
+        target = expected[number % 3]
+        lead = logits.gather(1, target[:, None])[:, 0] - logits.gather(1, labels[:, None])[:, 0]
+        assert torch.equal(each(logits, labels), lead)
+
+
+def test_a_targeted_climb_reaches_its_class() -> None:
+    images, labels, model = 0.3 + 0.4 * noise_images(6, 3, 8, 8), torch.arange(6) % 4, linear()
+    target = wrong_classes(model(images), labels)[0]
+    found = PGD(ball=Linf(0.3), steps=20, step=0.05, loss="targeted-margin")(model, images, labels)
+    reached = model(found).detach()
+    assert torch.equal(reached.argmax(1), target)
+
+
+def test_targets_are_those_of_the_mean_over_draws_and_lost_draws_stop_pulling() -> None:
+    logits = torch.tensor([[[0.0, 9.0, 1.0]], [[0.0, -9.0, 1.0]]])  # two draws of one image
+    labels = torch.tensor([0])
+    assert wrong_classes(logits, labels).tolist() == [[2], [1]]
+    assert targeted_margin(logits, labels, torch.tensor([1])).tolist() == [-2.0], "9 counts as 5"
+    with pytest.raises(InvalidInputError, match="'targeted-margin' needs at least 2 classes, not 1"):
+        wrong_classes(torch.zeros(1, 1), labels)

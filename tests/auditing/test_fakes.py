@@ -1,7 +1,10 @@
 """Models that are made to look robust, or that cannot be attacked as they are: each is told."""
 
 import dataclasses
+import json
+from pathlib import Path
 
+import audit_fakes
 import pytest
 import torch
 from conftest import noise_images
@@ -9,8 +12,22 @@ from torch import Tensor, nn
 
 import vqshield as vq
 from vqshield.attacks import Linf
-from vqshield.auditing import FAIL, NOT_RUN, PASS, SUSPICIOUS, TITLES, TOO_FEW, Audit, AuditSettings, audit
+from vqshield.auditing import (
+    FAIL,
+    NOT_RUN,
+    PASS,
+    SUSPICIOUS,
+    TITLES,
+    TOO_FEW,
+    Audit,
+    AuditSettings,
+    answers,
+    audit,
+    traces,
+)
 from vqshield.plain import to_plain
+
+ROOT = Path(__file__).resolve().parents[2]
 
 SIDE, COUNT = 8, 24
 ATTACK = "pgd:steps=4,step=0.02,eot=2,surrogate=soft,loss=margin"
@@ -143,11 +160,13 @@ class OtherWithGradients(Wrapped):
         return self.inner(1 - images if torch.is_grad_enabled() else images)
 
 
-def judge(model: nn.Module, *, count: int = COUNT, settings: AuditSettings = SETTINGS, right=None) -> Audit:
+def judge(
+    model: nn.Module, *, count: int = COUNT, settings: AuditSettings = SETTINGS, right=None, held_out=None
+) -> Audit:
     defense = vq.RandDisc(codes=32, iterations=2, seed=1)
     return audit(
         model, defense, images()[:count], (labels() if right is None else right)[:count],
-        attacks=[ATTACK], ball=Linf(8 / 255), settings=settings,
+        attacks=[ATTACK], ball=Linf(8 / 255), settings=settings, held_out=held_out,
     )  # fmt: skip
 
 
@@ -220,6 +239,143 @@ def test_an_answer_that_depends_on_more_than_its_image_is_caught(model: type[nn.
     flag = judge(model()).flags[11]
     assert (flag.name, flag.outcome) == ("R12", FAIL)
     assert f"differently {how}" in flag.meaning
+
+
+@pytest.mark.parametrize("name", audit_fakes.FAKES)
+def test_every_fake_of_the_table_is_told_by_its_flag(name: str) -> None:
+    """As research/audit_fakes.py has it on real images: docs/attacks.md shows that table."""
+    trick = audit_fakes.FAKES[name]
+    known = audit_fakes.Known(network(), images(), labels(), vq.RandDisc(codes=32, iterations=2, seed=1))
+    others = noise_images(2 * COUNT, 1, SIDE, SIDE, seed=9) * 0.8 + 0.1
+    bright = (others.mean((1, 2, 3)) > images().mean()).long()
+    held_out = (others, bright) if "held out" in trick.figure else None
+    found = judge(trick.make(known), held_out=held_out)
+    flag = next(each for each in found.flags if each.name == trick.flag)
+    assert flag.outcome in (FAIL, SUSPICIOUS)
+    assert any(figure.startswith(trick.figure) for figure in flag.figures) or flag.name == "R10"
+
+
+def test_the_recorded_table_tells_every_fake_and_no_honest_model() -> None:
+    rows = json.loads((ROOT / "results" / "audit-fakes.json").read_text())["rows"]
+    assert {row["name"] for row in rows if not row["honest"]} == set(audit_fakes.FAKES)
+    for row in rows:
+        assert list(row["outcomes"]) == list(TITLES)
+        if row["honest"]:
+            assert row["alarms"] == {}, row["name"]
+        else:
+            assert audit_fakes.FAKES[row["name"]].flag in row["alarms"], row["name"]
+
+
+def test_a_trace_is_seen_in_the_defense_too() -> None:
+    """It cheats in calls that are far off; that it counts is what there is to see."""
+
+    class Counting(vq.RandDisc):
+        asked = 0
+
+        def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
+            self.asked += 1
+            return super().forward(images, streams=streams)
+
+    defense = Counting(codes=32, iterations=2, seed=1)
+    found = answers.ask_in_every_way(
+        network(), defense, answers.ask_first(network(), defense, images()), images(), labels(), runs=2
+    )
+    assert found.traces == ("defense's asked",)
+    assert max(found.differences.values()) < 1e-4
+
+
+def test_what_a_module_keeps_is_seen_in_every_form() -> None:
+    class Keeping(Wrapped):
+        def __init__(self) -> None:
+            super().__init__()
+            self.number, self.seen, self.by_name, self.still = 0, [], {}, [1, 2]
+            self.register_buffer("total", torch.zeros(3))
+            self.inner.last = torch.zeros(2)
+
+        def forward(self, images: Tensor) -> Tensor:
+            self.number += 1
+            self.seen.append(images)
+            self.by_name[len(self.seen)] = "x"
+            self.total += 1
+            self.inner.last = self.inner.last + 1
+            return super().forward(images)
+
+    model = Keeping()
+    before = traces.snapshot(model)
+    assert traces.changed(before, traces.snapshot(model)) == []
+    model(images())
+    assert traces.changed(before, traces.snapshot(model)) == [
+        "by_name",
+        "inner.last",
+        "number",
+        "seen",
+        "total",
+    ]
+    assert traces.snapshot(lambda pixels: pixels) == {}, "a function keeps nothing that could be seen"
+
+
+def test_only_dropout_that_is_on_is_seen() -> None:
+    pixels = images()
+    layers = nn.Sequential(nn.Dropout(0.3), nn.Dropout2d(0.2), nn.AlphaDropout(0.1))
+    assert traces.dropout_on(lambda: layers.eval()(pixels)) == []
+    assert traces.dropout_on(lambda: layers.train()(pixels)) == [
+        "alpha_dropout of 0.1", "dropout of 0.3", "dropout2d of 0.2",
+    ]  # fmt: skip
+    assert traces.dropout_on(lambda: nn.functional.dropout(pixels, p=0.0)) == []
+    assert traces.dropout_on(lambda: torch.dropout(pixels, 0.4, True)) == ["dropout of 0.4"]
+
+
+def test_logits_of_any_size_leave_the_same_once_they_are_divided() -> None:
+    """An attack on cross-entropy stands still; divided by a constant, the same logits give it everything."""
+    entropy = ATTACK.replace(",loss=margin", "")
+    chosen = {"attacks": [entropy], "ball": Linf(8 / 255), "settings": SETTINGS}
+    defense = vq.RandDisc(codes=32, iterations=2, seed=1)
+    found = audit(nn.Sequential(network(), Times(1e5)), defense, images(), labels(), **chosen)
+    flag = found.flags[12]
+    assert (flag.name, flag.outcome) == ("R13", FAIL)
+    left = [flag.figures[each].mean for each in ("attack", "attack on logits divided by a constant")]
+    assert left[0] > 0.8
+    assert left[1] < 0.4
+
+
+class Bent(Wrapped):
+    """A pixel counts where it is grey: the gradient is right, and no straight line over a whole budget."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        score = torch.tanh(120 * (images.flatten(1) - 0.5)).sum(1) / 4
+        return torch.stack([-score, score], 1)
+
+
+class Rippled(Wrapped):
+    """The true gradient of waves that are shorter than any step of an attack."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        score = self.inner(images)[:, 1] / 3 + torch.sin(3000 * images.flatten(1)).sum(1) / 20
+        return torch.stack([-score, score], 1)
+
+
+@pytest.mark.parametrize(("model", "outcome"), [(Bent, PASS), (Rippled, FAIL)])
+def test_r10_tells_a_loss_that_bends_from_one_that_leads_nowhere(
+    model: type[nn.Module], outcome: str
+) -> None:
+    bare = vq.GaussianNoise(sigma=0.0, seed=1)  # the probe's surrogate is none for it: the identity serves
+    found = audit(
+        model(), bare, images(), model()(images()).argmax(1), attacks=["pgd:steps=4,step=0.02"],
+        ball=Linf(16 / 255), settings=SETTINGS,
+    )  # fmt: skip
+    flag = found.flags[9]
+    assert (flag.name, flag.outcome) == ("R10", outcome)
+    assert flag.figures["correlation"] < 0.6
+    assert any("steps of" in name for name in flag.figures) is (outcome == PASS)
+
+
+class Times(nn.Module):
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, logits: Tensor) -> Tensor:
+        return self.factor * logits
 
 
 class Noisy(Wrapped):

@@ -43,7 +43,7 @@ class Luck:
             flags.draws_suffice(usual, self.left(), 5),
             flags.knowing_helps(reported, ignorant, self.left(), knows=True),
             flags.planted(found, min(24, count), min(24, count), 0),
-            flags.as_good_when_moved("mirrored", (natural, self.left()), (usual, self.left())),
+            flags.as_good_elsewhere("mirrored", [(natural, self.left()), (usual, self.left())]),
         ]
 
 

@@ -191,7 +191,7 @@ def test_r9_finds_ninety_five_of_a_hundred_or_has_bad_luck(found: int, valid: in
 def test_r10_fails_beyond_its_errors_at_either_place(corrected: float, error: float, outcome: str) -> None:
     poor = dataclasses.replace(AGREEMENT, corrected=corrected, error=error)
     for places in ({"soft": poor, "soft, attacked": AGREEMENT}, {"soft": AGREEMENT, "soft, attacked": poor}):
-        flag = flags.gradients_agree(places, SURE, {"ste": AGREEMENT})
+        flag = flags.gradients_agree(places, Uncertain(0.78, 0.02), {"ste": AGREEMENT})
         assert (flag.name, flag.outcome) == ("R10", outcome)
         assert list(flag.figures) == ["correlation", "signs that agree", "soft", "soft, attacked", "ste"]
         assert flag.figures["correlation"] == min(corrected, 0.97)
@@ -222,15 +222,79 @@ def test_r10_fails_without_any_gradient() -> None:
 
 def test_r11_is_suspicious_where_moved_images_do_much_worse() -> None:
     good = (left(28), left(24))
-    assert flags.as_good_when_moved("mirrored", good, None).outcome == PASS
-    assert flags.as_good_when_moved("mirrored", good, (left(2), left(3))).outcome == PASS
+    assert flags.as_good_elsewhere("mirrored", [good]).outcome == PASS
+    assert flags.as_good_elsewhere("mirrored", [good, (left(2), left(3))]).outcome == PASS
     for natural, attacked, what in (
         ((left(30), left(10)), None, "natural"), (good, (left(30), left(0)), "attacked"),
     ):  # fmt: skip
-        flag = flags.as_good_when_moved("mirrored", natural, attacked)
+        flag = flags.as_good_elsewhere("mirrored", [natural, attacked] if attacked else [natural])
         assert (flag.name, flag.outcome) == ("R11", SUSPICIOUS)
         assert f"{what} accuracy falls when images are mirrored" in flag.meaning
         assert shown((attacked or natural)[1]) == flag.figures[f"{what}, mirrored"]
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "outcome"), [(38, PASS), (30, PASS), (20, SUSPICIOUS), (0, SUSPICIOUS)]
+)
+def test_r11_compares_with_held_out_images_as_another_set(elsewhere: int, outcome: str) -> None:
+    good, worse = (left(28), left(27)), (left(28), left(elsewhere, 40))
+    for pairs in ([worse], [good, worse]):
+        flag = flags.as_good_elsewhere("mirrored", [good, good], pairs)
+        assert (flag.name, flag.outcome) == ("R11", outcome)
+        assert ("falls on held-out images" in flag.meaning) is (outcome == SUSPICIOUS)
+        assert "natural, held out" in flag.figures
+
+
+def test_r10_counts_two_errors_where_signs_agree_with_it_and_three_elsewhere() -> None:
+    """Of one recorded honest audit: 0.625 ± 0.086, two errors below the limit, 83 % of the signs right."""
+    doubtful = dataclasses.replace(AGREEMENT, corrected=0.625, error=0.086)
+    assert flags.gradients_agree({"soft": doubtful}, Uncertain(0.83, 0.05), {}).outcome == PASS
+    assert flags.gradients_agree({"soft": doubtful}, Uncertain(0.78, 0.05), {}).outcome == FAIL
+    clear = dataclasses.replace(AGREEMENT, corrected=0.5, error=0.086)
+    assert flags.gradients_agree({"soft": clear}, Uncertain(0.83, 0.05), {}).outcome == FAIL
+
+
+def test_r10_in_small_steps_is_asked_for_where_the_direction_is_better_than_chance() -> None:
+    assert flags.leads_somewhere(Uncertain(0.7, 0.05))
+    assert not flags.leads_somewhere(Uncertain(0.55, 0.05))
+    coarse = flags.flag("R10", FAIL, "bad", {"correlation": 0.4})
+    found = flags.agree_in_small(coarse, flags.flag("R10", PASS, "good", {"correlation": 0.99}), 0.002)
+    assert (found.outcome, found.figures) == (
+        PASS, {"correlation": 0.4, "correlation, steps of 0.002": 0.99},
+    )  # fmt: skip
+
+
+def test_r12_is_suspicious_of_traces_and_of_dropout_and_fails_before_that() -> None:
+    same = {"when asked again": 0.0}
+    for more, word in (
+        ({"traces": ["classifier's asked"]}, "asked"),
+        ({"dropout": ["dropout of 0.5"]}, "on"),
+    ):
+        flag = flags.same_answers(same, False, {}, **more)
+        assert (flag.name, flag.outcome) == ("R12", SUSPICIOUS)
+        assert word in flag.meaning
+        assert next(iter(more.values()))[0] in flag.figures.values()
+        assert flags.same_answers({"when asked again": 0.5}, False, {}, **more).outcome == FAIL
+
+
+def test_r13_fails_where_dividing_the_logits_helps_the_attack() -> None:
+    assert flags.not_flat(0, 24, 5.0, None).outcome == flags.not_flat(2, 24, 5.0, None).outcome == PASS
+    for pair, outcome in (
+        (None, SUSPICIOUS),
+        ((left(20), left(18)), SUSPICIOUS),
+        ((left(25), left(2)), FAIL),
+    ):
+        flag = flags.not_flat(24, 24, 4e4, pair)
+        assert (flag.name, flag.outcome) == ("R13", outcome)
+        assert flag.figures["images without a slope"] == "24 of 24"
+        assert len(flag.figures) == (2 if pair is None else 4)
+
+
+def test_r14_has_a_limit() -> None:
+    found = [flags.continuous(jump) for jump in (0.0, 0.1, 0.11, 1.0)]
+    assert [(flag.name, flag.outcome) for flag in found] == [
+        ("R14", PASS), ("R14", PASS), ("R14", SUSPICIOUS), ("R14", SUSPICIOUS),
+    ]  # fmt: skip
 
 
 def test_r12_compares_probabilities_of_a_model_that_is_not_random() -> None:
@@ -263,7 +327,7 @@ def test_on_too_few_images_nothing_passes(images: int, outcome: str) -> None:
 def test_flags_come_in_order_and_those_missing_were_not_run() -> None:
     given_ones = [flags.not_run("R10", "why not"), flags.flag("R2", PASS, "good")]
     found = flags.in_order(given_ones, 24)
-    assert [flag.name for flag in found] == [f"R{n}" for n in range(1, 13)] == list(TITLES)
+    assert [flag.name for flag in found] == [f"R{n}" for n in range(1, 15)] == list(TITLES)
     assert found[1] is given_ones[1]
     assert found[9].meaning == "why not"
     assert {flag.outcome for flag in found if flag not in given_ones} == {NOT_RUN}
@@ -305,7 +369,7 @@ def test_an_audit_is_plain_enough_for_json() -> None:
         flags.without_gradients(None, {"square": left(27)}),
         flags.planted(3, 4, 5, 1),
         flags.gradients_agree({"soft": AGREEMENT}, SURE, {}),
-        flags.as_good_when_moved("mirrored", (left(28), left(0)), None),
+        flags.as_good_elsewhere("mirrored", [(left(28), left(0))]),
     ]
     audit = audit_of(*flags.in_order(found, 24), passed=False)
     plain = json.loads(json.dumps(to_plain(audit), allow_nan=False))
@@ -324,7 +388,8 @@ def test_an_audit_is_plain_enough_for_json() -> None:
     }
 
 
-RECORDED = sorted((Path(__file__).parents[2] / "results").glob("**/audit*.json"))
+RESULTS = Path(__file__).parents[2] / "results"
+RECORDED = sorted(path for path in RESULTS.glob("**/audit*.json") if path.name != "audit-fakes.json")
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=str)

@@ -43,6 +43,22 @@ def test_the_folder_holds_the_report_and_all_that_was_measured(tmp_path: Path) -
     assert told[0] == "the attacks given"
 
 
+def test_held_out_images_are_part_of_what_is_judged(tmp_path: Path) -> None:
+    """They stand among the figures, and a folder with other ones is another audit's."""
+    chosen = {"defense": "prd:codes=4", **SETTINGS, "out": tmp_path}
+    others = noise_images(3, 1, 8, 8, seed=5), torch.tensor([1, 0, 1])
+    report = run_audit(network(), images=IMAGES, labels=LABELS, held_out=others, **chosen)
+    assert "natural, held out" in report.flags[10].figures
+    few = vq.audit(
+        network(), IMAGES, LABELS, defense="prd:codes=4", attacks=SETTINGS["attacks"], settings=FEW,
+        held_out=others,
+    )  # fmt: skip
+    assert few.flags[10].figures == report.flags[10].figures
+    for changed in (None, (others[0], 1 - others[1])):
+        with pytest.raises(InvalidInputError, match="holds what another audit has measured"):
+            run_audit(network(), images=IMAGES, labels=LABELS, held_out=changed, **chosen)
+
+
 @pytest.mark.parametrize(
     "changed",
     [

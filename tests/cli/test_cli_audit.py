@@ -93,12 +93,12 @@ def test_a_second_run_that_measures_nothing_keeps_the_time_of_the_first(tmp_path
 @pytest.mark.parametrize(
     ("outcomes", "code", "strict"),
     [
-        ([PASS] * 12, 0, 0),
-        ([PASS] * 11 + [FAIL], 3, 3),
-        ([PASS] * 10 + [FAIL, NOT_RUN], 3, 3),
-        ([PASS] * 11 + [SUSPICIOUS], 3, 3),
-        ([PASS] * 11 + [NOT_RUN], 4, 3),
-        ([TOO_FEW] * 12, 4, 3),
+        ([PASS] * 14, 0, 0),
+        ([PASS] * 13 + [FAIL], 3, 3),
+        ([PASS] * 12 + [FAIL, NOT_RUN], 3, 3),
+        ([PASS] * 13 + [SUSPICIOUS], 3, 3),
+        ([PASS] * 13 + [NOT_RUN], 4, 3),
+        ([TOO_FEW] * 14, 4, 3),
     ],
 )
 def test_every_verdict_has_an_exit_code_of_its_own(
@@ -149,7 +149,7 @@ def test_json_is_the_record_and_nothing_else(tmp_path: Path) -> None:
     assert list(found["attacks"]) == found["given"] == [knowing[1], knowing[3]]
     assert (found["norm"], found["eps"]) == ("l2", 0.5)
     ran = [flag["name"] for flag in found["flags"] if flag["outcome"] != "not run"]
-    assert {"R1", "R2", "R3", "R4", "R5", "R6", "R7", "R8", "R11", "R12"} <= set(ran)
+    assert {"R1", "R2", "R3", "R4", "R5", "R6", "R7", "R8", "R11", "R12", "R13", "R14"} <= set(ran)
     assert found["flags"][1]["figures"].keys() == {"steps 1", "steps 2", "steps 4"}
     assert result.stderr == ""
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import vqshield as vq
 from vqshield.attacks import EOT, Attack, InBasis, ball, create, known_settings, list_attacks, list_norms
-from vqshield.attacks.losses import list_losses
+from vqshield.attacks.losses import TARGETED, list_losses
 from vqshield.attacks.pgd import SCHEDULES
 from vqshield.attacks.random_noise import KINDS
 from vqshield.errors import InvalidInputError
@@ -29,7 +29,7 @@ settings_of: Mapping[str, Mapping[str, st.SearchStrategy[Any]]] = {
         "step": st.one_of(st.none(), st.floats(0, 2)),
         "schedule": st.sampled_from(SCHEDULES),
         "momentum": st.floats(0, 2),
-        "loss": st.sampled_from(list_losses()),
+        "loss": st.sampled_from([*list_losses(), TARGETED]),
         "random_start": st.booleans(),
         "restarts": small,
         "candidates": st.integers(1, 3),

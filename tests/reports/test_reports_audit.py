@@ -83,7 +83,7 @@ def printed(table, width=160):
 
 
 def test_the_headline_of_an_audit_that_passed_is_its_figure():
-    assert headline(report(ALL_PASSED)) == "swrd:size=3: 12.3 ± 2.0 % under attack; all 12 checks passed"
+    assert headline(report(ALL_PASSED)) == "swrd:size=3: 12.3 ± 2.0 % under attack; all 14 checks passed"
 
 
 def test_the_headline_never_shows_a_figure_that_its_own_audit_contradicts():
@@ -92,25 +92,25 @@ def test_the_headline_never_shows_a_figure_that_its_own_audit_contradicts():
     shown = headline(report(found, reported=Accuracy(0.95, 0.05)))
     assert shown == (
         "swrd:size=3: not believable: a probe leaves 0.0 % where the attacks given leave 95.0 %; "
-        "checks: 1 failed, 11 not run"
+        "checks: 1 failed, 13 not run"
     )
     assert "± 5.0 % under attack" not in shown
 
 
 def test_a_failed_audit_has_no_figure_in_its_headline_even_if_no_probe_leaves_less():
     assert headline(report()) == (
-        "swrd:size=3: not believable because of R2; checks: 4 passed, 1 failed, 7 not run"
+        "swrd:size=3: not believable because of R2; checks: 4 passed, 1 failed, 9 not run"
     )
 
 
 def test_what_was_not_confirmed_is_called_so():
     found = tuple(flags.in_order([flags.flag(name, PASS, "so") for name in TITLES], 4))
     assert headline(report(found)) == (
-        "swrd:size=3: at most 12.3 ± 2.0 % under attack, not confirmed; checks: 12 on too few images"
+        "swrd:size=3: at most 12.3 ± 2.0 % under attack, not confirmed; checks: 14 on too few images"
     )
     suspicious = (flags.flag("R11", SUSPICIOUS, "so"), *ALL_PASSED[:10])
     assert headline(report(suspicious)) == (
-        "swrd:size=3: not believable because of R11; checks: 10 passed, 1 suspicious"
+        "swrd:size=3: suspicious because of R11; checks: 10 passed, 1 suspicious"
     )
 
 
@@ -119,10 +119,10 @@ def test_every_flag_stands_in_the_table_with_outcome_figures_and_meaning():
     for name, title in TITLES.items():
         assert f"{name} " in text
         assert title in text
-    assert (text.count(" not run "), text.count(" fail ")) == (1 + 7, 1), "one of them in the headline"
+    assert (text.count(" not run "), text.count(" fail ")) == (1 + 9, 1), "one of them in the headline"
     assert "accuracy rises from steps 5 to 10" in text
     assert "robust: 12.0 ± 3.3 %" in text
-    assert "not believable because of R2; checks: 4 passed, 1 failed, 7 not run" in text
+    assert "not believable because of R2; checks: 4 passed, 1 failed, 9 not run" in text
 
 
 def test_the_table_fits_a_narrow_terminal_without_losing_a_word():
@@ -157,14 +157,14 @@ def test_the_page_holds_flags_figures_and_how_it_was_made():
     for title in TITLES.values():
         assert title in text
     for words in (
-        "swrd:size=3: not believable because of R2; checks: 4 passed, 1 failed, 7 not run",
+        "swrd:size=3: not believable because of R2; checks: 4 passed, 1 failed, 9 not run",
         "steps 5: 40.0 ± 4.9 %", "share: 0.958", "soft: pooled 0.912, median 0.9",
         "accuracy rises from steps",
         "90.0 ± 3.0 %", "pgd:steps=20,eot=5 15.0 ± 2.0 %", "linf, eps 0.031373", "24 of cifar10-sample",
         "small-cifar10", "2.13.0",
     ):  # fmt: skip
         assert words in text, words
-    assert text.count("not asked for") == 7
+    assert text.count("not asked for") == 9
     assert "A check that was not run, or that saw too few images, has not passed." in text
 
 

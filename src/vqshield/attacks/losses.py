@@ -12,6 +12,9 @@ from vqshield.errors import InvalidInputError
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
+TARGETED = "targeted-margin"
+"""The loss of PGD whose restarts each climb towards another wrong class."""
+
 ENOUGH = 5.0  # logits by which a draw is lost for good: more would only outvote draws that are not lost yet
 
 
@@ -74,6 +77,42 @@ def dlr(logits: Tensor, labels: Tensor) -> Tensor:
     ordered = logits.sort(-1, descending=True).values
     spread = ordered[..., 0] - ordered[..., 2]
     return _averaged(_lead(logits, labels) / (spread + 1e-12), labels)
+
+
+def targeted_margin(logits: Tensor, labels: Tensor, targets: Tensor) -> Tensor:
+    """The logit of a wrong class that the attacker picked, less the true one, at most 5.
+
+    Where several wrong classes are about as near, following the best of them in every step turns back and
+    forth; a climb towards each in turn gets further (Croce and Hein 2020, APGD-T).
+
+    Args:
+        logits: (..., B, classes); draws in front of the batch are averaged.
+        labels: the true classes, (B,).
+        targets: the picked ones, (B,).
+
+    Returns:
+        One value per image, (B,).
+
+    Example:
+        >>> from vqshield.attacks.losses import targeted_margin
+        >>> targeted_margin(torch.tensor([[3.0, 2.0, 0.0]]), torch.tensor([0]), torch.tensor([2]))
+        tensor([-3.])
+    """
+    lead = _true(_checked(logits, labels), targets) - _true(logits, labels)
+    return _averaged(lead.clamp(max=ENOUGH), labels)
+
+
+@torch.no_grad()
+def wrong_classes(logits: Tensor, labels: Tensor) -> Tensor:
+    """The wrong classes of each image, those with the largest mean logits first: (classes − 1, B).
+
+    Raises:
+        InvalidInputError: there is one class alone.
+    """
+    if _checked(logits, labels).shape[-1] < 2:
+        raise InvalidInputError(f"loss={TARGETED!r} needs at least 2 classes, not {logits.shape[-1]}")
+    mean = logits.reshape(-1, *logits.shape[-2:]).mean(0)
+    return mean.scatter(-1, labels[:, None], -torch.inf).argsort(-1, descending=True)[:, :-1].T
 
 
 def errors(logits: Tensor, labels: Tensor) -> Tensor:

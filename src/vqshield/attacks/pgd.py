@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -11,7 +12,7 @@ from vqshield import checks
 from vqshield.attacks.balls import Ball
 from vqshield.attacks.base import Attack, random_start
 from vqshield.attacks.best import Best
-from vqshield.attacks.losses import list_losses, loss
+from vqshield.attacks.losses import TARGETED, Loss, list_losses, loss, targeted_margin, wrong_classes
 from vqshield.models import Model, gradient
 
 SCHEDULES = ("constant", "linear", "cosine")
@@ -29,7 +30,8 @@ class PGD(Attack):
         step: the length of the first one; None is eps/10, the paper's for CIFAR.
         schedule: how steps shrink towards the end: "constant" (not at all), "linear" or "cosine".
         momentum: how much of the earlier directions stays (Dong et al. 2018).
-        loss: what is climbed, a name of `list_losses()`.
+        loss: what is climbed, a name of `list_losses()`; or "targeted-margin", the margin of one wrong class:
+            of the likeliest at the image in the first climb, of the next likeliest in each restart.
         random_start: whether a climb starts at a random point of the ball or at the image.
         restarts: climbs from different starts.
         candidates: iterates of each climb, evenly spaced over its second half, that compete for the result;
@@ -67,15 +69,17 @@ class PGD(Attack):
         checks.flag("random_start", self.random_start)
         checks.real("momentum", self.momentum)
         checks.one_of("schedule", self.schedule, SCHEDULES)
-        checks.one_of("loss", self.loss, list_losses())
+        checks.one_of("loss", self.loss, [*list_losses(), TARGETED])
         if self.step is not None:
             checks.real("step", self.step)
 
     def run(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
         wanted, moved = self._wanted(), images
+        losses = self._losses(model, images, labels)
         best = Best(images, labels, judgements=self.judgements)
         for restart in range(self.restarts):
-            for number, moved in enumerate(self._climb(model, images, labels, restart), start=1):
+            climb = self._climb(model, images, labels, restart, losses[restart])
+            for number, moved in enumerate(climb, start=1):
                 if number in wanted and (self.restarts > 1 or len(wanted) > 1):
                     best.consider(model, moved)
         return moved if self.restarts == 1 and len(wanted) == 1 else best.images
@@ -85,12 +89,25 @@ class PGD(Attack):
         half = self.steps / 2
         return {self.steps - math.floor(i * half / self.candidates) for i in range(self.candidates)}
 
-    def _climb(self, model: Model, images: Tensor, labels: Tensor, restart: int) -> Iterator[Tensor]:
+    def _losses(self, model: Model, images: Tensor, labels: Tensor) -> list[Loss]:
+        """What each climb raises."""
+        if self.loss != TARGETED:
+            return [loss(self.loss)] * self.restarts
+        logits = torch.stack([model(images).detach() for _ in range(self.judgements)])
+        targets = wrong_classes(logits, labels)
+        return [
+            partial(targeted_margin, targets=targets[restart % len(targets)])
+            for restart in range(self.restarts)
+        ]
+
+    def _climb(
+        self, model: Model, images: Tensor, labels: Tensor, restart: int, raised: Loss
+    ) -> Iterator[Tensor]:
         moved = random_start(self.ball, images, self.seed, restart) if self.random_start else images
         direction = torch.zeros_like(images)
         for number in range(self.steps):
             moved = moved.detach().requires_grad_()
-            slope = gradient(loss(self.loss)(model(moved), labels), moved)
+            slope = gradient(raised(model(moved), labels), moved)
             # Scaled to a mean size of one, so that no step's gradient outweighs the others' in the momentum.
             size = slope.abs().mean((1, 2, 3), keepdim=True).clamp(min=torch.finfo(slope.dtype).tiny)
             direction = self.momentum * direction + slope / size

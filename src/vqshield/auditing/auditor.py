@@ -3,12 +3,14 @@
 import dataclasses
 from collections.abc import Callable, MutableMapping, Sequence
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vqshield import surrogates
 from vqshield.attacks import Ball
 from vqshield.auditing import flags
-from vqshield.auditing.answers import ask_in_every_way
+from vqshield.auditing.answers import First, ask_first, ask_in_every_way
 from vqshield.auditing.gradients import (
     Differences,
     differences,
@@ -18,54 +20,62 @@ from vqshield.auditing.gradients import (
 )
 from vqshield.auditing.planting import plant_and_find
 from vqshield.auditing.probes import Probes
-from vqshield.auditing.results import PASS, Accuracy, Agreement, Audit, Flag
+from vqshield.auditing.results import FAIL, PASS, Accuracy, Agreement, Audit, Flag, Uncertain
 from vqshield.auditing.settings import AuditSettings
+from vqshield.auditing.slopes import Rescaled, jump, saturation
 from vqshield.defenses import Defense
 from vqshield.draws import Draws, strongest
 from vqshield.errors import InvalidInputError, NoGradientError
 from vqshield.models import evaluating
+from vqshield.noise import Draw, Stage
 from vqshield.plain import Json, from_plain, to_plain
 from vqshield.suites import expand
 from vqshield.surrogates import Surrogate
 from vqshield.threats import Threat
 
-PARTS = 10  # what an audit tells as it goes, at most
+PARTS = 11  # what an audit tells as it goes, at most
 _WITH_GRADIENTS = ("ste", "eot", "adaptive")
 _UNBOUNDED = 0.5
 _GRADIENT_IMAGES = 24
-_RULES = "by errors"  # folders of earlier versions hold flags that were decided by other rules: not reused
+_FINER = (1 / 4, 1 / 16)  # of the budget: R10's steps where the loss bends over all of it
+_RULES = "by errors and signs"  # flags that earlier versions decided by other rules are not reused
 _VARIED = ("R1", "R2", "R3", "R7", "R9", "R10")  # of the strongest attack that uses gradients
 
 
 def audit(
     classifier: nn.Module, defense: Defense, images: Tensor, labels: Tensor, *,
     attacks: Sequence[str], ball: Ball, settings: AuditSettings | None = None,
-    report: Callable[[str], None] = lambda name: None, known: MutableMapping[str, Json] | None = None,
+    held_out: tuple[Tensor, Tensor] | None = None, report: Callable[[str], None] = lambda name: None,
+    known: MutableMapping[str, Json] | None = None,
 ) -> Audit:  # fmt: skip
     """Judge the robust accuracy that these attacks (threats or suites, as text) would report.
 
-    The classifier is put into evaluation mode, and back into its own at the end. `report` is called with the
-    name of each flag that is about to be measured. `known` is filled with what is measured, as JSON can hold
-    it; given again, with everything else the same, none of that is measured a second time.
+    The classifier is put into evaluation mode, and back into its own at the end. `held_out` are images and
+    labels that whoever made the model has not seen: R11 then compares with them too. `report` is called with
+    the name of each flag that is about to be measured. `known` is filled with what is measured, as JSON can
+    hold it; given again, with everything else the same, none of that is measured a second time.
     """
     if not attacks:
         raise InvalidInputError("attacks should name at least one threat or suite, not none")
     chosen = settings or AuditSettings()
     probes = Probes(classifier, defense, images, labels, chosen, {} if known is None else known)
     with evaluating(classifier):
-        return _Run(probes, attacks, ball, report).audit()
+        return _Run(probes, attacks, ball, report, held_out).audit()
 
 
 class _Run:
     def __init__(
-        self, probes: Probes, attacks: Sequence[str], ball: Ball, report: Callable[[str], None]
-    ) -> None:
+        self, probes: Probes, attacks: Sequence[str], ball: Ball, report: Callable[[str], None],
+        held_out: tuple[Tensor, Tensor] | None,
+    ) -> None:  # fmt: skip
         self.probes, self.texts, self.ball, self._report = probes, attacks, ball, report
         self.settings: AuditSettings = probes.settings
         self.given = self._threats(ball)
+        self.held_out = None if held_out is None else probes.on(*held_out, "held out")
 
     def audit(self) -> Audit:
         self._report("the attacks given")
+        first = self._first()
         natural = self.probes.natural()
         pairs = [self.probes.draws(threat) for threat in self.given]
         left = [pair[1] for pair in pairs]
@@ -78,7 +88,7 @@ class _Run:
         main = self.given[min(with_gradients)[1]] if with_gradients else None
         found = [flags.below_natural(reported, natural), *self._others(reported, main)]
         found += self._varied(main)
-        found += [self._moved(natural, main), self._answers()]
+        found += [self._moved(natural, main), self._answers(first), *self._slopes(main)]
         ordered = tuple(flags.in_order(found, len(self.probes.images)))
         return Audit(
             passed=all(flag.outcome == PASS for flag in ordered),
@@ -96,7 +106,7 @@ class _Run:
         ignorant = self._left("pgd:steps=20,surrogate=none", ball)
         square = self._left(f"square:queries={quick.queries},eot=3", ball)
         noise = self._left("noise", ball)
-        probe = self._left(quick.probe, ball)
+        probe = self.probes.left(self._probe())
         blind = {"transfer from the bare classifier": ignorant, "square": square}
         why = self.probes.without_gradient
         if why is not None:
@@ -138,27 +148,62 @@ class _Run:
         return [*result, self._noted("R9", main, self._planted), self._noted("R10", main, self._gradients)]
 
     def _moved(self, natural: Draws, main: Threat | None) -> Flag:
-        """R11: on the mirrored or the shifted images, whichever the model takes better."""
+        """R11: on the mirrored or the shifted images, whichever the model takes better; on held-out ones."""
         self._report("R11")
         images = self.probes.images
         ways = {"mirrored": images.flip(3), "shifted": _shifted(images)}
-        probes = {how: self.probes.on(moved, how) for how, moved in ways.items()}
+        probes = {how: self.probes.on(moved, self.probes.labels, how) for how, moved in ways.items()}
         accuracies = {how: each.natural() for how, each in probes.items()}
         best = max(accuracies, key=lambda how: accuracies[how].mean)
-        attacked = None
-        if main is not None and self.probes.without_gradient is None:
-            attacked = (self.probes.left(main), probes[best].left(main))
-        return flags.as_good_when_moved(best, (natural, accuracies[best]), attacked)
+        attackable = main is not None and self.probes.without_gradient is None
+        threats = [main] if main is not None and attackable else []
+        attacked = [(self.probes.left(each), probes[best].left(each)) for each in threats]
+        held_out: list[tuple[Draws, Draws]] = []
+        if self.held_out is not None:
+            held_out = [(natural, self.held_out.natural())]
+            held_out += [(self.probes.left(each), self.held_out.left(each)) for each in threats]
+        return flags.as_good_elsewhere(best, [(natural, accuracies[best]), *attacked], held_out)
 
-    def _answers(self) -> Flag:
+    def _first(self) -> First:
+        """The model's answers before any attack, for R12: about images with noise of the attacks' size."""
+        images = self.probes.images[:_GRADIENT_IMAGES]
+        draw = Draw(self.settings.seed, torch.arange(len(images), device=images.device))
+        signs = draw.signs(Stage.ATTACK_START, 0, images[0].numel()).to(images.dtype).view_as(images)
+        noisy = (images + self._visible() * signs).clamp(0, 1)
+        return ask_first(self.probes.classifier, self.probes.fresh("R12"), noisy)
+
+    def _answers(self, first: First) -> Flag:
         """R12."""
         self._report("R12")
         probes, some = self.probes, slice(_GRADIENT_IMAGES)
-        found = ask_in_every_way(
-            probes.classifier, probes.fresh("R12"), probes.images[some], probes.labels[some],
-            runs=self.settings.runs,
-        )  # fmt: skip
-        return flags.same_answers(found.differences, found.random, found.accuracies)
+        key = f"R12 {_RULES}"
+        if key not in probes.known:  # measured once: a model that was asked less in this process says less
+            found = ask_in_every_way(
+                probes.classifier, probes.fresh("R12"), first, probes.images[some], probes.labels[some],
+                runs=self.settings.runs,
+            )  # fmt: skip
+            probes.known[key] = to_plain(
+                flags.same_answers(
+                    found.differences, found.random, found.accuracies,
+                    traces=found.traces, dropout=found.dropout,
+                )
+            )  # fmt: skip
+        return from_plain(Flag, probes.known[key], key)
+
+    def _slopes(self, main: Threat | None) -> list[Flag]:
+        """R13, R14."""
+        self._report("R13, R14")
+        probes, some = self.probes, self.probes.images[:_GRADIENT_IMAGES]
+        found = saturation(probes.classifier, probes.fresh("R13"), some)
+        left = None
+        attackable = main is not None and probes.without_gradient is None
+        if main is not None and attackable and flags.flat_by_more_than_luck(found.flat, found.images):
+            rescaled = probes.of(Rescaled(probes.classifier, max(found.lead, 1.0)), "rescaled")
+            left = (probes.left(main), rescaled.left(main))
+        moved = jump(
+            probes.classifier, probes.fresh("R14"), some, step=self._visible(), seed=self.settings.seed
+        )
+        return [flags.not_flat(found.flat, found.images, found.lead, left), flags.continuous(moved)]
 
     def _noted(self, name: str, main: Threat, measure: Callable[[Threat], Flag]) -> Flag:
         """A flag that takes long, measured once."""
@@ -180,49 +225,86 @@ class _Run:
         return flags.planted(planted.found, planted.valid, planted.total, planted.blindly)
 
     def _gradients(self, main: Threat) -> Flag:
-        """R10, at the images and where the attack leads them; the identity for comparison at the images."""
+        """R10, at the images and where the attack leads them; the identity for comparison at the images.
+
+        In steps as long as the budget, which show what an attack runs into; where these fail a gradient that
+        does tell the direction, in shorter ones: over the whole budget a bare network's loss is no straight
+        line.
+        """
         probes, labels = self.probes, self.probes.labels[:_GRADIENT_IMAGES]
         images = probes.images[:_GRADIENT_IMAGES]
         name = str(main.surrogate)
         try:
             with gradients_wanted():
                 attacked = main(probes.classifier, probes.fresh("R10 attack"), images, labels)
-            at_images = self._compared("R10", images, labels, [main.surrogate, "ste"])
-            at_attacked = self._compared("R10 attacked", attacked, labels, [main.surrogate])
+            places = [
+                self._place(name, "R10", images, [main.surrogate, "ste"]),
+                self._place(f"{name}, attacked", "R10 attacked", attacked, [main.surrogate]),
+            ]
         except NoGradientError as why:
             return flags.no_gradient(str(why))
-        places = {name: at_images[name], f"{name}, attacked": at_attacked[name]}
-        signs = sign_agreement([(each.measured, each.gradient) for each in places.values()])
-        others = {other: each.agreement for other, each in at_images.items() if other != name}
-        return flags.gradients_agree({place: each.agreement for place, each in places.items()}, signs, others)
+        coarse, signs = self._judged(places, self._visible())
+        if coarse.outcome == FAIL and flags.leads_somewhere(signs):
+            for step in (share * self._visible() for share in _FINER):
+                fine, _ = self._judged(places, step)
+                if fine.outcome == PASS:
+                    return flags.agree_in_small(coarse, fine, step)
+        return coarse
 
-    def _compared(
-        self, purpose: str, images: Tensor, labels: Tensor, surrogates: Sequence[str | Surrogate]
-    ) -> dict[str, "_Compared"]:
-        probes, options = self.probes, self.settings
-        measured = differences(
-            probes.classifier, probes.fresh(purpose), images, labels, step=self._visible(),
-            directions=options.directions, draws=options.draws, batch=options.batch, seed=options.seed,
-        )  # fmt: skip
-        found = {}
-        for surrogate in dict.fromkeys(surrogates):
-            defense = probes.fresh(f"{purpose} gradient")
-            halves = [
+    def _place(
+        self, name: str, purpose: str, images: Tensor, surrogates: Sequence[str | Surrogate]
+    ) -> "_Place":
+        """Images, and what each surrogate takes for the gradient of the expected loss there."""
+        labels, options = self.probes.labels[: len(images)], self.settings
+        gradients = {
+            str(surrogate): [
                 expected_gradient(
-                    probes.classifier, defense, surrogate, images, labels, draws=options.draws // 2
+                    self.probes.classifier, defense, surrogate, images, labels, draws=options.draws // 2
                 )
                 for _ in range(2)
             ]
-            found[str(surrogate)] = _Compared(
-                measured, (halves[0] + halves[1]) / 2, measured.agreement(halves)
+            for surrogate in dict.fromkeys(surrogates)
+            for defense in [self.probes.fresh(f"{purpose} gradient")]
+        }
+        return _Place(name, purpose, images, labels, gradients)
+
+    def _judged(self, places: Sequence["_Place"], step: float) -> tuple[Flag, Uncertain]:
+        """R10 in steps of that length; the attack's surrogate is each place's first."""
+        probes, options = self.probes, self.settings
+        measured = [
+            differences(
+                probes.classifier, probes.fresh(place.purpose), place.images, place.labels, step=step,
+                directions=options.directions, draws=options.draws, batch=options.batch, seed=options.seed,
             )
-        return found
+            for place in places
+        ]  # fmt: skip
+        own: dict[str, Agreement] = {}
+        others: dict[str, Agreement] = {}
+        pairs: list[tuple[Differences, Tensor]] = []
+        for place, found in zip(places, measured, strict=True):
+            (_, halves), *more = place.gradients.items()
+            own[place.name] = found.agreement(halves)
+            pairs.append((found, (halves[0] + halves[1]) / 2))
+            others |= {other: found.agreement(each) for other, each in more}
+        signs = sign_agreement(pairs)
+        return flags.gradients_agree(own, signs, others), signs
 
     def _threats(self, ball: Ball) -> list[Threat]:
         return [each for text in self.texts for each in expand(text, ball, seed=self.settings.seed)]
 
     def _left(self, text: str, ball: Ball) -> Draws:
         return self.probes.left(expand(text, ball, seed=self.settings.seed)[0])
+
+    def _probe(self) -> Threat:
+        """The short attack that knows the defense; with the identity where its surrogate cannot know that."""
+        probe = expand(self.settings.probe, self.ball, seed=self.settings.seed)[0]
+        if probe.surrogate == "none":
+            return probe
+        try:
+            surrogates.get(probe.surrogate).check(self.probes.defense)
+        except InvalidInputError:
+            return dataclasses.replace(probe, surrogate="ste")
+        return probe
 
     def _with_steps(self, main: Threat, steps: int) -> Draws:
         assert dataclasses.is_dataclass(main.attack)
@@ -241,12 +323,14 @@ class _Run:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Compared:
-    """A surrogate's gradient beside what was measured."""
+class _Place:
+    """Where gradients are compared, and the two halves of each surrogate's gradient there."""
 
-    measured: Differences
-    gradient: Tensor
-    agreement: Agreement
+    name: str
+    purpose: str
+    images: Tensor
+    labels: Tensor
+    gradients: dict[str, list[Tensor]]
 
 
 def _shifted(images: Tensor) -> Tensor:

@@ -37,8 +37,10 @@ TITLES = {
     "R8": "an attack that knows the defense does no worse than one that ignores it",
     "R9": "the attack finds adversarial images that were planted",
     "R10": "the attack's gradient points where the expected loss really rises",
-    "R11": "what holds for the images holds for mirrored or shifted ones",
+    "R11": "what holds for the images holds for others",
     "R12": "an answer depends on its image alone",
+    "R13": "answers are not so certain that the loss is flat",
+    "R14": "an image that hardly changes keeps its answer",
 }
 LEAST_IMAGES = 20
 """Fewer show nothing: no check passes on fewer."""
@@ -47,8 +49,9 @@ ERRORS = 3.0
 TAIL = 0.00135  # of a normal distribution, beyond three standard errors
 LEAST_PLANTED = 10  # an attack that finds half of what is planted finds all of ten once in a thousand audits
 _GRADIENT_ERRORS = 2.0  # with three, gradients that are wrong for half of the images would pass
+_HALF = 0.5  # of the signs, which a gradient without any meaning gets right
 _LEAST_RELIABILITY = 0.3
-_TOLERANCE = 0.01  # of a probability: what rounding in another batch may change
+_TOLERANCE = 0.01  # of a probability or a pixel: what rounding in another batch may change
 
 
 def flag(
@@ -188,9 +191,12 @@ def gradients_agree(
     figures: dict[str, Figure] = {
         "correlation": worst.truth, "signs that agree": signs, **places, **others,
     }  # fmt: skip
+    # Signs count every image alike; where they agree as a good gradient's do, a few large losses decided.
+    confirmed = signs.mean < 0.5 + math.asin(least) / math.pi
+    errors = _GRADIENT_ERRORS if confirmed else ERRORS
     poor = [
         name for name, each in places.items()
-        if _reliable(each) and each.truth + _GRADIENT_ERRORS * (each.error or 0.0) < least
+        if _reliable(each) and each.truth + errors * (each.error or 0.0) < least
     ]  # fmt: skip
     if poor:
         return flag(
@@ -209,6 +215,21 @@ def gradients_agree(
     return flag("R10", PASS, "its gradient predicts how the expected loss changes", figures)
 
 
+def leads_somewhere(signs: Uncertain) -> bool:
+    """Whether a gradient predicts the signs of large changes better than a coin does."""
+    return signs.mean - _GRADIENT_ERRORS * signs.standard_error > _HALF
+
+
+def agree_in_small(coarse: Flag, fine: Flag, step: float) -> Flag:
+    """R10, where the gradient is right for small steps, and the loss no straight line over long ones."""
+    meaning = (
+        f"its gradient predicts how the expected loss changes in steps of {step:.3g}; over the whole budget "
+        "the loss bends, and it still tells the direction better than chance"
+    )
+    figures = {f"{name}, steps of {step:.3g}": value for name, value in fine.figures.items()}
+    return flag("R10", PASS, meaning, {**coarse.figures, **figures})
+
+
 def without_any_gradient(why: str, others: Mapping[str, Draws]) -> list[Flag]:
     """Of a model that attacks find no gradient in: R4 and R10; what varies such attacks is not run."""
     meaning = f"{why}: attacks with gradients cannot have attacked anything"
@@ -221,27 +242,39 @@ def no_gradient(why: str) -> Flag:
     return flag("R10", FAIL, f"{why}: attacks with gradients cannot have attacked anything")
 
 
-def as_good_when_moved(
-    how: str, natural: tuple[Draws, Draws], attacked: tuple[Draws, Draws] | None, slack: float = 0.05
-) -> Flag:
-    """R11: pairs of accuracies on the images and on moved ones, without an attack and under it."""
-    pairs = {"natural": natural, **({} if attacked is None else {"attacked": attacked})}
+def as_good_elsewhere(
+    how: str, moved: Sequence[tuple[Draws, Draws]], held_out: Sequence[tuple[Draws, Draws]] = (),
+    slack: float = 0.05,
+) -> Flag:  # fmt: skip
+    """R11.
+
+    Args:
+        how: what was done to the images.
+        moved: accuracies on the images and on the moved ones, first without an attack, then under it.
+        held_out: the same with images that nobody has seen.
+        slack: what accuracies may fall by.
+    """
+    kinds = ("natural", "attacked")
     figures: dict[str, Draws] = {}
-    for name, (given, moved) in pairs.items():
-        figures |= {name: given, f"{name}, {how}": moved}
-    lost = [name for name, (given, moved) in pairs.items() if _beyond(given, moved, slack)]
+    lost = []
+    for place, pairs, beyond in ((how, moved, _beyond), ("held out", held_out, _beyond_others)):
+        for kind, (given, other) in zip(kinds, pairs, strict=False):
+            figures |= {kind: given, f"{kind}, {place}": other}
+            if beyond(given, other, slack):
+                lost.append((kind, f"when images are {how}" if place == how else "on held-out images"))
     if lost:
+        kind, where = lost[0]
         return flag(
-            "R11", SUSPICIOUS, f"{lost[0]} accuracy falls when images are {how}: either the classes do not "
-            "survive that, or the model knows these images by heart; try others that nobody has seen",
-            figures,
+            "R11", SUSPICIOUS, f"{kind} accuracy falls {where}: either those are harder, or the model knows "
+            "these images by heart; try others that nobody has seen", figures,
         )  # fmt: skip
     return flag("R11", PASS, "the model does as well on images that it cannot know by heart", figures)
 
 
 def same_answers(
-    differences: Mapping[str, float], random: bool, pairs: Mapping[str, tuple[Draws, Draws]]
-) -> Flag:
+    differences: Mapping[str, float], random: bool, pairs: Mapping[str, tuple[Draws, Draws]], *,
+    traces: Sequence[str] = (), dropout: Sequence[str] = (),
+) -> Flag:  # fmt: skip
     """R12.
 
     Args:
@@ -249,6 +282,8 @@ def same_answers(
             instead of in a batch, and so on.
         random: whether the model answers the same question in different ways; then only accuracies compare.
         pairs: accuracies in a batch and otherwise, by the otherwise.
+        traces: what being asked has changed in the model.
+        dropout: kinds of dropout that are on.
     """
     figures: dict[str, Figure | Draws] = {
         f"largest change of a probability {how}": value for how, value in differences.items()
@@ -262,12 +297,73 @@ def same_answers(
     else:
         wrong = [how for how, value in differences.items() if not value <= _TOLERANCE]
         good = "asked again, alone or in a batch, with gradients or without, the model says the same"
+    if traces:
+        figures["changed by being asked"] = ", ".join(traces)
+    if dropout:
+        figures["dropout that is on"] = ", ".join(dropout)
     if wrong:
         return flag(
             "R12", FAIL, f"the model answers differently {wrong[0]}: what was measured says nothing about "
             "how it answers elsewhere", figures,
         )  # fmt: skip
+    if traces:
+        return flag(
+            "R12", SUSPICIOUS, f"being asked changes the {traces[0]}: so far answers stay the same, but a "
+            "model that counts its questions can answer the thousandth differently; look what it is for",
+            figures,
+        )  # fmt: skip
+    if dropout:
+        return flag(
+            "R12", SUSPICIOUS, f"{dropout[0]} is on in evaluation mode: perhaps by design, perhaps left on "
+            "(torch.nn.functional.dropout needs training=self.training); it hides gradients from attacks "
+            "that do not average over draws", figures,
+        )  # fmt: skip
     return flag("R12", PASS, good, figures)
+
+
+def not_flat(flat: int, images: int, lead: float, left: tuple[Draws, Draws] | None) -> Flag:
+    """R13.
+
+    Args:
+        flat: images whose cross-entropy has no slope in single precision.
+        images: of how many.
+        lead: the median lead of the first logit.
+        left: what the attack leaves, as it is and with the logits divided by a constant; where it was tried.
+    """
+    figures: dict[str, Figure | Draws] = {
+        "images without a slope": f"{flat} of {images}", "median lead of the first logit": lead,
+    }  # fmt: skip
+    if not flat_by_more_than_luck(flat, images):
+        return flag("R13", PASS, "the cross-entropy has a slope that attacks can follow", figures)
+    if left is not None:
+        figures |= {"attack": left[0], "attack on logits divided by a constant": left[1]}
+        if _beyond(*left):
+            return flag(
+                "R13", FAIL, "divided by a constant, which changes no answer, the logits give the attack "
+                "more: their size hides the gradient", figures,
+            )  # fmt: skip
+    return flag(
+        "R13", SUSPICIOUS, "the logits are so large that the cross-entropy is exactly zero, and flat: "
+        "attacks that climb it (most do) stand still; divide the logits by a constant, which changes no "
+        "answer", figures,
+    )  # fmt: skip
+
+
+def flat_by_more_than_luck(flat: int, images: int, limit: float = 0.01) -> bool:
+    """Whether more answers are without a slope than a share of one percent explains."""
+    return _at_least(flat, images, limit) < TAIL
+
+
+def continuous(jump: float, limit: float = 0.1) -> Flag:
+    """R14: how far answers move for a change that nobody sees, as a share of what the budget does."""
+    figures = {"share of the budget's effect": jump, "limit": limit}
+    if jump > limit:
+        return flag(
+            "R14", SUSPICIOUS, "a ten thousandth of the budget moves the answers nearly as far as all of it: "
+            "noise that the image itself seeds, or a hash of it; attacks that average over draws "
+            "do not average over that, so their gradients are one noise's", figures,
+        )  # fmt: skip
+    return flag("R14", PASS, "answers change as little as their images do", figures)
 
 
 def in_order(flags: Sequence[Flag], images: int) -> list[Flag]:
@@ -307,6 +403,12 @@ def _beyond(one: Draws, other: Draws, slack: float = 0.0) -> bool:
     differences = _shares(one) - _shares(other) - slack
     error = float(differences.square().sum().sqrt())  # N times the standard error
     return float(differences.sum()) > ERRORS * error
+
+
+def _beyond_others(one: Draws, other: Draws, slack: float = 0.0) -> bool:
+    """The same for two sets of images."""
+    errors = math.hypot(one.standard_error, other.standard_error)
+    return one.mean - other.mean - slack > ERRORS * max(errors, 1 / len(one.labels))
 
 
 def _at_least(count: int, total: int, chance: float) -> float:

@@ -43,10 +43,14 @@ class Probes:
         self.images, self.labels = images, checks.per_image("labels", labels, images)
         self.known, self._place = known, place
 
-    def on(self, images: Tensor, place: str) -> "Probes":
-        """The same measurements on other images with the same labels."""
+    def on(self, images: Tensor, labels: Tensor, place: str) -> "Probes":
+        """The same measurements on other images."""
+        return Probes(self.classifier, self.defense, images, labels, self.settings, self.known, f"{place} ")
+
+    def of(self, classifier: nn.Module, place: str) -> "Probes":
+        """The same measurements of another classifier."""
         return Probes(
-            self.classifier, self.defense, images, self.labels, self.settings, self.known, f"{place} "
+            classifier, self.defense, self.images, self.labels, self.settings, self.known, f"{place} "
         )
 
     @property

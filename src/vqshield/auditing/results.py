@@ -18,7 +18,14 @@ SUSPICIOUS: Outcome = "suspicious"
 TOO_FEW: Outcome = "too few images"
 NOT_RUN: Outcome = "not run"
 
-_WITHIN_BUDGET = ("R2", "R4", "R6", "R7", "R8")  # their figures are what attacks within the budget leave
+_WITHIN_BUDGET = (
+    "R2",
+    "R4",
+    "R6",
+    "R7",
+    "R8",
+    "R13",
+)  # their figures are what attacks within the budget leave
 
 
 @dataclass(frozen=True)
@@ -96,7 +103,7 @@ Figure = Uncertain | Agreement | int | float | str
 
 @dataclass(frozen=True)
 class Flag:
-    """One of R1 … R12.
+    """One of R1 … R14.
 
     Attributes:
         name: "R1" and so on.
@@ -114,7 +121,7 @@ class Flag:
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """The flags, R1 … R12, and the accuracies they were decided by.
+    """The flags, R1 … R14, and the accuracies they were decided by.
 
     Attributes:
         passed: whether all of them passed; one that is suspicious or was not run has not.
@@ -165,7 +172,7 @@ class AuditReport:
         seconds: how long it took.
     """
 
-    what: str = "red flags R1 to R12"
+    what: str = "red flags R1 to R14"
     data: str
     classifier: str
     defense: str

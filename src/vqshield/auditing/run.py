@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import time
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -53,13 +53,14 @@ class _Specification:
     eps: float
     settings: AuditSettings
     machine: Mapping[str, Json]
+    held_out: _Data | None = field(default=None, metadata={"omit": True})
 
 
 def run_audit(
     model: nn.Module, defense: str | Defense, images: Tensor, labels: Tensor, *,
     attacks: Sequence[str] = ("adaptive-v1-quick",), norm: str = "linf", eps: float = 8 / 255,
-    settings: AuditSettings = QUICK, out: Path | None = None, progress: Callable[[str], None] | None = None,
-    data: str = "images", data_sha256: str | None = None,
+    settings: AuditSettings = QUICK, held_out: tuple[Tensor, Tensor] | None = None, out: Path | None = None,
+    progress: Callable[[str], None] | None = None, data: str = "images", data_sha256: str | None = None,
     classifier: str = "model", classifier_sha256: str | None = None,
 ) -> AuditReport:  # fmt: skip
     """Can the robust accuracy that these attacks report for a defended classifier be believed?
@@ -74,6 +75,7 @@ def run_audit(
         norm: of the attacks' budget, "linf" or "l2".
         eps: the attacks' budget.
         settings: how thorough; QUICK for a CPU, AuditSettings() for a GPU.
+        held_out: images and labels that whoever made the model has not seen, for R11.
         out: a folder for audit.json and for all that is measured on the way. An audit that was stopped is
             resumed there. None: nothing is written.
         progress: called with the name of each part that is about to be measured.
@@ -113,12 +115,13 @@ def run_audit(
         eps=ball.eps,
         settings=settings,
         machine=environment(images.device),
+        held_out=None if held_out is None else _held_out(*held_out),
     )
     known: MutableMapping[str, Json] = {} if out is None else _resumed(out, specification)
     measured_before, began = len(known), time.perf_counter()
     found = audit(
         model, shield.to(images.device), images, labels, attacks=attacks, ball=ball, settings=settings,
-        known=known, report=progress or (lambda part: None),
+        held_out=held_out, known=known, report=progress or (lambda part: None),
     )  # fmt: skip
     report = AuditReport(
         data=data,
@@ -145,6 +148,11 @@ def check_audit(defense: str | Defense, attacks: Sequence[str], *, norm: str, ep
     ball = known_attacks.ball(norm, eps)
     for text in attacks:
         expand(text, ball)
+
+
+def _held_out(images: Tensor, labels: Tensor) -> _Data:
+    checks.image_batch(images)
+    return _Data(name="held out", images=len(images), sha256=_digest({"": images, "y": labels}))
 
 
 def _resumed(out: Path, specification: _Specification) -> Journal:

@@ -50,7 +50,7 @@ def audit(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Try to catch a robust accuracy out: twelve checks, R1 to R12, with figures and what they mean.
+    """Try to catch a robust accuracy out: fourteen checks, R1 to R14, with figures and what they mean.
 
     Ends with 0 if all checks passed, 3 if one failed or is suspicious, 4 if none failed but some were not run
     or saw too few images.

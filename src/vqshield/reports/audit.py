@@ -59,8 +59,10 @@ def headline(report: AuditReport) -> str:
             f"{report.defense}: not believable: a probe leaves {100 * lowest.mean:.1f} % where the attacks "
             f"given leave {100 * audit.reported.mean:.1f} %; {_counted(report)}"
         )
-    wrong = ", ".join(flag.name for flag in report.flags if flag.outcome in (FAIL, SUSPICIOUS))
-    return f"{report.defense}: not believable because of {wrong}; {_counted(report)}"
+    failed = [flag.name for flag in report.flags if flag.outcome == FAIL]
+    verdict = "not believable" if failed else "suspicious"
+    reasons = failed or [flag.name for flag in report.flags if flag.outcome == SUSPICIOUS]
+    return f"{report.defense}: {verdict} because of {', '.join(reasons)}; {_counted(report)}"
 
 
 def _counted(report: AuditReport) -> str:

@@ -32,6 +32,7 @@ def audit(
     device: str = "auto",
     out: Path | str | None = None,
     progress: Callable[[str], None] | None = None,
+    held_out: tuple[Tensor, Tensor] | None = None,
 ) -> AuditReport:
     """Can the robust accuracy that attacks report for a defended classifier be believed?
 
@@ -54,6 +55,8 @@ def audit(
         out: a folder for audit.json and for all that is measured on the way; an audit that was stopped
             continues there. Without it, nothing is written.
         progress: called with the name of each part that is about to be measured.
+        held_out: images and labels that whoever made the model has not seen: a model that knows the others by
+            heart does worse on these.
 
     Returns:
         The report: its flags with outcomes, figures and meanings, and everything it was made with.
@@ -84,8 +87,9 @@ def audit(
     target.check()
     pictures, true = target.part(slice(None))
     data, classifier = target.data_id, target.classifier_id
+    unseen = None if held_out is None else (held_out[0].to(pictures.device), held_out[1].to(true.device))
     return run_audit(
         target.model, shield, pictures, true, attacks=given, norm=norm, eps=eps, settings=chosen,
         out=None if out is None else Path(out), progress=progress, data=data.name, data_sha256=data.sha256,
-        classifier=classifier.name, classifier_sha256=classifier.sha256,
+        classifier=classifier.name, classifier_sha256=classifier.sha256, held_out=unseen,
     )  # fmt: skip
