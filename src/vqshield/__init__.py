@@ -19,7 +19,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vqshield import attacks, auditing, certificates, defenses, surrogates
     from vqshield.defended import Defended, defend
-    from vqshield.defenses import PRD, SWRD, Defense, GaussianNoise, Quantizer, RandDisc, list_defenses
+    from vqshield.defenses import (
+        PRD,
+        SWRD,
+        Defense,
+        GaussianNoise,
+        Preprocessor,
+        Quantizer,
+        RandDisc,
+        list_defenses,
+    )
     from vqshield.purification import purify
     from vqshield.studies.audit_target import audit
     from vqshield.studies.certification import certify
@@ -32,6 +41,7 @@ _HOMES = {
     **dict.fromkeys(("Defended", "defend"), "defended"),
     **dict.fromkeys(("PRD", "SWRD", "Defense", "GaussianNoise", "Quantizer", "RandDisc"), "defenses"),
     "list_defenses": "defenses",
+    "Preprocessor": "defenses",
     "audit": "studies.audit_target",
     "certify": "studies.certification",
     "evaluate": "studies.evaluation",
@@ -61,6 +71,7 @@ __all__ = [
     "Defended",
     "Defense",
     "GaussianNoise",
+    "Preprocessor",
     "Quantizer",
     "RandDisc",
     "attacks",
