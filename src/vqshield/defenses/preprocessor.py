@@ -5,6 +5,7 @@ import inspect
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
@@ -185,7 +186,7 @@ def preprocessor_from(text: str, *, seed: int | None, called: str = "defense") -
         Preprocessor(function='torch:round', source='...', seed=0)
     """
     named = find_function(text, called=called)
-    found = call_function(named, text, called=called) if _is_maker(named) else named
+    found = _made(named, text, called) if _is_maker(named) else named
     if isinstance(found, Defense):
         return found if seed is None else found.reseeded(seed)
     if not callable(found):
@@ -196,6 +197,12 @@ def preprocessor_from(text: str, *, seed: int | None, called: str = "defense") -
     if isinstance(found, nn.Module):
         found.requires_grad_(False)
     return Preprocessor(found, name=text, seed=seed)
+
+
+@lru_cache(maxsize=16)
+def _made(make: Callable[[], Any], text: str, called: str) -> Any:
+    """What it returns, once: a run asks for its defense again and again, and it may read weights."""
+    return call_function(make, text, called=called)
 
 
 def _is_maker(named: Callable[..., Any]) -> bool:

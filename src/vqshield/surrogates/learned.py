@@ -16,7 +16,7 @@ _SEED = 20180201  # of everything that is drawn while it learns
 _FARTHEST = 16 / 255  # how far images are moved while it learns: beyond most budgets
 _BLOCKS = (1, 1, 2, 4)  # pixels that are moved together, in turn: defenses let coarse changes pass
 _SLOPES = 10.0  # how much more changes count than values: a gradient is made of changes
-_BATCH, _PIXELS = 32, 2**15  # images at once, and how many pixels they may have together
+_BATCH, _PIXELS = 16, 2**14  # images at once, and how many pixels they may have together
 _RATE = 3e-3
 
 
@@ -112,11 +112,10 @@ class Learned(ImageSurrogate):
             before = images[chosen.to(images.device)]
             after = _moved(before, _BLOCKS[number % len(_BLOCKS)], draws)
             streams = torch.arange(batch, device=images.device) + number * batch
-            pair = torch.cat([before, after])
-            with torch.no_grad():
-                target = defense(pair, streams=streams.repeat(2))  # of the same draws
+            with torch.no_grad():  # two calls with equal streams: the change is that of one draw
+                target = torch.cat([defense(each, streams=streams) for each in (before, after)])
             with torch.enable_grad():
-                found = network(pair)
+                found = network(torch.cat([before, after]))
                 values, slopes = F.mse_loss(found, target), F.mse_loss(_change(found), _change(target))
                 loss = 2 * values + _SLOPES * slopes
                 optimizer.zero_grad()
