@@ -1,9 +1,9 @@
 """Is the gradient of a learned imitation as good as one written by hand? JPEG, median filter, swRD.
 
-Each defense is attacked twice by the same PGD, once with the surrogate that one would write by hand ("ste", for
-a quantizer "soft") and once with surrogate=learned; the same images, fresh draws for both. A learned surrogate
-passes where it leaves no more than two standard errors above the hand-written one's accuracy. The standard error
-is that of the difference, image by image.
+Each defense is attacked twice by the same PGD, once with the surrogate that one would write by hand ("ste",
+for a quantizer "soft") and once with surrogate=learned; the same images, fresh draws for both. A learned
+surrogate passes where it leaves at most two standard errors more than the hand-written one; the standard
+error is that of the difference, image by image.
 
     python research/learned_surrogate.py
 """

@@ -15,16 +15,18 @@ from vqshield.surrogates.base import ImageSurrogate, Shielding
 _SEED = 20180201  # of everything that is drawn while it learns
 _FARTHEST = 16 / 255  # how far images are moved while it learns: beyond most budgets
 _BLOCKS = (1, 1, 2, 4)  # pixels that are moved together, in turn: defenses let coarse changes pass
-_SLOPES = 10.0  # how much more changes count than values: a gradient is made of changes
+_SLOPES = 1000.0  # how much more changes count than values: a gradient is made of changes
 _BATCH, _PIXELS = 16, 2**14  # images at once, and how many pixels they may have together
-_RATE = 3e-3
+_RATE = 1e-2
 
 
 class _Imitation(nn.Module):
-    """Images plus a correction that a few convolutions make of them; the identity before it learns."""
+    """A linear filter plus a correction that a few convolutions make; the identity before it learns."""
 
     def __init__(self, channels: int, width: int) -> None:
         super().__init__()
+        self.linear = nn.Conv2d(channels, channels, 5, padding=2, padding_mode="replicate", bias=False)
+        nn.init.dirac_(self.linear.weight)
         self.first = nn.Conv2d(channels, width, 3, padding=1, padding_mode="replicate")
         self.second = nn.Conv2d(width, width, 3, padding=1, padding_mode="replicate")
         self.last = nn.Conv2d(width, channels, 3, padding=1, padding_mode="replicate")
@@ -32,8 +34,8 @@ class _Imitation(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         hidden = F.gelu(self.second(F.gelu(self.first(2 * images - 1))))
-        corrected: Tensor = images + self.last(hidden)
-        return corrected
+        imitated: Tensor = self.linear(images) + self.last(hidden)
+        return imitated
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +119,7 @@ class Learned(ImageSurrogate):
             with torch.enable_grad():
                 found = network(torch.cat([before, after]))
                 values, slopes = F.mse_loss(found, target), F.mse_loss(_change(found), _change(target))
-                loss = 2 * values + _SLOPES * slopes
+                loss = values + _SLOPES * slopes
                 optimizer.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
