@@ -6,6 +6,7 @@ from torch import Tensor
 
 from vqshield import checks
 from vqshield.defenses.base import Defense
+from vqshield.defenses.borders import repeat_border
 from vqshield.defenses.randdisc import RandDisc
 from vqshield.settings import Setting
 
@@ -72,7 +73,7 @@ class EssentialFeatures(Defense):
 
 def _near_edges(images: Tensor) -> Tensor:
     """1 on an edge, 0 from _REACH pixels away, (B, 1, h, w)."""
-    grey = F.pad(images.mean(1, keepdim=True), (1, 1, 1, 1), mode="replicate")
+    grey = repeat_border(images.mean(1, keepdim=True), 1)
     across = (grey[:, :, 1:-1, 2:] - grey[:, :, 1:-1, :-2]) / 2
     along = (grey[:, :, 2:, 1:-1] - grey[:, :, :-2, 1:-1]) / 2
     slope = (across.square() + along.square()).sqrt()
@@ -90,7 +91,6 @@ def _gaussian_blur(images: Tensor, deviation: float) -> Tensor:
     offsets = torch.arange(-reach, reach + 1, dtype=images.dtype, device=images.device)
     kernel = (-offsets.square() / (2 * deviation**2)).exp()
     kernel = (kernel / kernel.sum()).expand(channels, 1, -1)
-    padded = F.pad(images, (reach, reach, reach, reach), mode="replicate")
-    rows = F.conv2d(padded, kernel[:, :, :, None], groups=channels)
+    rows = F.conv2d(repeat_border(images, reach), kernel[:, :, :, None], groups=channels)
     blurred: Tensor = F.conv2d(rows, kernel[:, :, None, :], groups=channels)
     return blurred

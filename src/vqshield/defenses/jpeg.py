@@ -11,6 +11,7 @@ from torch import Tensor
 
 from vqshield import checks
 from vqshield.defenses.base import Defense
+from vqshield.defenses.borders import repeat_border
 from vqshield.errors import InvalidInputError
 from vqshield.images import pillow
 from vqshield.settings import Setting
@@ -67,7 +68,9 @@ class JPEG(Defense):
         matrix = torch.tensor(_TO_YCBCR, dtype=images.dtype, device=images.device)
         converted = torch.einsum("ij,bjhw->bihw", matrix, images)
         height, width = images.shape[2:]
-        even = F.pad(converted[:, 1:], (0, width % 2, 0, height % 2), mode="replicate")
+        even = repeat_border(converted[:, 1:], 1)[
+            :, :, 1 : 1 + height + height % 2, 1 : 1 + width + width % 2
+        ]
         coarse = F.avg_pool2d(even, 2).repeat_interleave(2, 2).repeat_interleave(2, 3)[..., :height, :width]
         return torch.einsum(
             "ij,bjhw->bihw", torch.linalg.inv(matrix), torch.cat([converted[:, :1], coarse], 1)

@@ -1,10 +1,10 @@
 """The median of each pixel's neighbourhood, as a control."""
 
-import torch.nn.functional as F
 from torch import Tensor
 
 from vqshield import checks
 from vqshield.defenses.base import Defense
+from vqshield.defenses.borders import mirror_border
 from vqshield.errors import InvalidInputError
 from vqshield.settings import Setting
 
@@ -50,6 +50,7 @@ class MedianFilter(Defense):
 
     def _filtered(self, images: Tensor) -> Tensor:
         before, after = (self.size - 1) // 2, self.size // 2
-        padded = F.pad(images, (before, after, before, after), mode="reflect")
-        windows = padded.unfold(2, self.size, 1).unfold(3, self.size, 1)  # (B, q, h, w, s, s)
+        windows = (
+            mirror_border(images, before, after).unfold(2, self.size, 1).unfold(3, self.size, 1)
+        )  # (B, q, h, w, s, s)
         return windows.flatten(4).median(-1).values

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from vqshield import checks
 from vqshield.defenses import Defense
+from vqshield.defenses.borders import repeat_border
 from vqshield.errors import InvalidInputError
 from vqshield.surrogates.base import ImageSurrogate, Shielding
 
@@ -18,6 +19,7 @@ _BLOCKS = (1, 1, 2, 4)  # pixels that are moved together, in turn: defenses let 
 _SLOPES = 1000.0  # how much more changes count than values: a gradient is made of changes
 _BATCH, _PIXELS = 16, 2**14  # images at once, and how many pixels they may have together
 _RATE = 1e-2
+_REACH = 3  # pixels that a pixel's imitation sees on every side: that of three convolutions
 
 
 class _Imitation(nn.Module):
@@ -25,16 +27,17 @@ class _Imitation(nn.Module):
 
     def __init__(self, channels: int, width: int) -> None:
         super().__init__()
-        self.linear = nn.Conv2d(channels, channels, 5, padding=2, padding_mode="replicate", bias=False)
+        self.linear = nn.Conv2d(channels, channels, 2 * _REACH + 1, bias=False)
         nn.init.dirac_(self.linear.weight)
-        self.first = nn.Conv2d(channels, width, 3, padding=1, padding_mode="replicate")
-        self.second = nn.Conv2d(width, width, 3, padding=1, padding_mode="replicate")
-        self.last = nn.Conv2d(width, channels, 3, padding=1, padding_mode="replicate")
+        self.first = nn.Conv2d(channels, width, 3)
+        self.second = nn.Conv2d(width, width, 3)
+        self.last = nn.Conv2d(width, channels, 3)
         nn.init.zeros_(self.last.weight)
 
     def forward(self, images: Tensor) -> Tensor:
-        hidden = F.gelu(self.second(F.gelu(self.first(2 * images - 1))))
-        imitated: Tensor = self.linear(images) + self.last(hidden)
+        wide = repeat_border(images, _REACH)
+        hidden = F.gelu(self.second(F.gelu(self.first(2 * wide - 1))))
+        imitated: Tensor = self.linear(wide) + self.last(hidden)
         return imitated
 
 
