@@ -19,11 +19,17 @@ _BLOCKS = (1, 1, 2, 4)  # pixels that are moved together, in turn: defenses let 
 _SLOPES = 1000.0  # how much more changes count than values: a gradient is made of changes
 _BATCH, _PIXELS = 16, 2**14  # images at once, and how many pixels they may have together
 _RATE = 1e-2
+_SHARPNESS = 4.0  # how clearly a pixel belongs to few colours before it learns
 _REACH = 3  # pixels that a pixel's imitation sees on every side: that of three convolutions
 
 
 class _Imitation(nn.Module):
-    """A linear filter plus a correction that a few convolutions make; the identity before it learns."""
+    """A linear filter, a local correction, and a palette of the image's own; the identity before it learns.
+
+    The palette is what a few convolutions cannot see: each pixel belongs to some of the colours by what is
+    around it, each colour is the mean of all pixels that belong to it, and a gate says how far a pixel is
+    moved to its colours.
+    """
 
     def __init__(self, channels: int, width: int) -> None:
         super().__init__()
@@ -31,19 +37,27 @@ class _Imitation(nn.Module):
         nn.init.dirac_(self.linear.weight)
         self.first = nn.Conv2d(channels, width, 3)
         self.second = nn.Conv2d(width, width, 3)
-        self.last = nn.Conv2d(width, channels, 3)
-        nn.init.zeros_(self.last.weight)
+        self.correction = nn.Conv2d(width, channels, 3)
+        self.belonging = nn.Conv2d(width, 2 * width, 3)
+        self.belonging.weight.data *= _SHARPNESS
+        self.gate = nn.Conv2d(width, channels, 3)
+        for parameter in (*self.correction.parameters(), *self.gate.parameters()):
+            nn.init.zeros_(parameter)
 
     def forward(self, images: Tensor) -> Tensor:
         wide = repeat_border(images, _REACH)
         hidden = F.gelu(self.second(F.gelu(self.first(2 * wide - 1))))
-        imitated: Tensor = self.linear(wide) + self.last(hidden)
-        return imitated
+        share = self.belonging(hidden).softmax(1).flatten(2)  # (B, colours, n)
+        total = share.sum(2)[:, None].clamp(min=1e-6)
+        colours = torch.bmm(images.flatten(2), share.transpose(1, 2)) / total  # (B, q, colours)
+        painted = torch.bmm(colours, share).view_as(images)
+        moved: Tensor = self.linear(wide) + self.correction(hidden) + self.gate(hidden) * (painted - images)
+        return moved
 
 
 @dataclass(frozen=True, kw_only=True)
 class Learned(ImageSurrogate):
-    """The gradient of a small convolutional network that was fitted to imitate the defense.
+    """The gradient of a small network that was fitted to imitate the defense.
 
     It needs nobody's help: no gradient, no formula, no source. It learns values, and the changes between two
     images that are near each other, which is what a gradient predicts; of a random defense it learns the
@@ -52,7 +66,7 @@ class Learned(ImageSurrogate):
     that takes seconds. The forward pass is the true one, as with every surrogate.
 
     Args:
-        width: channels of its hidden layers.
+        width: channels of its hidden layers; it has twice as many colours.
         updates: of its weights while it learns.
 
     Raises:
