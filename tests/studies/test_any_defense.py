@@ -106,14 +106,14 @@ def test_a_file_outside_the_project_is_evaluated_by_one_command(user_module: str
 
 
 def test_an_executor_measures_an_audit_as_one_cell(tmp_path: Path) -> None:
-    given = {"defense": "prd:codes=3,iterations=2", "attacks": "pgd:steps=1", "settings": FEW, "limit": 2}
-    here = vq.audit(**given)
-    there = vq.audit(**given, out=tmp_path, executor=LocalExecutor())
+    given = {"defense": "prd:codes=3,iterations=2", "attacks": "pgd:steps=1", "settings": FEW}
+    here = vq.audit(Network(), IMAGES, LABELS, **given)
+    there = vq.audit(Network(), IMAGES, LABELS, **given, out=tmp_path, executor=LocalExecutor())
     assert there.audit == here.audit
     assert json.loads((tmp_path / "audit.json").read_text())["natural"]["mean"] == here.audit.natural.mean
     assert AuditStudy.read(tmp_path / "records").manifest.settings == FEW
     with pytest.raises(InvalidInputError, match="executor is given without a folder"):
-        vq.audit(**given, executor=LocalExecutor())
+        vq.audit(Network(), IMAGES, LABELS, **given, executor=LocalExecutor())
 
 
 @pytest.mark.parametrize("command", ["evaluate", "certify", "audit"])
