@@ -11,7 +11,7 @@ from vqshield.defenses import (
     DefenseSettings,
     ImageFunction,
     Preprocessor,
-    create,
+    create_any,
     is_preprocessor,
     preprocessor_from,
 )
@@ -107,7 +107,8 @@ def defend(
         defense: a name of `vqshield.defenses.list_all_defenses()`, settings behind it if you like
             ("swrd:size=3"), a Defense, or any module or function from images to images.
         surrogate: as of `Defended`.
-        **settings: those of the named defense, such as size, codes, sigma, tau, seed.
+        **settings: those of the named defense, such as size, codes, sigma, tau, seed. The names that editors
+            know are those of the quantizers; a control's go into the text ("jpeg:quality=50").
 
     Returns:
         The classifier behind the defense.
@@ -133,4 +134,4 @@ def defend(
     twice = [key for key in in_text if key in settings]
     if twice:
         raise InvalidInputError(f"{twice[0]!r} is set twice, in {defense!r} and beside it; set it once")
-    return Defended(classifier, create(name, **in_text, **settings), surrogate=surrogate)
+    return Defended(classifier, create_any(name, **in_text, **settings), surrogate=surrogate)

@@ -1,5 +1,6 @@
 """`vqshield list` shows what the registries hold, with the settings read from the code."""
 
+import inspect
 import json
 
 import pytest
@@ -58,7 +59,7 @@ def test_each_defense_is_described_with_its_settings():
         known = known_settings(entry["name"])
         assert list(entry["settings"]) == list(known)
         needed = [key for key, value in entry["settings"].items() if value == "required"]
-        assert needed == (["sigma"] if entry["name"] == "gaussian" else [])
+        assert needed == [key for key, value in known.items() if value is inspect.Parameter.empty]
         assert {key: value for key, value in entry["settings"].items() if key not in needed} == {
             key: value for key, value in known.items() if key not in needed
         }

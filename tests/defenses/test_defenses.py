@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import vqshield as vq
-from vqshield.defenses import DefenseSettings, create, defense_class, known_settings, list_all_defenses
+from vqshield.defenses import DefenseSettings, create, defense_class, known_settings
 
 SHARED = {"codes": 9, "sigma": 0.02, "tau": 0.03, "iterations": 7, "seed": 21}
 
@@ -129,9 +129,9 @@ def test_known_settings_are_the_constructor_arguments() -> None:
         create(name, **known_settings(name))
 
 
-def test_the_typed_settings_are_those_of_all_defenses() -> None:
+def test_the_typed_settings_are_those_of_all_quantizers() -> None:
     """What an editor completes in vq.defend(...) exists, and nothing that exists is missing."""
-    known = {key for name in list_all_defenses() for key in known_settings(name)}
+    known = {key for name in vq.list_defenses() for key in known_settings(name)}
     assert set(DefenseSettings.__annotations__) == known
 
 

@@ -38,11 +38,9 @@ class Workload:
 
     def shield(self, settings: str = "default", *, backend: str = "auto") -> Quantizer:
         """The defense, with settings named in SETTINGS."""
-        made = create(
+        return create(
             self.defense, size=self.size, codes=self.codes, seed=SEED, backend=backend, **SETTINGS[settings]
         )
-        assert isinstance(made, Quantizer)
-        return made
 
     @property
     def count(self) -> int:

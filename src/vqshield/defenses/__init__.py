@@ -74,15 +74,30 @@ def known_settings(name: str) -> dict[str, Setting | None]:
     return {key: each.default for key, each in _parameters(name).items()}
 
 
-def create(name: str, **settings: Setting | None) -> Defense:
-    """A defense by its name, one of `list_all_defenses()`.
+def create(name: str, **settings: Setting | None) -> Quantizer:
+    """A quantizer by its name.
 
     Raises:
         InvalidInputError: an unknown name or setting, answered with the known ones.
 
     Example:
-        >>> vq.defenses.create("prd", size=3).size
+        >>> vq.defenses.create("prd", size=3).grid.size
         3
+    """
+    made = _make(checks.one_of("defense", name, _QUANTIZERS), settings)
+    assert isinstance(made, Quantizer)
+    return made
+
+
+def create_any(name: str, **settings: Setting | None) -> Defense:
+    """A defense by its name, a quantizer or not.
+
+    Raises:
+        InvalidInputError: an unknown name or setting, answered with the known ones, or one that is missing.
+
+    Example:
+        >>> vq.defenses.create_any("jpeg", quality=50).quality
+        50
     """
     return _make(checks.one_of("defense", name, _DEFENSES), settings)
 
@@ -163,6 +178,7 @@ __all__ = [
     "ResizePad",
     "TotalVariation",
     "create",
+    "create_any",
     "defense_class",
     "from_text",
     "is_preprocessor",

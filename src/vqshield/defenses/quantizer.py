@@ -46,12 +46,6 @@ class DefenseSettings(TypedDict, total=False):
     memory: int
     seed: int | None
     streams: str
-    bits: int
-    quality: int
-    smallest: float
-    weight: float
-    rounds: int
-    blur: float
 
 
 class Quantizer(Defense):
