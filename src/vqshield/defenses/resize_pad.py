@@ -27,7 +27,7 @@ class ResizePad(Defense):
         True
     """
 
-    def __init__(self, *, smallest: float = 0.8, seed: int | None = None, streams: str = "fresh") -> None:
+    def __init__(self, *, smallest: float = 0.75, seed: int | None = None, streams: str = "fresh") -> None:
         super().__init__(seed=seed, streams=streams)
         self.smallest = checks.real("smallest", smallest, least=0.1, most=1.0)
 
