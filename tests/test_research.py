@@ -22,6 +22,7 @@ SCRIPTS = sorted(path.stem for path in (ROOT / "research").glob("*.py") if path.
         ("certified_radius", "certified-radius-pilot-cifar10-resnet18.json.gz"),
         ("clustering_quality", "clustering-quality-cifar10.json"),
         ("mnist_background", "mnist-background.json"),
+        ("learned_surrogate", "learned-surrogate.json"),
     ],
 )
 def test_kept_rows_are_read_and_written_alike(script: str, record: str) -> None:

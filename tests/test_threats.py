@@ -105,7 +105,10 @@ def test_no_setting_of_a_surrogate_hides_one_of_an_attack() -> None:
     [
         ("hope", "attack='hope' is unknown; choose one of apgd, autoattack, noise, pgd, rays, square"),
         ("adaptive-v1", "attack='adaptive-v1' is unknown"),
-        ("pgd:surrogate=magic", "surrogate='magic' is unknown; choose one of none, score, soft, ste"),
+        (
+            "pgd:surrogate=magic",
+            "surrogate='magic' is unknown; choose one of learned, none, own, score, soft, ste",
+        ),
         ("pgd:surrogate=3", "surrogate='3' is unknown"),
         ("pgd:luck=1", "pgd has no setting 'luck'; it has surrogate, eot, average, basis, steps, step"),
         (

@@ -13,6 +13,7 @@ auditwheel has to agree with the first name.
 """
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -41,7 +42,8 @@ def main() -> None:
         [sys.executable, "-m", "auditwheel", "show", wheel], check=True, capture_output=True, text=True
     )
     print(said.stdout)
-    if f"manylinux_{GLIBC.replace('.', '_')}_x86_64" not in said.stdout:
+    found = re.search(r'platform tag:\s+"manylinux_(\d+)_(\d+)_x86_64"', said.stdout)
+    if found is None or tuple(map(int, found.groups())) > tuple(map(int, GLIBC.split("."))):
         raise SystemExit(f"auditwheel does not agree with the name of {wheel.name}")
 
 

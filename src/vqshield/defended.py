@@ -6,7 +6,15 @@ import torch
 from torch import Tensor, nn
 
 from vqshield import surrogates
-from vqshield.defenses import Defense, DefenseSettings, create
+from vqshield.defenses import (
+    Defense,
+    DefenseSettings,
+    ImageFunction,
+    Preprocessor,
+    create_any,
+    is_preprocessor,
+    preprocessor_from,
+)
 from vqshield.errors import InvalidInputError
 from vqshield.models import ask
 from vqshield.settings import parse_spec
@@ -18,14 +26,16 @@ class Defended(nn.Module):
 
     Args:
         classifier: a module or function from images in [0, 1] to logits; its normalisation belongs inside it.
-        defense: a quantizer such as SWRD(), or any other Defense.
+        defense: a quantizer such as SWRD(), any other Defense, or a preprocessor of your own: any module or
+            function from images to images, which becomes a `vqshield.Preprocessor`.
         surrogate: what stands in for the defense's gradient: a name of `vqshield.surrogates`, with settings
             where needed ("soft:temperature=0.1"), a Surrogate, or a function (images, quantized) → a tensor
-            equal to quantized, with a gradient to images.
+            equal to quantized, with a gradient to images. Without it, the gradient that the defense brings
+            ("own"), or straight through it where it brings none, as the quantizers.
 
     Raises:
-        InvalidInputError: the classifier cannot be called, the defense is none, or the surrogate is unknown
-            or has no gradient for that defense; at a call, images that cannot be taken, or a classifier that
+        InvalidInputError: the classifier or the defense cannot be called, or the surrogate is unknown or has
+            no gradient for that defense; at a call, images that cannot be taken, or a classifier that
             gives no logits for them.
 
     Example:
@@ -40,20 +50,24 @@ class Defended(nn.Module):
     defense: Defense
 
     def __init__(
-        self, classifier: nn.Module, defense: Defense, *, surrogate: str | Surrogate | Attach = "ste"
+        self,
+        classifier: nn.Module,
+        defense: Defense | ImageFunction,
+        *,
+        surrogate: str | Surrogate | Attach = "own",
     ) -> None:
         super().__init__()
         if not callable(classifier):
             raise InvalidInputError(f"classifier should be a module, not {type(classifier).__name__}")
-        if not isinstance(defense, Defense):
+        if not callable(defense):
             raise InvalidInputError(
-                f"defense should be a Defense such as SWRD(), not {type(defense).__name__}; "
-                "one of your own is a subclass of vqshield.Defense"
+                f"defense should be a Defense such as SWRD(), or a module or function from images to images, "
+                f"not {type(defense).__name__}"
             )
         self.classifier = classifier
-        self.defense = defense
+        self.defense = defense if isinstance(defense, Defense) else Preprocessor(defense)
         self._surrogate = surrogates.get(surrogate)
-        self._surrogate.check(defense)
+        self._surrogate.check(self.defense)
         # The classifier's mode; the modes of its layers are left alone.
         self.training = getattr(classifier, "training", False)
 
@@ -81,19 +95,20 @@ class Defended(nn.Module):
 
 def defend(
     classifier: nn.Module,
-    defense: str | Defense = "swrd",
+    defense: str | Defense | ImageFunction = "swrd",
     *,
-    surrogate: str | Surrogate | Attach = "ste",
+    surrogate: str | Surrogate | Attach = "own",
     **settings: Unpack[DefenseSettings],
 ) -> Defended:
     """Shield a classifier in one line.
 
     Args:
         classifier: as of `Defended`.
-        defense: a name of `vqshield.list_defenses()`, settings behind it if you like ("swrd:size=3"), or a
-            Defense.
+        defense: a name of `vqshield.defenses.list_all_defenses()`, settings behind it if you like
+            ("swrd:size=3"), a Defense, or any module or function from images to images.
         surrogate: as of `Defended`.
-        **settings: those of the named defense, such as size, codes, sigma, tau, seed.
+        **settings: those of the named defense, such as size, codes, sigma, tau, seed. The names that editors
+            know are those of the quantizers; a control's go into the text ("jpeg:quality=50").
 
     Returns:
         The classifier behind the defense.
@@ -106,17 +121,17 @@ def defend(
         >>> model(images).shape
         torch.Size([8, 10])
     """
-    if isinstance(defense, Defense):
+    if not isinstance(defense, str):
         if settings:
             given = ", ".join(settings)
             raise InvalidInputError(f"{given} should be set in {type(defense).__name__}(…) itself")
         return Defended(classifier, defense, surrogate=surrogate)
-    if not isinstance(defense, str):
-        raise InvalidInputError(
-            f"defense should be a name or a Defense such as SWRD(), not {type(defense).__name__}"
-        )
+    if is_preprocessor(defense):
+        if settings:
+            raise InvalidInputError(f"{', '.join(settings)} should be set in {defense} itself")
+        return Defended(classifier, preprocessor_from(defense, seed=None), surrogate=surrogate)
     name, in_text = parse_spec(defense)
     twice = [key for key in in_text if key in settings]
     if twice:
         raise InvalidInputError(f"{twice[0]!r} is set twice, in {defense!r} and beside it; set it once")
-    return Defended(classifier, create(name, **in_text, **settings), surrogate=surrogate)
+    return Defended(classifier, create_any(name, **in_text, **settings), surrogate=surrogate)

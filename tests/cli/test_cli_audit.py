@@ -191,7 +191,7 @@ def test_without_an_attack_a_suite_is_judged(
         (["--data", "cifar11"], ["data='cifar11'", "cifar10-sample"]),
         (["--classifier", "resnet"], ["resnet' is no file", "small-cifar10"]),
         (["--defense", "shield9"], ["defense='shield9'", "swrd"]),
-        (["--defense", "none"], ["defense='none' leaves nothing to audit", "prd"]),
+        (["--defense", "nowhere:shield"], ["no module 'nowhere' can be imported"]),
         (["--defense", "swrd:colour=3"], ["'colour'", "size"]),
         (["--attack", "hope"], ["attack='hope'", "adaptive-v1", "pgd"]),
         (["--attack", "pgd:luck=1"], ["'luck'", "steps", "surrogate"]),

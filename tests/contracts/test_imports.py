@@ -9,7 +9,7 @@ ROOT = Path(vqshield.__file__).parent
 ORDER = [
     ["errors"],
     ["archived", "checks", "devices", "files", "fixedpoint", "settings", "environment", "seeds", "plain"],
-    ["models", "processes"],
+    ["models", "processes", "functions"],
     ["images", "tensors"],
     ["names"],
     ["noise"],

@@ -12,6 +12,7 @@ from vqshield.surrogates.soft import CENTRES, NOISES
 
 CLASSES, BATCH, SHAPE = 4, 5, (3, 7, 9)
 VARIANTS = {"soft": [f"soft:centres={centres},noise={noise}" for centres in CENTRES for noise in NOISES]}
+QUICK = {"learned": "learned:width=4,updates=3"}
 STREAMS = torch.arange(BATCH) * 7919 + 3
 
 
@@ -28,7 +29,9 @@ class Network(nn.Module):
         return self.last(self.first(images).tanh().flatten(1))
 
 
-@pytest.fixture(params=[text for name in list_surrogates() for text in [name, *VARIANTS.get(name, [])]])
+@pytest.fixture(
+    params=[text for name in list_surrogates() for text in [QUICK.get(name, name), *VARIANTS.get(name, [])]]
+)
 def surrogate(request: pytest.FixtureRequest) -> str:
     return request.param
 

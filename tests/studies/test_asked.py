@@ -32,13 +32,23 @@ def test_a_defense_of_ones_own_is_named() -> None:
         InvalidInputError, match="Mine is no registered defense; give one of randdisc, prd, swrd"
     ):
         text_of(Mine())
+    with split_defended(defend(nn.Identity(), Mine(codes=3))) as (_, text):
+        assert text == "in memory: Mine"
+        assert defense_from(text, seed=4).settings() == Mine(codes=3).settings()
+    with pytest.raises(InvalidInputError, match="'in memory: Mine' is in the memory of another process"):
+        defense_from(text, seed=4)
 
 
 def test_a_defended_model_is_its_classifier_and_its_defense() -> None:
     model = nn.Identity()
-    assert split_defended(defend(model, "swrd", size=2)) == (model, "swrd:size=2")
-    assert split_defended(model) == (model, None)
-    assert split_defended("small-cifar10") == ("small-cifar10", None)
+    for given, found in (
+        (defend(model, "swrd", size=2), (model, "swrd:size=2")),
+        (defend(model, "jpeg:quality=50"), (model, "jpeg:quality=50")),
+        (model, (model, None)),
+        ("small-cifar10", ("small-cifar10", None)),
+    ):
+        with split_defended(given) as split:
+            assert split == found
 
 
 def test_names_alone_make_a_target_that_travels() -> None:

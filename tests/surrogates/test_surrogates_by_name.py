@@ -10,11 +10,11 @@ from torch import Tensor, nn
 import vqshield as vq
 from vqshield import surrogates
 from vqshield.attacks import EOT
-from vqshield.surrogates import Own, Score, Shielding, Soft, StraightThrough, Surrogate
+from vqshield.surrogates import Given, Score, Shielding, Soft, StraightThrough, Surrogate
 
 
 def test_names_and_settings_make_surrogates() -> None:
-    assert surrogates.list_surrogates() == ["ste", "soft", "score"]
+    assert surrogates.list_surrogates() == ["ste", "soft", "score", "own", "learned"]
     assert surrogates.get("ste") == StraightThrough()
     assert surrogates.get("score") == Score()
     assert surrogates.get("soft") == Soft()
@@ -32,13 +32,13 @@ def test_objects_and_functions_are_taken_as_they_are() -> None:
     def identity(images: Tensor, quantized: Tensor) -> Tensor:
         return quantized + images - images.detach()
 
-    assert surrogates.get(identity) == Own(identity)
+    assert surrogates.get(identity) == Given(identity)
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("hard", "surrogate='hard' is unknown; choose one of score, soft, ste"),
+        ("hard", "surrogate='hard' is unknown; choose one of learned, own, score, soft, ste"),
         ("none", "surrogate='none' is unknown"),
         ("soft:heat=3", "soft has no setting 'heat'; it has temperature, centres, rounds, noise"),
         ("ste:temperature=3", "ste has no setting 'temperature'; it has none at all"),

@@ -76,7 +76,7 @@ def test_every_step_meets_other_noise_and_tests_the_same():
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("shield9", "defense='shield9' is unknown; choose one of gaussian, prd, randdisc"),
+        ("shield9", "defense='shield9' is unknown; choose one of bitdepth, essential, gaussian, jpeg"),
         ("none", "defense='none' is unknown"),
         ("gaussian", "gaussian takes sigma"),
         ("prd:sise=2", "no setting 'sise'"),

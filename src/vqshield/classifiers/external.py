@@ -7,20 +7,17 @@ takes the same.
 """
 
 import difflib
-import sys
-import traceback
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import torch
 from torch import nn
 
 from vqshield.classifiers.normalised import RESIZES, Normalised
-from vqshield.errors import FileFormatError, InvalidInputError, VqshieldError
-from vqshield.settings import did_you_mean
+from vqshield.errors import FileFormatError, InvalidInputError
+from vqshield.functions import call_function, find_function
 from vqshield.tensors import read_tensors
 
 
@@ -68,38 +65,11 @@ def from_torchvision(name: str, weights: Path | None) -> Normalised:
 def from_function(module: str, function: str, weights: Path | None = None) -> Normalised:
     """What a function without arguments returns: a module that maps images in [0,1] to logits.
 
-    Its preparation is its own affair; a ``Normalised`` brings its input size along. The module is looked for
-    where Python looks, and then in the current directory: a file there never hides an installed package.
+    Its preparation is its own affair; a ``Normalised`` brings its input size along.
     """
     text = f"{module}:{function}"
-    if not all(part.isidentifier() for part in module.split(".")) or not function.isidentifier():
-        raise InvalidInputError(
-            f"classifier={text!r} is no module and function; write them as in mine:net, for net() in mine.py"
-        )
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)  # for good: the function may import more when it is called
-    try:
-        found: Any = import_module(module)
-    except ModuleNotFoundError as error:
-        raise InvalidInputError(
-            f"classifier={text}: no module {module!r} can be imported ({error}); it is looked for among the "
-            f"installed packages, in PYTHONPATH and in the current directory, {here}"
-        ) from error
-    except Exception as error:  # whatever stands in a user's file
-        raise InvalidInputError(f"classifier={text}: importing {module} failed: {_told(error)}") from error
-    make = getattr(found, function, None)
-    if not callable(make):
-        functions = [name for name, value in vars(found).items() if callable(value)]
-        raise InvalidInputError(
-            f"classifier={text}: {module} has no function {function!r}{did_you_mean(function, functions)}"
-        )
-    try:
-        model = make()
-    except VqshieldError:
-        raise
-    except Exception as error:
-        raise InvalidInputError(f"classifier={text}: {function}() failed: {_told(error)}") from error
+    make = find_function(text, called="classifier")
+    model = call_function(make, text, called="classifier")
     if not isinstance(model, nn.Module):
         raise InvalidInputError(
             f"{module}:{function} returned {type(model).__name__}; it should return a torch.nn.Module"
@@ -107,13 +77,6 @@ def from_function(module: str, function: str, weights: Path | None = None) -> No
     ready = model if isinstance(model, Normalised) else Normalised(model, mean=[0.0], std=[1.0])
     _fill(ready.network, weights)
     return ready
-
-
-def _told(error: Exception) -> str:
-    """What went wrong, and the last line of the user's code (or of what it called) that it went wrong in."""
-    frames = traceback.extract_tb(error.__traceback__)
-    at = f", at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}{at}"
 
 
 def _unknown(library: str, name: str, known: Sequence[str]) -> InvalidInputError:

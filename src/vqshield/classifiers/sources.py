@@ -1,7 +1,6 @@
 """Every classifier by a text: a file, a name, a library's model, or a function of the user's."""
 
 import hashlib
-import sys
 from pathlib import Path
 
 import torch
@@ -14,6 +13,7 @@ from vqshield.classifiers.loading import check_finite, read_classifier
 from vqshield.classifiers.normalised import Normalised
 from vqshield.errors import InvalidInputError
 from vqshield.files import file_exists
+from vqshield.functions import function_digest
 
 BUNDLED = PLAIN
 
@@ -90,11 +90,7 @@ def weights_digest(model: nn.Module) -> str:
 def source_digest(text: str) -> str | None:
     """SHA-256 of the file that module:function is written in; None for classifiers of another kind."""
     module, _, function = text.partition(":")
-    found = sys.modules.get(module) if function else None
-    path = getattr(found, "__file__", None)
-    if module in _FORMS or path is None or not Path(path).is_file():
-        return None
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    return function_digest(text) if function and module not in _FORMS else None
 
 
 def _made(text: str) -> Normalised:

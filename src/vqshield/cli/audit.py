@@ -10,10 +10,19 @@ from rich.console import Console
 from vqshield.auditing import LEAST_IMAGES, PARTS, AuditReport
 from vqshield.classifiers import BUNDLED
 from vqshield.cli.bars import progress_bar
-from vqshield.cli.options import AsJson, Classifier, Data, DataDir, Device, Eps, Norm, parse_eps
+from vqshield.cli.executors import (
+    Address,
+    ExecutorName,
+    Retries,
+    TaskCpus,
+    TaskGpus,
+    Workers,
+    executor_for,
+)
+from vqshield.cli.options import DEFENSES, AsJson, Classifier, Data, DataDir, Device, Eps, Norm, parse_eps
 from vqshield.data import SAMPLE_NAME
-from vqshield.defenses import list_defenses
 from vqshield.files import write_atomically
+from vqshield.names import NONE
 from vqshield.reports.audit import audit_table, render_audit
 from vqshield.studies.audit_target import audit as run_audit
 from vqshield.suites import list_suites
@@ -29,7 +38,9 @@ def audit(
             help=f"The attacks to judge, as for evaluate; without it, {list_suites()[0]}, or -quick."
         ),
     ] = None,
-    defense: Annotated[str, typer.Option(help=f"A defense, of {', '.join(list_defenses())}.")] = "swrd",
+    defense: Annotated[
+        str, typer.Option(help=f"One of {DEFENSES}, or {NONE}: the classifier as it is.")
+    ] = "swrd",
     data: Data = SAMPLE_NAME,
     data_dir: DataDir = None,
     classifier: Classifier = BUNDLED,
@@ -44,6 +55,12 @@ def audit(
     out: Annotated[Path, typer.Option(help="Folder for audit.json, audit.html; resumes there.")] = Path(
         "vqshield-audit"
     ),
+    executor: ExecutorName = "local",
+    workers: Workers = None,
+    address: Address = None,
+    task_cpus: TaskCpus = None,
+    task_gpus: TaskGpus = None,
+    retries: Retries = None,
     strict: Annotated[
         bool,
         typer.Option("--strict", help="Checks that were not run, or saw too few images, count as failed."),
@@ -55,13 +72,17 @@ def audit(
     Ends with 0 if all checks passed, 3 if one failed or is suspicious, 4 if none failed but some were not run
     or saw too few images.
     """
+    where = executor_for(
+        executor, device=device, workers=workers, address=address, cpus=task_cpus, gpus=task_gpus,
+        retries=retries,
+    )  # fmt: skip
     with progress_bar("{task.description}", hidden=as_json) as bar:
         task = bar.add_task("starting", total=PARTS)
         try:
             report = run_audit(
                 classifier, data, defense=defense, attacks=attack, norm=norm, eps=parse_eps(eps, norm),
                 quick=quick, seed=seed, limit=limit, data_dir=data_dir, device=device, out=out,
-                progress=lambda part: bar.update(task, description=part, advance=1),
+                executor=where, progress=lambda part: bar.update(task, description=part, advance=1),
             )  # fmt: skip
         except KeyboardInterrupt as stop:
             raise KeyboardInterrupt(

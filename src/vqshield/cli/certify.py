@@ -10,7 +10,17 @@ from rich.console import Console
 from vqshield import checks
 from vqshield.classifiers import BUNDLED
 from vqshield.cli.certify_l1 import certify_exactly
+from vqshield.cli.executors import (
+    Address,
+    ExecutorName,
+    Retries,
+    TaskCpus,
+    TaskGpus,
+    Workers,
+    executor_for,
+)
 from vqshield.cli.options import (
+    DEFENSES,
     AsJson,
     Classifier,
     Data,
@@ -24,7 +34,6 @@ from vqshield.cli.options import (
 )
 from vqshield.cli.resumable import run_to_end, set_aside, write_summary
 from vqshield.data import SAMPLE_NAME
-from vqshield.defenses import list_all_defenses
 from vqshield.errors import InvalidInputError
 from vqshield.plain import to_plain
 from vqshield.reports.certification import certificate_caveats, certificate_tables
@@ -56,7 +65,7 @@ def certify(
         typer.Option(help="With --norm l1: a quantizer between the splitting and the classifier, by text."),
     ] = None,
     defense: Annotated[
-        str, typer.Option(help=f"One of {', '.join(list_all_defenses())}, as in swrd:noise=image,sigma=0.1.")
+        str, typer.Option(help=f"One of {DEFENSES}, as in swrd:noise=image,sigma=0.1.")
     ] = DEFAULT.defense,
     data: Data = SAMPLE_NAME,
     data_dir: DataDir = None,
@@ -90,6 +99,12 @@ def certify(
     ] = DEFAULT.precision,
     device: Device = "auto",
     out: Records = Path("vqshield-certificates"),
+    executor: ExecutorName = "local",
+    workers: Workers = None,
+    address: Address = None,
+    task_cpus: TaskCpus = None,
+    task_gpus: TaskGpus = None,
+    retries: Retries = None,
     fresh: Fresh = False,
     summary_only: SummaryOnly = False,
     as_json: AsJson = False,
@@ -116,9 +131,14 @@ def certify(
         return measure(
             classifier, data, defense=defense, certificate=certificate, attack=attack, eps=budgets,
             draws=draws, delta=delta, n0=n0, n=n, alpha=alpha, radii=radius or (), seed=seed, batch=batch,
-            precision=precision, limit=limit, data_dir=data_dir, device=device, out=out, progress=progress,
+            precision=precision, limit=limit, data_dir=data_dir, device=device, out=out, executor=where,
+            progress=progress,
         )  # fmt: skip
 
+    where = executor_for(
+        executor, device=device, workers=workers, address=address, cpus=task_cpus, gpus=task_gpus,
+        retries=retries,
+    )  # fmt: skip
     if fresh and not summary_only:
         set_aside(out)
     summary = stored() if summary_only else run_to_end(run, stored, out, hidden=as_json)

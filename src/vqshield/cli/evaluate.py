@@ -10,7 +10,17 @@ from rich.text import Text
 
 from vqshield.attacks import list_attacks
 from vqshield.classifiers import BUNDLED
+from vqshield.cli.executors import (
+    Address,
+    ExecutorName,
+    Retries,
+    TaskCpus,
+    TaskGpus,
+    Workers,
+    executor_for,
+)
 from vqshield.cli.options import (
+    DEFENSES,
     AsJson,
     Classifier,
     Data,
@@ -26,7 +36,6 @@ from vqshield.cli.options import (
 )
 from vqshield.cli.resumable import run_to_end, set_aside, write_summary
 from vqshield.data import SAMPLE_NAME
-from vqshield.defenses import list_defenses
 from vqshield.names import NONE
 from vqshield.plain import to_plain
 from vqshield.reports.evaluation import caveats, evaluation_table
@@ -50,8 +59,8 @@ def evaluate(
     defense: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"A defense, of {', '.join(list_defenses())}, as in swrd:size=3,codes=25, or {NONE}: attack "
-            f"the bare classifier; may be repeated. Without it, {', '.join(DEFAULT.defenses)}."
+            help=f"One of {DEFENSES}, as in swrd:size=3,codes=25, or {NONE}: attack the classifier as it is; "
+            f"may be repeated. Without it, {', '.join(DEFAULT.defenses)}."
         ),
     ] = None,
     data: Data = SAMPLE_NAME,
@@ -68,6 +77,12 @@ def evaluate(
     batch: Annotated[int, typer.Option(help="Images attacked at once.")] = DEFAULT.batch,
     device: Device = "auto",
     out: Records = Path("vqshield-evaluation"),
+    executor: ExecutorName = "local",
+    workers: Workers = None,
+    address: Address = None,
+    task_cpus: TaskCpus = None,
+    task_gpus: TaskGpus = None,
+    retries: Retries = None,
     fresh: Fresh = False,
     summary_only: SummaryOnly = False,
     as_json: AsJson = False,
@@ -81,9 +96,14 @@ def evaluate(
         return measure(
             classifier, data, attacks=attack or (), defense=defense or DEFAULT.defenses, norm=norm,
             eps=parse_eps(eps, norm), runs=runs, selection=selection, seed=seed, batch=batch, limit=limit,
-            data_dir=data_dir, device=device, out=out, progress=progress,
+            data_dir=data_dir, device=device, out=out, executor=where,
+            progress=progress,
         )  # fmt: skip
 
+    where = executor_for(
+        executor, device=device, workers=workers, address=address, cpus=task_cpus, gpus=task_gpus,
+        retries=retries,
+    )  # fmt: skip
     if fresh and not summary_only:
         set_aside(out)
     summary = stored() if summary_only else run_to_end(run, stored, out, hidden=as_json)

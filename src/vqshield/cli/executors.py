@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
+from vqshield.devices import pick_device
 from vqshield.errors import InvalidInputError
 from vqshield.runs.executors import Executor, executor_options, list_executors
 from vqshield.runs.executors import executor as create_executor
@@ -47,6 +48,12 @@ _FLAGS = {
     "gpus": "--task-gpus",
     "retries": "--retries",
 }
+
+
+def executor_for(name: str, *, device: str, **given: Any) -> Executor | None:
+    """The executor for a command's device; None for local, which needs none."""
+    chosen = chosen_executor(name, on_gpu=pick_device(device).type == "cuda", **given)
+    return None if name == "local" else chosen
 
 
 def chosen_executor(name: str, *, on_gpu: bool, **given: Any) -> Executor:

@@ -17,7 +17,7 @@ from vqshield.attacks import list_attacks
 from vqshield.classifiers import classifier_forms, list_classifiers
 from vqshield.clustering import availability
 from vqshield.data import list_datasets
-from vqshield.defenses import defense_class, known_settings, list_defenses
+from vqshield.defenses import defense_class, known_settings, list_all_defenses
 from vqshield.reproduction.experiments import experiment, list_experiments
 from vqshield.settings import format_settings
 from vqshield.suites import list_suites
@@ -25,6 +25,7 @@ from vqshield.surrogates import list_surrogates
 from vqshield.threats import Threat
 
 Entry = dict[str, Any]
+REQUIRED = "required"
 
 
 class Kind(StrEnum):
@@ -59,9 +60,15 @@ def list_registered(
 
 def _list_defenses() -> list[Entry]:
     return [
-        {"name": name, "description": _summary(defense_class(name)), "settings": known_settings(name)}
-        for name in list_defenses()
+        {"name": name, "description": _summary(defense_class(name)), "settings": _defaults(name)}
+        for name in list_all_defenses()
     ]
+
+
+def _defaults(defense: str) -> Entry:
+    """The settings; one without a default has to be given."""
+    none: object = inspect.Parameter.empty
+    return {key: REQUIRED if value is none else value for key, value in known_settings(defense).items()}
 
 
 def _list_attacks() -> list[Entry]:

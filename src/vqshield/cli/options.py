@@ -7,6 +7,7 @@ import typer
 
 from vqshield.attacks import list_norms
 from vqshield.data import list_datasets
+from vqshield.defenses import list_all_defenses
 from vqshield.errors import InvalidInputError
 from vqshield.settings import parse_number
 
@@ -32,6 +33,11 @@ Classifier = Annotated[
         "module:function: see vqshield list classifiers."
     ),
 ]
+DEFENSES = (
+    f"{', '.join(list_all_defenses())} (see vqshield list defenses), or package.module:function, a "
+    "preprocessor of your own"
+)
+"""What a defense may be, for the help of the options that take one."""
 Norm = Annotated[str, typer.Option(help=f"The attacks' norm: {', '.join(list_norms())}.")]
 Eps = Annotated[str, typer.Option(help="The attacks' budget, as in 8/255 or 0.5.")]
 Limit = Annotated[int | None, typer.Option(help="Only the first images, this many; without it, all.")]

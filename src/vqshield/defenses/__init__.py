@@ -5,17 +5,34 @@ from collections.abc import Callable, Mapping
 
 from vqshield import checks
 from vqshield.defenses.base import CertificateTerms, Defense
+from vqshield.defenses.bit_depth import BitDepth
+from vqshield.defenses.essential_features import EssentialFeatures
 from vqshield.defenses.gaussian import GaussianNoise
+from vqshield.defenses.jpeg import JPEG
+from vqshield.defenses.median import MedianFilter
 from vqshield.defenses.prd import PRD
+from vqshield.defenses.preprocessor import ImageFunction, Preprocessor, preprocessor_from
 from vqshield.defenses.quantizer import DefenseSettings, Quantizer
 from vqshield.defenses.randdisc import RandDisc
+from vqshield.defenses.resize_pad import ResizePad
 from vqshield.defenses.splitting import Splitting
 from vqshield.defenses.swrd import SWRD
+from vqshield.defenses.total_variation import TotalVariation
 from vqshield.errors import InvalidInputError
+from vqshield.functions import names_function
 from vqshield.settings import Setting, parse_spec, refuse_unknown
 
 _QUANTIZERS: dict[str, type[Quantizer]] = {"randdisc": RandDisc, "prd": PRD, "swrd": SWRD}
-_DEFENSES: dict[str, type[Defense]] = {**_QUANTIZERS, "gaussian": GaussianNoise, "splitting": Splitting}
+_CONTROLS: dict[str, type[Defense]] = {
+    "gaussian": GaussianNoise,
+    "bitdepth": BitDepth,
+    "median": MedianFilter,
+    "jpeg": JPEG,
+    "resizepad": ResizePad,
+    "tv": TotalVariation,
+    "essential": EssentialFeatures,
+}
+_DEFENSES: dict[str, type[Defense]] = {**_QUANTIZERS, **_CONTROLS, "splitting": Splitting}
 
 
 def list_defenses() -> list[str]:
@@ -29,11 +46,11 @@ def list_defenses() -> list[str]:
 
 
 def list_all_defenses() -> list[str]:
-    """The names that `from_text` knows: the quantizers, and the baseline beside them.
+    """The names of all registered defenses: quantizers, the controls that they are compared with, splitting.
 
     Example:
-        >>> vq.defenses.list_all_defenses()
-        ['randdisc', 'prd', 'swrd', 'gaussian', 'splitting']
+        >>> vq.defenses.list_all_defenses()[:5]
+        ['randdisc', 'prd', 'swrd', 'gaussian', 'bitdepth']
     """
     return list(_DEFENSES)
 
@@ -80,18 +97,19 @@ def create_any(name: str, **settings: Setting | None) -> Defense:
         InvalidInputError: an unknown name or setting, answered with the known ones, or one that is missing.
 
     Example:
-        >>> vq.defenses.create_any("splitting", scale=0.5).levels
-        255
+        >>> vq.defenses.create_any("jpeg", quality=50).quality
+        50
     """
     return _make(checks.one_of("defense", name, _DEFENSES), settings)
 
 
 def from_text(text: str, *, seed: int, called: str = "defense") -> Defense:
-    """A defense from text such as "swrd:size=3,codes=25" or "gaussian:sigma=0.1", with that seed.
+    """A defense from text such as "swrd:size=3,codes=25", "jpeg" or "mine:blur", with that seed.
 
     Args:
         text: a name of `list_all_defenses()` and its settings; a seed or streams among them are refused,
-            since they would fix every draw.
+            since they would fix every draw. Or package.module:function, for a preprocessor of your own: see
+            `preprocessor_from`. A registered name before the colon is always that defense.
         seed: the seed that the run derived for this purpose.
         called: what the text is called where it was given, for the message about an unknown name.
 
@@ -102,6 +120,8 @@ def from_text(text: str, *, seed: int, called: str = "defense") -> Defense:
         >>> vq.defenses.from_text("gaussian:sigma=0.1", seed=3)
         GaussianNoise(sigma=0.1, seed=3)
     """
+    if is_preprocessor(text):
+        return preprocessor_from(text, seed=seed, called=called)
     name, settings = parse_spec(text)
     checks.one_of(called, name, _DEFENSES)
     if "seed" in settings:
@@ -113,6 +133,16 @@ def from_text(text: str, *, seed: int, called: str = "defense") -> Defense:
             f"streams={settings['streams']} in {text!r} cannot be chosen here: a run needs fresh ones"
         )
     return _make(name, {**settings, "seed": seed})
+
+
+def is_preprocessor(text: str) -> bool:
+    """Whether a text is package.module:function rather than a registered name with settings.
+
+    Example:
+        >>> vq.defenses.is_preprocessor("mine:blur"), vq.defenses.is_preprocessor("jpeg:quality=50")
+        (True, False)
+    """
+    return names_function(text) and text.partition(":")[0] not in _DEFENSES
 
 
 def _make(name: str, settings: Mapping[str, Setting | None]) -> Defense:
@@ -132,20 +162,30 @@ def _parameters(name: str) -> dict[str, inspect.Parameter]:
 
 
 __all__ = [
+    "JPEG",
     "PRD",
     "SWRD",
+    "BitDepth",
     "CertificateTerms",
     "Defense",
     "DefenseSettings",
+    "EssentialFeatures",
     "GaussianNoise",
+    "ImageFunction",
+    "MedianFilter",
+    "Preprocessor",
     "Quantizer",
     "RandDisc",
+    "ResizePad",
     "Splitting",
+    "TotalVariation",
     "create",
     "create_any",
     "defense_class",
     "from_text",
+    "is_preprocessor",
     "known_settings",
     "list_all_defenses",
     "list_defenses",
+    "preprocessor_from",
 ]

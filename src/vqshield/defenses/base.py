@@ -38,10 +38,12 @@ class CertificateTerms(TypedDict, total=False):
 class Defense(nn.Module, ABC):
     """Changes images before a classifier sees them: float images in [0, 1] in, images of that shape out.
 
-    The quantizers (`Quantizer`: RandDisc, PRD, SWRD) and GaussianNoise are defenses. One of your own needs
-    `forward` and `settings`; if it is random, it draws its noise from `self.seed` and `self.streams(images)`
-    (see `vqshield.noise.Draw`), so that an image's result depends on nothing but the image, the settings,
-    the seed and its stream number.
+    The quantizers (`Quantizer`: RandDisc, PRD, SWRD) and the controls that they are compared with
+    (GaussianNoise, JPEG, …) are defenses; `Preprocessor` makes one of any function. One of your own needs
+    `forward` and `settings`, and `surrogate` where an attacker could follow a better gradient than the
+    identity's; if it is random, it draws its noise from `self.seed` and `self.streams(images)` (see
+    `vqshield.noise.Draw`), so that an image's result depends on nothing but the image, the settings, the seed
+    and its stream number.
 
     Args:
         seed: 64-bit key of all randomness. None takes the seed, and the stream numbers of every call, from
@@ -88,6 +90,20 @@ class Defense(nn.Module, ABC):
     @abstractmethod
     def settings(self) -> dict[str, Setting]:
         """What decides the output besides seed and streams: keyword arguments of the constructor."""
+
+    def surrogate(self, images: Tensor, *, streams: Tensor) -> Tensor | None:
+        """The defense once more, as a function that can be differentiated: what surrogate="own" follows.
+
+        Args:
+            images: as of `forward`, with a gradient.
+            streams: the stream numbers of the draw.
+
+        Returns:
+            Images of that shape with a gradient towards `images`, as near to the draw as can be; their values
+            do not matter beyond that, since the forward pass is always the true one. None: there is no such
+            function, and the identity stands in.
+        """
+        return None
 
     def certificate_terms(self) -> CertificateTerms:
         """What a worst-case certificate may assume of this defense.

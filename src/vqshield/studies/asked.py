@@ -1,6 +1,8 @@
 """What several studies are asked for in the same words: a target, defenses and attacks by text, each once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -13,9 +15,11 @@ from vqshield.data.base import MAX_CLASSES
 from vqshield.defended import Defended
 from vqshield.defenses import (
     Defense,
+    Preprocessor,
     Quantizer,
     defense_class,
     from_text,
+    is_preprocessor,
     known_settings,
     list_all_defenses,
 )
@@ -24,13 +28,26 @@ from vqshield.errors import InvalidInputError
 from vqshield.names import NONE
 from vqshield.plain import Json
 from vqshield.runs.manifests import AttackId, DefenseId, ThreatId
-from vqshield.runs.target import DataId, Target
+from vqshield.runs.target import IN_MEMORY, DataId, Target
 from vqshield.settings import parse_spec
 from vqshield.suites import expand
 
+_HELD: ContextVar[tuple[str, Defense] | None] = ContextVar("held", default=None)
+"""The defense of the model that is being measured, where no text stands for it, and what records call it."""
+
 
 def defense_from(text: str, *, seed: int) -> Defense | None:
-    """The defense that "swrd:size=3,codes=25" stands for, with that seed; None for "none"."""
+    """The defense that "swrd:size=3,codes=25" or "mine:blur" stands for, with that seed; None for "none"."""
+    held = _HELD.get()
+    if held is not None and held[0] == text:
+        return held[1].reseeded(seed)
+    if text.startswith(IN_MEMORY):
+        raise InvalidInputError(
+            f"defense={text!r} is in the memory of another process; give it as package.module:function, or "
+            "use the executor local"
+        )
+    if is_preprocessor(text):
+        return from_text(text, seed=seed)
     name, settings = parse_spec(text)
     if name != NONE:
         checks.one_of("defense", name, [*list_all_defenses(), NONE])
@@ -73,11 +90,27 @@ def target_from(
     return Target.in_memory(model, images, labels, limit=limit)
 
 
-def split_defended(model: nn.Module | str) -> tuple[nn.Module | str, str | None]:
-    """A defended model as its classifier and its defense by text; any other model as it is, with None."""
+@contextmanager
+def split_defended(model: nn.Module | str) -> Iterator[tuple[nn.Module | str, str | None]]:
+    """A defended model as its classifier and its defense by text; any other model as it is, with None.
+
+    A defense that no text stands for, such as one of the user's own, has one meanwhile, which `defense_from`
+    knows.
+    """
     if not isinstance(model, Defended):
-        return model, None
-    return model.classifier, text_of(model.defense)
+        yield model, None
+        return
+    defense = model.defense
+    if any(type(defense) is defense_class(name) for name in list_all_defenses()):
+        yield model.classifier, text_of(defense)
+        return
+    name = defense.name if isinstance(defense, Preprocessor) else type(defense).__name__
+    text = name if is_preprocessor(name) else f"{IN_MEMORY}: {name}"
+    before = _HELD.set((text, defense))
+    try:
+        yield model.classifier, text
+    finally:
+        _HELD.reset(before)
 
 
 def text_of(defense: Defense) -> str:

@@ -1,18 +1,147 @@
 """The audit of a target, by name or in memory: the call behind `vq.audit` and `vqshield audit`."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from torch import Tensor, nn
 
-from vqshield.auditing import QUICK, AuditReport, AuditSettings, check_audit, run_audit
+from vqshield.attacks import ball
+from vqshield.auditing import QUICK, AuditReport, AuditSettings, check_audit, read_audit, run_audit
+from vqshield.auditing.run import FILE
 from vqshield.classifiers import BUNDLED
 from vqshield.data import SAMPLE_NAME
 from vqshield.defended import Defended
-from vqshield.defenses import Defense
+from vqshield.defenses import Defense, ImageFunction, Preprocessor, is_preprocessor
+from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
-from vqshield.studies.asked import target_from
+from vqshield.files import write_json
+from vqshield.names import NONE
+from vqshield.plain import Json
+from vqshield.runs.code import CodeId
+from vqshield.runs.executors import Executor, run_study
+from vqshield.runs.manifests import AttackId, DefenseId
+from vqshield.runs.records import Key, Record
+from vqshield.runs.study import CellProgress, no_cell_progress
+from vqshield.runs.target import IN_MEMORY, ClassifierId, DataId
+from vqshield.studies.asked import attack_ids, defense_from, target_from
+from vqshield.studies.base import TargetStudy
+
+AUDIT = "audit"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditRecord(Record):
+    """An audit, whole; report: what audit.json holds."""
+
+    report: Mapping[str, Json]
+
+    @property
+    def key(self) -> Key:
+        return self.defense, AUDIT, 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditManifest:
+    """What an audit is of."""
+
+    data: DataId
+    classifier: ClassifierId
+    norm: str
+    eps: float
+    defense: DefenseId
+    attacks: tuple[AttackId, ...]
+    settings: AuditSettings
+    machine: Mapping[str, Json]
+    code: CodeId | None = field(default=None, metadata={"omit": True})
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditCell:
+    """The unit of work: a whole audit, whose parts depend on each other."""
+
+    defense: str
+
+    @property
+    def keys(self) -> list[Key]:
+        """What its record is of."""
+        return [(self.defense, AUDIT, 0)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditStudy(TargetStudy[AuditManifest, AuditCell, AuditRecord]):
+    """The audit of a target for executors: another process, or another machine, measures it.
+
+    Attributes:
+        defense: by text, "swrd:size=3", "package.module:function", or "none" for a model without one.
+        attacks: those whose result is judged, by text.
+        norm, eps: their budget.
+        settings: how thorough.
+    """
+
+    defense: str = "swrd"
+    attacks: tuple[str, ...] = ("adaptive-v1-quick",)
+    norm: str = "linf"
+    eps: float = 8 / 255
+    settings: AuditSettings = QUICK
+
+    manifest_type = AuditManifest
+
+    @cached_property
+    def manifest(self) -> AuditManifest:
+        self.target.check()
+        defense = defense_from(self.defense, seed=0)
+        return AuditManifest(
+            data=self.target.data_id,
+            classifier=self.target.classifier_id,
+            norm=self.norm,
+            eps=self.eps,
+            defense=DefenseId.of(self.defense, defense),
+            attacks=attack_ids(self.attacks, ball(self.norm, self.eps)),
+            settings=self.settings,
+            machine=environment(self.target.place),
+            code=CodeId.of([defense], self.target.place),
+        )
+
+    @staticmethod
+    def cells_of(manifest: AuditManifest) -> list[AuditCell]:
+        return [AuditCell(defense=manifest.defense.name)]
+
+    @staticmethod
+    def parse(line: bytes) -> AuditRecord:
+        return AuditRecord.parse(line)
+
+    def measure(self, cell: AuditCell, progress: CellProgress = no_cell_progress) -> list[AuditRecord]:
+        report = self.run(out=None, progress=lambda part: progress(part, 0))
+        return [AuditRecord(defense=cell.defense, report=report.plain())]
+
+    def cost(self, cell: AuditCell) -> int:
+        """One audit."""
+        return 1
+
+    def title(self, cell: AuditCell) -> str:
+        return f"{cell.defense}, {AUDIT}"
+
+    def run(
+        self,
+        *,
+        out: Path | None,
+        progress: Callable[[str], None] | None,
+        shield: str | Defense | None = None,
+        held_out: tuple[Tensor, Tensor] | None = None,
+    ) -> AuditReport:
+        """Audit here; shield: the defense, where it is more than a text."""
+        pictures, true = self.target.part(slice(None))
+        data, classifier = self.target.data_id, self.target.classifier_id
+        unseen = None if held_out is None else (held_out[0].to(pictures.device), held_out[1].to(true.device))
+        return run_audit(
+            self.target.model, shield or _shield(self.defense), pictures, true, attacks=self.attacks,
+            norm=self.norm, eps=self.eps, settings=self.settings, out=out, progress=progress,
+            data=data.name, data_sha256=data.sha256, classifier=classifier.name,
+            classifier_sha256=classifier.sha256, held_out=unseen,
+        )  # fmt: skip
 
 
 def audit(
@@ -20,7 +149,7 @@ def audit(
     images: Tensor | str = SAMPLE_NAME,
     labels: Tensor | None = None,
     *,
-    defense: str | Defense | None = None,
+    defense: str | Defense | ImageFunction | None = None,
     attacks: str | Sequence[str] | None = None,
     norm: str = "linf",
     eps: float = 8 / 255,
@@ -31,6 +160,7 @@ def audit(
     data_dir: Path | str | None = None,
     device: str = "auto",
     out: Path | str | None = None,
+    executor: Executor | None = None,
     progress: Callable[[str], None] | None = None,
     held_out: tuple[Tensor, Tensor] | None = None,
 ) -> AuditReport:
@@ -41,8 +171,10 @@ def audit(
             classifier, as for `vq.evaluate`.
         images: (N, channels, height, width) in [0, 1], or the name of a data set.
         labels: (N,), the true classes; none where images is the name of a data set.
-        defense: what stands in front of the classifier, "swrd:size=3,codes=25" or an object. Without it, the
-            defense that the model has, else "swrd". Every draw comes from the audit's seed, not from its own.
+        defense: what stands in front of the classifier: "swrd:size=3,codes=25", "package.module:function" or
+            the function itself for a preprocessor of your own, a Defense, or "none" for a model whose defense
+            is inside it. Without it, the defense that the model has, else "swrd". Every draw comes from the
+            audit's seed, not from its own.
         attacks: the attacks whose result is judged, as for `vq.evaluate`; without any, the adaptive suite.
         norm: the norm of the attacks' budget, "linf" or "l2".
         eps: the attacks' budget, in units of [0, 1].
@@ -54,6 +186,8 @@ def audit(
         device: "cpu", "cuda" or "auto", for a classifier given by name; a module stays where it is.
         out: a folder for audit.json and for all that is measured on the way; an audit that was stopped
             continues there. Without it, nothing is written.
+        executor: where the audit is measured, as one cell; without it, in this process, where one that was
+            stopped goes on in the middle.
         progress: called with the name of each part that is about to be measured.
         held_out: images and labels that whoever made the model has not seen: a model that knows the others by
             heart does worse on these.
@@ -72,12 +206,12 @@ def audit(
         >>> [flag.name for flag in report.flags][:3]
         ['R1', 'R2', 'R3']
     """
-    shield: str | Defense = "swrd" if defense is None else defense
     if isinstance(model, Defended):
         if defense is not None:
             raise InvalidInputError("the model has a defense already; give a bare classifier, or no defense")
-        shield = model.defense
+        defense = model.defense
         model = model.classifier
+    shield = _shield("swrd" if defense is None else defense)
     chosen = dataclasses.replace(settings or (QUICK if quick else AuditSettings()), seed=seed)
     if attacks is None:
         attacks = "adaptive-v1-quick" if quick else "adaptive-v1"
@@ -85,11 +219,41 @@ def audit(
     check_audit(shield, given, norm=norm, eps=eps)  # before anything is loaded
     target = target_from(model, images, labels, limit=limit, data_dir=data_dir, device=device)
     target.check()
-    pictures, true = target.part(slice(None))
-    data, classifier = target.data_id, target.classifier_id
-    unseen = None if held_out is None else (held_out[0].to(pictures.device), held_out[1].to(true.device))
-    return run_audit(
-        target.model, shield, pictures, true, attacks=given, norm=norm, eps=eps, settings=chosen,
-        out=None if out is None else Path(out), progress=progress, data=data.name, data_sha256=data.sha256,
-        classifier=classifier.name, classifier_sha256=classifier.sha256, held_out=unseen,
-    )  # fmt: skip
+    study = AuditStudy(
+        target=target,
+        defense="swrd" if defense is None else defense if isinstance(defense, str) else IN_MEMORY,
+        attacks=given,
+        norm=norm,
+        eps=eps,
+        settings=chosen,
+    )
+    folder = None if out is None else Path(out)
+    if executor is None:
+        return study.run(out=folder, progress=progress, shield=shield, held_out=held_out)
+    if held_out is not None:
+        raise InvalidInputError("held_out images stay in this process; audit them without an executor")
+    tell = progress or (lambda part: None)
+    found = run_study(
+        study,
+        None if folder is None else folder / "records",
+        executor=executor,
+        progress=lambda doing, done, total: tell(doing),
+    )
+    assert folder is not None  # run_study refuses an executor without one
+    write_json(folder / FILE, found.records[0].report)
+    return read_audit(folder / FILE)
+
+
+def _shield(defense: str | Defense | ImageFunction) -> str | Defense:
+    """What the audit is given: a registered defense stays the text that reports show."""
+    if not isinstance(defense, str):
+        return defense if isinstance(defense, Defense) else Preprocessor(defense)
+    if is_preprocessor(defense):
+        found = defense_from(defense, seed=0)
+        assert found is not None
+        return found
+    return Preprocessor(_unchanged, name=NONE) if defense == NONE else defense
+
+
+def _unchanged(images: Tensor) -> Tensor:
+    return images

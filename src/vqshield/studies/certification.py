@@ -39,7 +39,7 @@ from vqshield.certificates.vote import ABSTAIN, radius_of
 from vqshield.classifiers import BUNDLED, folded
 from vqshield.classifiers.base import FoldableNorms
 from vqshield.data import SAMPLE_NAME
-from vqshield.defenses import CertificateTerms, Defense, GaussianNoise, from_text, list_all_defenses
+from vqshield.defenses import CertificateTerms, Defense, GaussianNoise, list_all_defenses
 from vqshield.draws import outputs
 from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
@@ -58,9 +58,10 @@ from vqshield.runs.study import (
 )
 from vqshield.runs.target import ClassifierId, DataId
 from vqshield.seeds import derived_seed
-from vqshield.settings import format_value, parse_spec
+from vqshield.settings import format_value
 from vqshield.studies.asked import (
     ROUNDING,
+    defense_from,
     impossible_class,
     refuse_too_large,
     split_defended,
@@ -273,12 +274,13 @@ class Certification(TargetStudy[CertificationManifest, CertificationCell, Certif
 
     def create(self, *, seed: int) -> Defense:
         """The defense, with that seed."""
-        if parse_spec(self.defense)[0] == NONE:
+        created = defense_from(self.defense, seed=seed)
+        if created is None:
             raise InvalidInputError(
                 f"defense={self.defense!r} draws nothing, which leaves nothing to certify; "
                 f"give one of {', '.join(list_all_defenses())}"
             )
-        return from_text(self.defense, seed=seed)
+        return created
 
     @cached_property
     def manifest(self) -> CertificationManifest:
@@ -928,21 +930,22 @@ def certify(
         >>> found.vote.images, 0 < found.vote.largest_radius < 0.1
         (4, True)
     """
-    classifier, own = split_defended(model)
-    study = Certification(
-        target=target_from(classifier, images, labels, limit=limit, data_dir=data_dir, device=device),
-        defense=defense or own or "prd",
-        certificate=certificate,
-        attack=attack,
-        eps=tuple(eps) if isinstance(eps, Sequence) else (eps,),
-        draws=draws,
-        delta=delta,
-        n0=n0,
-        n=n,
-        alpha=alpha,
-        seed=seed,
-        batch=batch,
-        precision=precision,
-        wanted=tuple(radii) if certificate == SEQUENTIAL else (),
-    )
-    return CertificationSummary.of(run_study(study, out, executor=executor, progress=progress), radii=radii)
+    with split_defended(model) as (classifier, own):
+        study = Certification(
+            target=target_from(classifier, images, labels, limit=limit, data_dir=data_dir, device=device),
+            defense=defense or own or "prd",
+            certificate=certificate,
+            attack=attack,
+            eps=tuple(eps) if isinstance(eps, Sequence) else (eps,),
+            draws=draws,
+            delta=delta,
+            n0=n0,
+            n=n,
+            alpha=alpha,
+            seed=seed,
+            batch=batch,
+            precision=precision,
+            wanted=tuple(radii) if certificate == SEQUENTIAL else (),
+        )
+        found = run_study(study, out, executor=executor, progress=progress)
+    return CertificationSummary.of(found, radii=radii)

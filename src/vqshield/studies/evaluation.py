@@ -539,8 +539,8 @@ def evaluate(
         labels: (N,), the true classes; none where images is the name of a data set.
         attacks: "pgd:steps=20,eot=5,surrogate=soft", or a suite such as "adaptive-v1"; several in a list.
             "surrogate=none" ignores the defense. Without any, natural accuracy alone.
-        defense: "swrd:size=3,codes=25", "none" for the bare classifier, or several in a list. Without it, the
-            defense that the model has, else none.
+        defense: "swrd:size=3,codes=25", "package.module:function" for a preprocessor of your own, "none" for
+            the bare classifier, or several in a list. Without it, the defense that the model has, else none.
         norm: the norm of the attacks' budget, "linf" or "l2".
         eps: the attacks' budget, in units of [0, 1].
         runs: fresh draws of the defense behind each result.
@@ -569,17 +569,18 @@ def evaluate(
         >>> found.row("prd").mean > 0.3
         True
     """
-    classifier, own = split_defended(model)
-    chosen = own or NONE if defense is None else defense
-    study = Evaluation(
-        target=target_from(classifier, images, labels, limit=limit, data_dir=data_dir, device=device),
-        defenses=(chosen,) if isinstance(chosen, str) else tuple(chosen),
-        attacks=(attacks,) if isinstance(attacks, str) else tuple(attacks),
-        norm=norm,
-        eps=eps,
-        runs=runs,
-        selection=selection,
-        seed=seed,
-        batch=batch,
-    )
-    return EvaluationSummary.of(run_study(study, out, executor=executor, progress=progress))
+    with split_defended(model) as (classifier, own):
+        chosen = own or NONE if defense is None else defense
+        study = Evaluation(
+            target=target_from(classifier, images, labels, limit=limit, data_dir=data_dir, device=device),
+            defenses=(chosen,) if isinstance(chosen, str) else tuple(chosen),
+            attacks=(attacks,) if isinstance(attacks, str) else tuple(attacks),
+            norm=norm,
+            eps=eps,
+            runs=runs,
+            selection=selection,
+            seed=seed,
+            batch=batch,
+        )
+        found = run_study(study, out, executor=executor, progress=progress)
+    return EvaluationSummary.of(found)

@@ -398,13 +398,14 @@ def certify_l1(
         >>> found.shifts, found.images, [point.radius for point in found.curve]
         (25, 2, [0.0, 0.02])
     """
-    classifier, own = split_defended(model)
-    study = L1Certification(
-        target=target_from(classifier, images, labels, limit=limit, data_dir=data_dir, device=device),
-        defense=defense or own or L1Certification.defense,
-        after=after,
-        seed=seed,
-        batch=batch,
-        precision=precision,
-    )
-    return L1Summary.of(run_study(study, out, executor=executor, progress=progress), radii=radii)
+    with split_defended(model) as (classifier, own):
+        study = L1Certification(
+            target=target_from(classifier, images, labels, limit=limit, data_dir=data_dir, device=device),
+            defense=defense or own or L1Certification.defense,
+            after=after,
+            seed=seed,
+            batch=batch,
+            precision=precision,
+        )
+        found = run_study(study, out, executor=executor, progress=progress)
+    return L1Summary.of(found, radii=radii)

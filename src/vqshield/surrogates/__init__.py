@@ -4,7 +4,9 @@ Quantization is piecewise constant: its true gradient is zero almost everywhere,
 without making the model any safer. A surrogate says what to use instead in the backward pass; the forward
 pass is always the true, quantized image. A new one is a new file with a Surrogate and a line in _SURROGATES.
 
-"ste" serves every defense; "soft" and "score" know how quantizers work, and need one.
+"own" is the gradient that a defense brings, "ste" takes any for the identity, "learned" fits a network to it.
+"soft" and "score" know how quantizers work. A defense of another kind has no centres to be soft about: "soft"
+is its own gradient there, or a learned one where it brings none, so that one suite serves every defense.
 """
 
 from collections.abc import Callable
@@ -13,11 +15,15 @@ from vqshield import checks
 from vqshield.errors import InvalidInputError
 from vqshield.settings import parse_spec, refuse_unknown, setting_names
 from vqshield.surrogates.base import ImageSurrogate, Shielding, Surrogate
+from vqshield.surrogates.learned import Learned
+from vqshield.surrogates.own import OwnGradient
 from vqshield.surrogates.score import Score
 from vqshield.surrogates.soft import Soft
-from vqshield.surrogates.straight_through import Attach, Own, StraightThrough
+from vqshield.surrogates.straight_through import Attach, Given, StraightThrough
 
-_SURROGATES: dict[str, Callable[..., Surrogate]] = {"ste": StraightThrough, "soft": Soft, "score": Score}
+_SURROGATES: dict[str, Callable[..., Surrogate]] = {
+    "ste": StraightThrough, "soft": Soft, "score": Score, "own": OwnGradient, "learned": Learned,
+}  # fmt: skip
 
 
 def list_surrogates() -> list[str]:
@@ -25,7 +31,7 @@ def list_surrogates() -> list[str]:
 
     Example:
         >>> vq.surrogates.list_surrogates()
-        ['ste', 'soft', 'score']
+        ['ste', 'soft', 'score', 'own', 'learned']
     """
     return list(_SURROGATES)
 
@@ -47,7 +53,7 @@ def get(surrogate: str | Surrogate | Attach) -> Surrogate:
     if isinstance(surrogate, Surrogate):
         return surrogate
     if callable(surrogate):
-        return Own(surrogate)
+        return Given(surrogate)
     if not isinstance(surrogate, str):
         raise InvalidInputError(f"surrogate should be a name, not {type(surrogate).__name__}")
     name, settings = parse_spec(surrogate)
@@ -71,8 +77,10 @@ def known_settings(name: str) -> list[str]:
 
 __all__ = [
     "Attach",
+    "Given",
     "ImageSurrogate",
-    "Own",
+    "Learned",
+    "OwnGradient",
     "Score",
     "Shielding",
     "Soft",

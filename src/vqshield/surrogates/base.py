@@ -86,6 +86,6 @@ def as_quantizer(surrogate: str, defense: Defense) -> Quantizer:
     if not isinstance(defense, Quantizer):
         raise InvalidInputError(
             f"surrogate={surrogate!r} needs a quantizer such as SWRD, not {type(defense).__name__}; "
-            "give it surrogate='ste'"
+            "give it surrogate='own' or 'learned'"
         )
     return defense

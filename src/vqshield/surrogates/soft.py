@@ -7,10 +7,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vqshield import checks
-from vqshield.defenses import Defense, Quantizer
+from vqshield.defenses import Quantizer
 from vqshield.noise import Draw, Stage
 from vqshield.patches import Sliding
 from vqshield.surrogates.base import ImageSurrogate, Shielding, as_quantizer
+from vqshield.surrogates.learned import Learned
+from vqshield.surrogates.own import attach_own
 
 CENTRES = ("constant", "means", "unrolled")
 NOISES = ("none", "drawn")
@@ -19,6 +21,9 @@ NOISES = ("none", "drawn")
 @dataclass(frozen=True, kw_only=True)
 class Soft(ImageSurrogate):
     """The gradient of sum_j softmax_j(−‖p − c_j‖²/T)·c_j in place of the nearest centre's.
+
+    A defense that is no quantizer has no centres. There it is the gradient that the defense brings ("own"),
+    or where it brings none, a learned one ("learned").
 
     Args:
         temperature: T, in squared units of [0, 1].
@@ -50,11 +55,11 @@ class Soft(ImageSurrogate):
         checks.whole("rounds", self.rounds, least=1)
         checks.one_of("noise", self.noise, NOISES)
 
-    def check(self, defense: Defense) -> None:
-        as_quantizer("soft", defense)
-
     def attach(self, shielding: Shielding) -> Tensor:
         """The quantized images' values, the smooth images' gradient."""
+        if not isinstance(shielding.defense, Quantizer):
+            attached = attach_own(shielding)
+            return Learned().attach(shielding) if attached is None else attached
         smooth = self._smooth(shielding)
         return shielding.quantized + (smooth - smooth.detach())
 

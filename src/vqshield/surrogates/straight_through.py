@@ -30,7 +30,7 @@ class StraightThrough(ImageSurrogate):
     Cheap, and often too weak: it sees neither which centre a patch falls to nor that the centres move.
 
     Example:
-        >>> model = vq.Defended(torch.nn.Identity(), vq.PRD(seed=0))  # "ste" is what Defended uses
+        >>> model = vq.Defended(torch.nn.Identity(), vq.PRD(seed=0), surrogate="ste")
         >>> points = images.clone().requires_grad_()
         >>> torch.autograd.grad(model(points).sum(), points)[0].unique()
         tensor([1.])
@@ -43,7 +43,7 @@ class StraightThrough(ImageSurrogate):
 
 
 @dataclass(frozen=True)
-class Own(ImageSurrogate):
+class Given(ImageSurrogate):
     """A user's own function as a surrogate.
 
     Args:

@@ -1,0 +1,38 @@
+"""Fewer bits a value: the simplest quantizer there is, as a control."""
+
+from torch import Tensor
+
+from vqshield import checks
+from vqshield.defenses.base import Defense
+from vqshield.settings import Setting
+
+
+class BitDepth(Defense):
+    """Every value rounded to the nearest of 2^bits evenly spaced ones: a control, the same for all images.
+
+    From *Feature Squeezing: Detecting Adversarial Examples in Deep Neural Networks* (Xu, Evans & Qi 2018), as
+    a defense against attacks that do not know it. It draws nothing. Its surrogate is the identity ("ste"):
+    rounding is the identity up to half a step.
+
+    Args:
+        bits: of a value, 1 to 8.
+        seed, streams: as of every Defense; nothing depends on them.
+
+    Example:
+        >>> vq.defenses.BitDepth(bits=1)(images).unique()
+        tensor([0., 1.])
+    """
+
+    def __init__(self, *, bits: int = 4, seed: int | None = None, streams: str = "fresh") -> None:
+        super().__init__(seed=seed, streams=streams)
+        self.bits = checks.whole("bits", bits, least=1, below=9)
+
+    def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
+        self.streams(images, streams)
+        checks.pixel_values(images)
+        levels = 2**self.bits - 1
+        rounded: Tensor = (images.detach() * levels).round() / levels
+        return rounded
+
+    def settings(self) -> dict[str, Setting]:
+        return {"bits": self.bits}
