@@ -180,16 +180,13 @@ def test_a_value_a_hair_outside_is_printed_with_all_its_digits() -> None:
 
 
 def test_what_is_no_defense_is_named() -> None:
-    class JPEG(nn.Module):
+    class JPEG:
         pass
 
-    message = re.escape(
-        "defense should be a Defense such as SWRD(), not JPEG; one of your own is a subclass of"
-    )
     for build in (lambda: vq.Defended(Network(), JPEG()), lambda: vq.defend(Network(), JPEG())):  # type: ignore[arg-type]
         with pytest.raises(InvalidInputError, match="defense should be a"):
             build()
-    with pytest.raises(InvalidInputError, match=message):
+    with pytest.raises(InvalidInputError, match=r"defense should be a .*, not JPEG"):
         threat("pgd:steps=1", BALL)(Network(), JPEG(), IMAGES, LABELS)  # type: ignore[arg-type]
 
 

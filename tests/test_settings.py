@@ -136,7 +136,7 @@ def test_nothing_is_suggested_where_nothing_is_near():
         (lambda: defenses.create("swrdd"), "swrd"),
         (lambda: defenses.create("swrd", sigmaa=1), "sigma"),
         (lambda: attacks.create("pdg", attacks.ball("linf", 0.1)), "pgd"),
-        (lambda: suite("adaptive", attacks.ball("linf", 0.1)), "adaptive-v1"),
+        (lambda: suite("queries", attacks.ball("linf", 0.1)), "queries-v1"),
         (lambda: load("cifar-10", "test"), "cifar10"),
     ],
 )

@@ -114,13 +114,13 @@ def test_bad_centres(centres: torch.Tensor, message: str) -> None:
 
 
 def test_unknown_names_list_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="defense='jpeg' is unknown; choose one of prd, randdisc, swrd"):
-        vq.defend(torch.nn.Identity(), "jpeg")
+    with pytest.raises(ValueError, match="defense='wavelets' is unknown; choose one of bitdepth, essential"):
+        vq.defend(torch.nn.Identity(), "wavelets")
     with pytest.raises(ValueError, match="randdisc has no setting 'size'; it has codes, sigma"):
         vq.defend(torch.nn.Identity(), "randdisc", size=2)
     with pytest.raises(ValueError, match="preset='svhn' is unknown; choose one of cifar10, cifar100"):
         vq.SWRD.preset("svhn")
-    with pytest.raises(ValueError, match="surrogate='magic' is unknown; choose one of score, soft, ste"):
+    with pytest.raises(ValueError, match="surrogate='magic' is unknown; choose one of learned, own, score, soft"):
         vq.defend(torch.nn.Identity(), surrogate="magic")
     with pytest.raises(ValueError, match="defense should be a Defense"):
         vq.Defended(torch.nn.Identity(), "swrd")  # type: ignore[arg-type]

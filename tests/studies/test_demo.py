@@ -25,7 +25,7 @@ def test_summary_has_a_row_for_every_defense_and_threat(finished: tuple[Path, st
     assert summary["complete"] is True
     assert [(row["defense"], row["threat"]) for row in summary["rows"]] == [
         (defense, threat)
-        for defense in ("none", "RandDisc", "pRD", "swRD")
+        for defense in ("none", "RandDisc", "pRD", "swRD", "swRD, tuned classifier")
         for threat in ("none", "ignorant", "adaptive")
     ]
     for row in summary["rows"]:
@@ -34,7 +34,7 @@ def test_summary_has_a_row_for_every_defense_and_threat(finished: tuple[Path, st
         assert row["n"] == 10
         assert row["threat"] != "none" or row["robust"] == row["natural"]
     assert summary["machine"]["torch"]
-    assert len(summary["sentences"]) == 2
+    assert len(summary["sentences"]) == 3
 
 
 def test_the_bundled_classifier_is_good_and_the_attacks_bite(finished: tuple[Path, str]) -> None:
@@ -75,7 +75,7 @@ def test_an_interrupted_demo_keeps_what_is_finished(tmp_path: Path, monkeypatch:
     whole = Demo._defended
 
     def interrupted(self: Demo, defense: str, *rest: object) -> None:
-        if defense == "prd":
+        if defense == "pRD":
             raise KeyboardInterrupt
         whole(self, defense, *rest)
 

@@ -179,7 +179,7 @@ def test_the_manifest_alone_tells_the_cells(finished) -> None:
     [
         ({"eps": 0.0}, "eps=0.0 should be > 0"),
         ({"eps": 1.5}, "eps=1.5 should be from 0 to 1"),
-        ({"norm": "l1"}, "norm='l1' is unknown"),
+        ({"norm": "l3"}, "norm='l3' is unknown"),
         ({"attack": "pgd:steps=5"}, "attack='pgd:steps=5' goes through a defense.*give it surrogate=none"),
         ({"attack": "hope"}, "attack='hope' is unknown"),
         ({"images": ()}, "images holds no number"),

@@ -18,7 +18,7 @@ from vqshield.suites import list_suites
 from vqshield.threats import threat
 
 FAST = {"autoattack": "autoattack:version=rand", "square": "square:queries=2", "apgd": "apgd:steps=2",
-        "pgd": "pgd:steps=2", "noise": "noise:tries=2"}  # fmt: skip
+        "pgd": "pgd:steps=2", "noise": "noise:tries=2", "rays": "rays:queries=4"}  # fmt: skip
 
 
 class Noisy(nn.Module):

@@ -148,8 +148,8 @@ def test_bad_methods_are_named(text, named):
 
 
 def test_a_surrogate_that_does_not_fit_the_defense_is_refused_before_any_work():
-    chosen = settings(shield="gaussian:sigma=0.1", method="adversarial:surrogate=soft")
-    with pytest.raises(InvalidInputError, match="surrogate='soft' needs a quantizer"):
+    chosen = settings(shield="gaussian:sigma=0.1", method="adversarial:surrogate=score")
+    with pytest.raises(InvalidInputError, match="surrogate='score' needs a quantizer"):
         Trainer(chosen, TRAINING, TRAINING, CPU)
 
 
