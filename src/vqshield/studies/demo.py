@@ -257,8 +257,8 @@ def sentences(rows: Sequence[DemoRow], settings: DemoSettings) -> list[str]:
     if (TUNED, "adaptive") in accuracy:
         said.append(
             f"With a classifier that was fine-tuned behind it, {BEST} has {accuracy[TUNED, 'none']:.0%} on "
-            f"clean images and keeps {accuracy[TUNED, 'ignorant']:.0%} against the attack that does not know of "
-            f"the shield, and {accuracy[TUNED, 'adaptive']:.0%} against the one that does."
+            f"clean images and keeps {accuracy[TUNED, 'ignorant']:.0%} against the attack that does not know "
+            f"of the shield, and {accuracy[TUNED, 'adaptive']:.0%} against the one that does."
         )
     return said
 
