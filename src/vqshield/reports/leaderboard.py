@@ -42,13 +42,16 @@ class BoardColumn:
 
 @dataclass(frozen=True, kw_only=True)
 class BoardCell:
-    """A cell. value: what it is sorted by, None where there is none; link, audit: files that it leads to."""
+    """A cell. value: what it is sorted by, None where there is none; link, audit: files that it leads to;
+    doubted: whether the audit says that the figure may be too high.
+    """
 
     text: str
     value: float | str | None = None
     note: str = ""
     link: str | None = None
     audit: str | None = None
+    doubted: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,11 +70,6 @@ class BoardLine:
     def verdict(self) -> str:
         """Of the audit."""
         return _verdict(self.result)
-
-    @property
-    def doubted(self) -> bool:
-        """Whether the audit says that the figures are not to be believed."""
-        return _is_doubted(self.result)
 
 
 def write_board(out: Path, summary: BoardSummary) -> None:
@@ -160,6 +158,7 @@ def _cell(result: BoardResult, rung: str, figure: BoardFigure | None) -> BoardCe
         note=note,
         link=figure.records,
         audit=_audit_page(result) if attacked else None,
+        doubted=attacked and _is_doubted(result) and figure.mean > 0,
     )
 
 
