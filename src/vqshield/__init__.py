@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from vqshield.studies.evaluation import evaluate
     from vqshield.studies.l1_certification import certify_l1
     from vqshield.studies.ladder import ladder
+    from vqshield.studies.leaderboard import leaderboard
     from vqshield.training.hardening import harden
 
 __version__ = "0.1.0"
@@ -60,6 +61,7 @@ _HOMES = {
     "kmeans": "points",
     "palette": "palettes",
     "export_onnx": "integrations.onnx",
+    "leaderboard": "studies.leaderboard",
 }
 """Where each public name is at home. It is imported when it is first asked for: nothing waits for torch that
 does not need it, `vqshield --help` for one."""
@@ -102,6 +104,7 @@ __all__ = [
     "harden",
     "kmeans",
     "ladder",
+    "leaderboard",
     "list_defenses",
     "palette",
     "purify",

@@ -39,6 +39,7 @@ COMMANDS = {
     "ladder": "ladder:ladder",
     "palette": "palette:palette",
     "export": "export:export",
+    "leaderboard": "leaderboard:leaderboard",
 }
 """Each command, with the file and the function that it is."""
 

@@ -16,12 +16,23 @@ from vqshield.runs.study import Progress
 Found = TypeVar("Found")
 
 
+def write_summary(out: Path, summary: object) -> None:
+    """summary.json beside the records."""
+    write_json(out / "summary.json", to_plain(summary))
+
+
 def run_to_end(
-    run: Callable[[Progress], Found], stored: Callable[[], Found], out: Path, *, hidden: bool
+    run: Callable[[Progress], Found],
+    stored: Callable[[], Found],
+    out: Path,
+    *,
+    hidden: bool,
+    write: Callable[[Path, Found], None] = write_summary,
 ) -> Found:
     """Run with a progress bar; on Ctrl-C what is finished is summed up.
 
-    run: measures, and is given whom to tell. stored: what the folder `out` holds so far.
+    run: measures, and is given whom to tell. stored: what the folder `out` holds so far. write: how that is
+    written there.
     """
     with progress_bar("{task.description}", hidden=hidden) as bar:
         task = bar.add_task("starting", total=None)
@@ -32,15 +43,10 @@ def run_to_end(
         try:
             return run(show)
         except KeyboardInterrupt as stop:
-            write_summary(out, stored())
+            write(out, stored())
             raise KeyboardInterrupt(
                 f"what is finished is in {out}; run the same command again to continue"
             ) from stop
-
-
-def write_summary(out: Path, summary: object) -> None:
-    """summary.json beside the records."""
-    write_json(out / "summary.json", to_plain(summary))
 
 
 def set_aside(out: Path) -> None:

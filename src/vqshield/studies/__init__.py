@@ -6,4 +6,5 @@ manifest, its cells, its records, and the summary that the records give. `vqshie
 evaluation      accuracy under attack          certification   what draws prove
 kl              the KL diagnostic              gallery         pictures
 worked_example  Proposition 1 by its numbers   demo            the first two minutes
+cost            milliseconds an image          leaderboard     many defenses, by the studies above
 """

@@ -1,0 +1,160 @@
+"""`vqshield leaderboard`: many defenses, measured alike, on one page."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from vqshield.cli.executors import (
+    Address,
+    ExecutorName,
+    Retries,
+    TaskCpus,
+    TaskGpus,
+    Workers,
+    executor_for,
+)
+from vqshield.cli.options import (
+    AsJson,
+    Data,
+    DataDir,
+    Device,
+    Eps,
+    Fresh,
+    Limit,
+    Norm,
+    SummaryOnly,
+    parse_eps,
+)
+from vqshield.cli.resumable import run_to_end, set_aside
+from vqshield.data import SAMPLE_NAME
+from vqshield.plain import to_plain
+from vqshield.reports.leaderboard import PAGE, SUMMARY, board_notes, board_table, write_board
+from vqshield.runs.study import Progress
+from vqshield.studies.board_rows import ALL, list_rows
+from vqshield.studies.leaderboard import BoardSettings, BoardSummary
+from vqshield.studies.leaderboard import leaderboard as measure
+from vqshield.suites import list_suites
+
+FULL, QUICK = BoardSettings(), BoardSettings.quick()
+QUICK_IMAGES = 20  # on fewer, no check of an audit passes
+
+
+def leaderboard(
+    rows: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help=f"Rows: TOML files, folders of them, {ALL} (the bundled ones), or some of "
+            f"{', '.join(list_rows())}. Without any, {ALL}."
+        ),
+    ] = None,
+    classifier: Annotated[
+        str | None, typer.Option(help="One classifier for all rows, instead of their own.")
+    ] = None,
+    source: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A classifier that the transfer attacker holds; may be repeated. Without any, small-cifar10 "
+            "where the data are CIFAR-10. A row's own classifier is left out."
+        ),
+    ] = None,
+    suite: Annotated[
+        str | None,
+        typer.Option(
+            help=f"The white-box attack that is audited, of {', '.join(list_suites())}, or an attack as for "
+            f"evaluate; without it, {FULL.ladder.suite}, with --quick {QUICK.ladder.suite}."
+        ),
+    ] = None,
+    calls: Annotated[
+        int | None,
+        typer.Option(
+            help="Calls of the model for an image that query attacks may make; without it, "
+            f"{FULL.ladder.calls[-1]}, with --quick {QUICK.ladder.calls[-1]}."
+        ),
+    ] = None,
+    audit_images: Annotated[
+        int | None,
+        typer.Option(help=f"The first images that are audited; without it, {FULL.audit_images}, or --limit."),
+    ] = None,
+    data: Data = SAMPLE_NAME,
+    data_dir: DataDir = None,
+    norm: Norm = FULL.ladder.norm,
+    eps: Eps = "8/255",
+    limit: Limit = None,
+    runs: Annotated[
+        int | None, typer.Option(help="Fresh draws of the defense behind each figure; without it, 10 or 5.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Decides every draw of defenses and attacks.")] = FULL.ladder.seed,
+    batch: Annotated[int | None, typer.Option(help="Images attacked at once; without it, 250 or 32.")] = None,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick/--full",
+            help=f"Fewer images ({QUICK_IMAGES}), calls and steps: a minute or two a row on two CPU cores.",
+        ),
+    ] = False,
+    device: Device = "auto",
+    executor: ExecutorName = "local",
+    workers: Workers = None,
+    address: Address = None,
+    task_cpus: TaskCpus = None,
+    task_gpus: TaskGpus = None,
+    retries: Retries = None,
+    out: Annotated[
+        Path,
+        typer.Option(help="Folder for records, page and summary; a run that was stopped goes on there."),
+    ] = Path("vqshield-leaderboard"),
+    fresh: Fresh = False,
+    summary_only: SummaryOnly = False,
+    as_json: AsJson = False,
+) -> None:
+    """Put many defenses through the same attackers, audit each, and write one page that sorts by a click.
+
+    A row is a small TOML file: add yours, and run the same command again in the same folder.
+    """
+    usual = QUICK if quick else FULL
+    settings = replace(
+        usual,
+        ladder=replace(
+            usual.ladder,
+            norm=norm,
+            eps=parse_eps(eps, norm),
+            suite=suite or usual.ladder.suite,
+            calls=(calls,) if calls else usual.ladder.calls,
+            runs=runs or usual.ladder.runs,
+            selection=runs or usual.ladder.selection,
+            seed=seed,
+            batch=batch or usual.ladder.batch,
+        ),
+        audit=replace(usual.audit, runs=runs or usual.audit.runs, batch=batch or usual.audit.batch),
+        audit_images=audit_images or usual.audit_images,
+    )
+
+    def run(progress: Progress) -> BoardSummary:
+        return measure(
+            out, rows or (ALL,), data=data, data_dir=data_dir, classifier=classifier, sources=source,
+            settings=settings, limit=QUICK_IMAGES if quick and limit is None else limit, device=device,
+            progress=progress,
+            executor=executor_for(
+                executor, device=device, workers=workers, address=address, cpus=task_cpus, gpus=task_gpus,
+                retries=retries,
+            ),
+        )  # fmt: skip
+
+    def stored() -> BoardSummary:
+        return BoardSummary.read(out)
+
+    if fresh and not summary_only:
+        set_aside(out)
+    summary = stored() if summary_only else run_to_end(run, stored, out, hidden=as_json, write=write_board)
+    write_board(out, summary)
+    if as_json:
+        typer.echo(json.dumps(to_plain(summary), indent=1))
+        return
+    Console().print(board_table(summary))
+    for line in board_notes(summary):
+        typer.echo(line)
+    typer.echo(f"\nThe page is {out / PAGE}, figures are in {out / SUMMARY}")
