@@ -14,10 +14,15 @@ from vqshield.surrogates.soft import cut
 
 
 class _Scored(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, images: Tensor, logits: Tensor, advantage: Tensor, score: Tensor) -> Tensor:
-        ctx.save_for_backward(advantage, score)
+    def forward(images: Tensor, logits: Tensor, advantage: Tensor, score: Tensor) -> Tensor:
         return logits.view_as(logits)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[2:])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, None, None, None]:
