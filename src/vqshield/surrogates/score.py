@@ -73,11 +73,9 @@ def _score(defense: Quantizer, shielding: Shielding) -> Tensor:
     if defense.noise != "patch":
         return _scaled_noise(defense, shielding.streams, images).to(images)
     # Each pixel sums the noise of all its copies: those of overlapping windows and of mirrored borders.
-    with torch.enable_grad():
-        values = images.detach().requires_grad_()
-        patches = cut(defense, values)
-        noise = _scaled_noise(defense, shielding.streams, patches).to(images)
-        (score,) = torch.autograd.grad(patches, values, noise)
+    patches, summed = torch.func.vjp(lambda values: cut(defense, values), images.detach())
+    noise = _scaled_noise(defense, shielding.streams, patches).to(images)
+    score: Tensor = summed(noise)[0]
     return score
 
 
