@@ -1,5 +1,6 @@
 """The score function: a gradient of the expected logits that never looks through the quantizer."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,10 +74,11 @@ def _score(defense: Quantizer, shielding: Shielding) -> Tensor:
     if defense.noise != "patch":
         return _scaled_noise(defense, shielding.streams, images).to(images)
     # Each pixel sums the noise of all its copies: those of overlapping windows and of mirrored borders.
-    patches, summed = torch.func.vjp(lambda values: cut(defense, values), images.detach())
+    pulled: tuple[Tensor, Callable[[Tensor], tuple[Tensor]]]
+    pulled = torch.func.vjp(lambda values: cut(defense, values), images.detach())  # type: ignore[assignment]
+    patches, summed = pulled
     noise = _scaled_noise(defense, shielding.streams, patches).to(images)
-    score: Tensor = summed(noise)[0]
-    return score
+    return summed(noise)[0]
 
 
 def _scaled_noise(defense: Quantizer, streams: Tensor, values: Tensor) -> Tensor:
