@@ -210,7 +210,7 @@ def test_streams_are_not_handed_out_for_images_that_cannot_be_cut() -> None:
     for images, message in (
         (noise_images(1, 3, 4, 4), "codes=5 should be at most the number of patches n=4"),
         (noise_images(1, 3, 1, 9), "size=2 should be at most min"),
-        (noise_images(3, 4, 4), "should have 4 dimensions"),
+        (noise_images(4, 4), "should have 4 dimensions"),
     ):
         with pytest.raises(ValueError, match=message):
             defense.streams(images)

@@ -11,6 +11,8 @@ from vqshield.errors import InvalidInputError
 from vqshield.settings import did_you_mean
 
 IMAGE_DTYPES = (torch.float32, torch.float64)
+_ROUNDING = 1e-4  # a fortieth of a byte's step; attacks and resizes in single precision leave far less
+_ROUNDING_STEPS = 4  # of a dtype's own beside 1: what a few operations in half precision leave
 
 # How far the settings of a quantizer reach. Noise of 1 is as wide as a pixel's whole range, and up to there
 # the float32 kernels agree with the exact reference.
@@ -75,16 +77,44 @@ def image_batch(images: object) -> Tensor:
     return images
 
 
+def rounding(dtype: torch.dtype) -> float:
+    """How far outside of [0, 1] values of a dtype may lie to count as rounded: what is further out is meant.
+
+    Example:
+        >>> from vqshield.checks import rounding
+        >>> rounding(torch.float32), rounding(torch.bfloat16)
+        (0.0001, 0.03125)
+    """
+    return max(_ROUNDING, _ROUNDING_STEPS * torch.finfo(dtype).eps)
+
+
 def pixel_values(images: Tensor) -> None:
     """All values in [0, 1], none of them nan."""
-    if len(images):
-        low, high = _extremes(images.detach())
-        if math.isnan(low) or math.isnan(high):
-            raise InvalidInputError("images contain nan; every value should lie in [0, 1]")
-        if low < 0 or high > 1:
-            wrong = low if low < 0 else high
-            digits = 9 if images.dtype == torch.float32 else 17  # enough to tell it from every other number
-            raise InvalidInputError(f"images contain {wrong:.{digits}g}; every value should lie in [0, 1]")
+    _check_range(images, 0.0)
+
+
+def inside(images: Tensor) -> Tensor:
+    """The images, with values a rounding outside of [0, 1] clamped; they are themselves where all lie inside.
+
+    Raises:
+        InvalidInputError: a value further outside, or nan.
+    """
+    within_unit = _check_range(images, rounding(images.dtype))
+    return images if within_unit else images.clamp(0, 1)
+
+
+def _check_range(images: Tensor, slack: float) -> bool:
+    """Whether all values lie in [0, 1]; raises where one is further outside than that much."""
+    if not images.numel():
+        return True
+    low, high = _extremes(images.detach())
+    if math.isnan(low) or math.isnan(high):
+        raise InvalidInputError("images contain nan; every value should lie in [0, 1]")
+    if low < -slack or high > 1 + slack:
+        wrong = low if low < -slack else high
+        digits = 9 if images.dtype == torch.float32 else 17  # enough to tell it from every other number
+        raise InvalidInputError(f"images contain {wrong:.{digits}g}; every value should lie in [0, 1]")
+    return low >= 0 and high <= 1
 
 
 def _extremes(values: Tensor) -> tuple[float, float]:

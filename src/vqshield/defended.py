@@ -1,5 +1,7 @@
 """A defense in front of a classifier: a model like any other."""
 
+import warnings
+from collections.abc import Sequence
 from typing import Unpack
 
 import torch
@@ -16,7 +18,7 @@ from vqshield.defenses import (
     preprocessor_from,
 )
 from vqshield.errors import InvalidInputError
-from vqshield.models import ask
+from vqshield.models import Normalising, ask
 from vqshield.settings import parse_spec
 from vqshield.surrogates import Attach, Shielding, Surrogate
 
@@ -24,8 +26,12 @@ from vqshield.surrogates import Attach, Shielding, Surrogate
 class Defended(nn.Module):
     """classifier(defense(images)): images in [0, 1] → logits, differentiable through a surrogate.
 
+    It takes all kinds of images that a `Defense` takes; the classifier gets them in the dtype of its own
+    parameters.
+
     Args:
-        classifier: a module or function from images in [0, 1] to logits; its normalisation belongs inside it.
+        classifier: a module or function from images in [0, 1] to logits, or to something that has them as
+            `.logits`. Its normalisation belongs inside it: `defend` puts it there.
         defense: a quantizer such as SWRD(), any other Defense, or a preprocessor of your own: any module or
             function from images to images, which becomes a `vqshield.Preprocessor`.
         surrogate: what stands in for the defense's gradient: a name of `vqshield.surrogates`, with settings
@@ -72,20 +78,24 @@ class Defended(nn.Module):
         self.training = getattr(classifier, "training", False)
 
     def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
-        """Logits (B, classes) of one draw of the defense.
+        """Logits (B, classes) of one draw of the defense; (classes,) of a single image.
 
         Args:
-            images: (B, q, h, w) in [0, 1].
+            images: (B, q, h, w), or (q, h, w): bytes, or floating point in [0, 1].
             streams: stream numbers (B,) that repeat a draw; None takes fresh ones.
         """
-        streams = self.defense.streams(images, streams)
-        quantized = self.defense(images, streams=streams)
-        if images.requires_grad and torch.is_grad_enabled():
-            return self._surrogate.logits(self._ask, Shielding(images, quantized, self.defense, streams))
-        return self._ask(quantized)
+        pixels = self.defense.pixels(images)
+        streams = self.defense.streams(pixels, streams)
+        # Detached: the gradient is this surrogate's alone, and not a defense's own besides.
+        quantized = self.defense(pixels.detach(), streams=streams)
+        if pixels.requires_grad and torch.is_grad_enabled():
+            logits = self._surrogate.logits(self._ask, Shielding(pixels, quantized, self.defense, streams))
+        else:
+            logits = self._ask(quantized)
+        return logits if images.dim() == 4 else logits[0]
 
     def _ask(self, images: Tensor) -> Tensor:
-        logits = ask(self.classifier, images)
+        logits = ask(self.classifier, images.to(_own_dtype(self.classifier, images.dtype)))
         if logits.dim() < 2 or len(logits) != len(images):
             raise InvalidInputError(
                 f"logits of shape {tuple(logits.shape)} should be ({len(images)}, classes): a row per image"
@@ -93,11 +103,19 @@ class Defended(nn.Module):
         return logits
 
 
+def _own_dtype(classifier: object, usual: torch.dtype) -> torch.dtype:
+    """The dtype of the classifier's parameters, or the usual one where it has none."""
+    parameters = classifier.parameters() if isinstance(classifier, nn.Module) else ()
+    return next((each.dtype for each in parameters if each.is_floating_point()), usual)
+
+
 def defend(
     classifier: nn.Module,
     defense: str | Defense | ImageFunction = "swrd",
     *,
     surrogate: str | Surrogate | Attach = "own",
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
     **settings: Unpack[DefenseSettings],
 ) -> Defended:
     """Shield a classifier in one line.
@@ -107,6 +125,8 @@ def defend(
         defense: a name of `vqshield.defenses.list_all_defenses()`, settings behind it if you like
             ("swrd:size=3"), a Defense, or any module or function from images to images.
         surrogate: as of `Defended`.
+        mean, std: of each channel, in units of [0, 1], for a classifier that expects images normalised by
+            them; that is done behind the defense. None: the classifier takes images in [0, 1].
         **settings: those of the named defense, such as size, codes, sigma, tau, seed. The names that editors
             know are those of the quantizers; a control's go into the text ("jpeg:quality=50").
 
@@ -114,13 +134,21 @@ def defend(
         The classifier behind the defense.
 
     Raises:
-        InvalidInputError: an unknown name or setting, answered with the known ones.
+        InvalidInputError: an unknown name or setting, answered with the known ones; mean without std.
+
+    Warns:
+        UserWarning: the classifier says that it expects normalised images (timm's do), and mean and std are
+            not given; or they are, and it normalises already.
 
     Example:
         >>> model = vq.defend(classifier, "swrd", size=3, codes=25, seed=0)
         >>> model(images).shape
         torch.Size([8, 10])
+        >>> model = vq.defend(classifier, "prd", mean=[0.5, 0.5, 0.5], std=[0.25, 0.25, 0.25])
+        >>> model(images[0]).shape  # a single image
+        torch.Size([10])
     """
+    classifier = _normalising(classifier, mean, std)
     if not isinstance(defense, str):
         if settings:
             given = ", ".join(settings)
@@ -135,3 +163,37 @@ def defend(
     if twice:
         raise InvalidInputError(f"{twice[0]!r} is set twice, in {defense!r} and beside it; set it once")
     return Defended(classifier, create_any(name, **in_text, **settings), surrogate=surrogate)
+
+
+def _normalising(
+    classifier: nn.Module, mean: Sequence[float] | None, std: Sequence[float] | None
+) -> nn.Module:
+    """The classifier behind its normalisation, where there is one to be done."""
+    if (mean is None) != (std is None):
+        given, missing = ("mean", "std") if std is None else ("std", "mean")
+        raise InvalidInputError(f"{given} is given, and {missing} is not; give both or neither")
+    if mean is None or std is None:
+        expected = _expected_normalisation(classifier)
+        if expected is not None:
+            warnings.warn(
+                f"{type(classifier).__name__} says that it was trained on images normalised by mean="
+                f"{expected[0]}, std={expected[1]}, and gets images in [0, 1] here; give defend mean and std",
+                stacklevel=3,
+            )
+        return classifier
+    if isinstance(classifier, Normalising):
+        warnings.warn(
+            f"{type(classifier).__name__} normalises already; mean={list(mean)} and std={list(std)} come on "
+            "top of that: leave them out",
+            stacklevel=3,
+        )
+    return Normalising(classifier, mean=mean, std=std)
+
+
+def _expected_normalisation(classifier: object) -> tuple[list[float], list[float]] | None:
+    """What a classifier says of itself, as timm's do; None where it says nothing, or images in [0, 1]."""
+    said = getattr(classifier, "pretrained_cfg", None)
+    if not isinstance(said, dict) or not {"mean", "std"} <= set(said):
+        return None
+    mean, std = ([float(value) for value in said[name]] for name in ("mean", "std"))
+    return None if set(mean) == {0.0} and set(std) == {1.0} else (mean, std)

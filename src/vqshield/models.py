@@ -3,8 +3,9 @@
 A model is anything from images (B, q, h, w) to logits; who calls one that a user wrote does it through here.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -42,16 +43,95 @@ def evaluating(model: object) -> Iterator[None]:
             module.training = mode
 
 
+class _PlainGradient(torch.autograd.Function):
+    """The identity, with a contiguous gradient."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(images: Tensor) -> Tensor:
+        return images.view_as(images)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return gradients[0].contiguous()
+
+
+def with_plain_gradient(images: Tensor) -> Tensor:
+    """The images, with a gradient that is contiguous.
+
+    Layers whose weights are laid out channels-last give a gradient of that layout, and attacks of other
+    libraries call `view` on it, which then fails.
+    """
+    if not (images.requires_grad and torch.is_grad_enabled()):
+        return images
+    result: Tensor = _PlainGradient.apply(images)  # type: ignore[no-untyped-call]
+    return result
+
+
+class Normalising(nn.Module):
+    """images in [0, 1] → what a network gives for (images − mean) / std, channel by channel.
+
+    Args:
+        network: expects normalised images.
+        mean: of each channel, in units of [0, 1].
+        std: of each channel.
+
+    Raises:
+        InvalidInputError: mean and std of different lengths, not finite, or a std that is not positive.
+
+    Example:
+        >>> from vqshield.models import Normalising
+        >>> Normalising(torch.nn.Identity(), mean=[0.5], std=[0.25])(torch.ones(1, 1, 1, 1)).item()
+        2.0
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self, network: Callable[[Tensor], Any], *, mean: Sequence[float], std: Sequence[float]
+    ) -> None:
+        super().__init__()
+        if len(mean) != len(std) or not mean:
+            raise InvalidInputError(
+                f"mean={list(mean)} and std={list(std)} must be of one length, at least 1"
+            )
+        single = {
+            "mean": torch.tensor(mean, dtype=torch.float32),
+            "std": torch.tensor(std, dtype=torch.float32),
+        }
+        for name, values in single.items():
+            if not bool(values.isfinite().all()):
+                raise InvalidInputError(f"{name}={values.tolist()} must be finite in every channel")
+        if not bool((single["std"] > 0).all()):
+            raise InvalidInputError(f"std={list(std)} must be positive in every channel")
+        self.network = network
+        self.register_buffer("mean", single["mean"].reshape(1, -1, 1, 1))
+        self.register_buffer("std", single["std"].reshape(1, -1, 1, 1))
+
+    def forward(self, images: Tensor) -> Any:
+        """What the network gives for images (B, q, h, w) in [0, 1]."""
+        return self.network((with_plain_gradient(images) - self.mean) / self.std)
+
+
 def ask(model: Model, images: Tensor) -> Tensor:
     """What the model gives for the images: a floating-point tensor.
+
+    A model may give it as `.logits` of something else, as those of Hugging Face's transformers do.
 
     Raises:
         InvalidInputError: it gives something else, or cannot take images of that dtype or on that device.
     """
     if torch.compiler.is_compiling():
-        return model(images)
+        traced: Tensor = _logits_in(model(images))
+        return traced
     try:
-        found: object = model(images)
+        found = _logits_in(model(images))
     except RuntimeError as error:
         _explain_mismatch(model, images, error)
         raise
@@ -64,6 +144,10 @@ def ask(model: Model, images: Tensor) -> Tensor:
             f"the classifier gives values of dtype {found.dtype}; logits are real numbers"
         )
     return found
+
+
+def _logits_in(answer: Any) -> Any:
+    return answer if isinstance(answer, Tensor) else getattr(answer, "logits", answer)
 
 
 def ask_for_logits(model: Model, images: Tensor) -> Tensor:

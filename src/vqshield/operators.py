@@ -60,8 +60,7 @@ class Job:
 
     def start(self, images: Tensor, streams: Tensor) -> tuple[Backend, Tensor, Draw]:
         """The backend for these images, the images as their grid needs them, and their randomness."""
-        checks.pixel_values(images)
-        padded = self.recipe.grid.pad(images).contiguous()
+        padded = self.recipe.grid.pad(checks.inside(images)).contiguous()
         return clustering.get(self.backend, images.device), padded, Draw(self.seed, streams)
 
 
@@ -98,7 +97,7 @@ def noisy_images(images: Tensor, streams: Tensor, job: str, stage: int, scale: f
     which weakens no certificate.
     """
     plan = Job.decode(job)
-    checks.pixel_values(images)
+    images = checks.inside(images)
     if scale == 0:
         return images.clone(memory_format=torch.contiguous_format)
     flat, draw = images.flatten(1), Draw(plan.seed, streams)
@@ -113,6 +112,12 @@ def noisy_images(images: Tensor, streams: Tensor, job: str, stage: int, scale: f
         moved = draw[block[0]].normals(Stage(stage), left, clean.shape[1]).mul_(scale).add_(clean)
         noisy[block] = moved.clamp_(0, 1).mul_(_FLOAT32_GRID).round_().div_(_FLOAT32_GRID)
     return noisy.view(images.shape)
+
+
+@torch.library.custom_op("vqshield::inside", mutates_args=())
+def inside(images: Tensor) -> Tensor:
+    """A copy of the images, with values a rounding outside of [0, 1] clamped; others are refused."""
+    return checks.inside(images).clone()
 
 
 def _cropped(padded: Tensor, images: Tensor) -> Tensor:
@@ -132,6 +137,11 @@ def _(images: Tensor, centres: Tensor, streams: Tensor, job: str) -> Tensor:
 @noisy_images.register_fake
 def _(images: Tensor, streams: Tensor, job: str, stage: int, scale: float) -> Tensor:
     return images.new_empty(images.shape)
+
+
+@inside.register_fake
+def _(images: Tensor) -> Tensor:
+    return torch.empty_like(images)
 
 
 @codebook.register_fake
@@ -178,3 +188,35 @@ def content_streams(images: Tensor) -> Tensor:
 @content_streams.register_fake
 def _(images: Tensor) -> Tensor:
     return images.new_empty(images.shape[0], dtype=torch.int64)
+
+
+def _one_batch(info: Any, dims: tuple[Any, ...], values: tuple[Any, ...]) -> list[Any]:
+    """The arguments of all the calls that vmap stands for, as those of one: (N, B, …) → (N·B, …).
+
+    Every image has a stream number of its own, so a larger batch is the same work, and gives the same bits.
+    """
+    count = info.batch_size
+    return [
+        value
+        if not isinstance(value, Tensor)
+        else (value.expand(count, *value.shape) if dim is None else value.movedim(dim, 0)).flatten(0, 1)
+        for value, dim in zip(values, dims, strict=True)
+    ]
+
+
+def _serve_vmap(operator: Any) -> None:
+    def batched(info: Any, in_dims: tuple[Any, ...], *values: Any) -> tuple[Tensor, int]:
+        found: Tensor = operator(*_one_batch(info, in_dims, values))
+        return found.reshape(info.batch_size, -1, *found.shape[1:]), 0
+
+    operator.register_vmap(batched)
+
+
+for _operator in (shield, codebook, quantize, noisy_images, inside, content_streams):
+    _serve_vmap(_operator)
+
+
+@fresh_streams.register_vmap
+def _(info: Any, in_dims: tuple[Any, ...], counter: Tensor, *values: Any) -> tuple[Tensor, int]:
+    found: Tensor = fresh_streams(counter, *_one_batch(info, in_dims[1:], values))
+    return found.reshape(info.batch_size, -1, *found.shape[1:]), 0

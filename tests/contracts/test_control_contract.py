@@ -85,11 +85,11 @@ def test_a_gradient_goes_through_it(control: vq.Defense, natural: Tensor) -> Non
 def test_settings_rebuild_it(name: str, control: vq.Defense, natural: Tensor) -> None:
     again = create_any(name, **control.settings(), seed=5)
     assert torch.equal(again(natural[:2]), control.reseeded(5)(natural[:2]))
-    assert set(known_settings(name)) == {*control.settings(), "seed", "streams"}
+    assert set(known_settings(name)) == {*control.settings(), "seed", "streams", "range", "surrogate"}
 
 
 def test_bad_images_are_named(control: vq.Defense) -> None:
-    for images in (torch.rand(3, 8, 8), torch.rand(1, 3, 8, 8).half(), torch.rand(1, 3, 8, 8) + 1):
+    for images in (torch.rand(8, 8), torch.rand(1, 3, 8, 8).long(), torch.rand(1, 3, 8, 8) + 1):
         with pytest.raises(ValueError, match="images"):
             control(images)
 

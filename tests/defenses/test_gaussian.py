@@ -92,7 +92,7 @@ def test_texts_that_mean_nothing_are_named(text: str, message: str) -> None:
         from_text(text, seed=0)
 
 
-@pytest.mark.parametrize("images", [IMAGES[0], IMAGES.half(), IMAGES + 1])
+@pytest.mark.parametrize("images", [IMAGES[0, 0], IMAGES.long(), IMAGES + 1])
 def test_images_that_cannot_be_are_named(images: torch.Tensor) -> None:
     with pytest.raises(InvalidInputError, match="images"):
         GaussianNoise(sigma=0.1, seed=0)(images)

@@ -143,7 +143,7 @@ def test_settings_that_cannot_work_are_named(settings: dict, message: str) -> No
         vq.Splitting(**settings)
 
 
-@pytest.mark.parametrize("images", [IMAGES[0], IMAGES.half(), IMAGES + 1])
+@pytest.mark.parametrize("images", [IMAGES[0, 0], IMAGES.long(), IMAGES + 1])
 def test_images_that_cannot_be_are_named(images: Tensor) -> None:
     with pytest.raises(InvalidInputError, match="images"):
         vq.Splitting(scale=0.1, seed=0)(images)

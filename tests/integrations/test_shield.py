@@ -59,7 +59,7 @@ def test_a_rounding_is_clamped_and_keeps_its_gradient() -> None:
 )
 def test_what_cannot_be_taken_is_named(images, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Shield("prd")(images)
+        Shield("prd:codes=5")(images)
 
 
 def test_a_surrogate_that_needs_the_classifier_is_refused() -> None:

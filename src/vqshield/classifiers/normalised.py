@@ -2,18 +2,18 @@
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vqshield.checks import one_of, real, whole
 from vqshield.errors import InvalidInputError
+from vqshield.models import Normalising
 
 RESIZES = ("bicubic", "bilinear")
 MOST_SIDE = 1 << 14  # pixels that an image may be resized to
 
 
-class Normalised(nn.Module):
+class Normalised(Normalising):
     """images in [0,1] -> logits of ``network`` at (images - mean) / std, channel by channel.
 
     size: (height, width) that the network was trained for; images of another size are resized to it, with
@@ -22,8 +22,7 @@ class Normalised(nn.Module):
     (``FileSet.sized``): images that arrive here are never cut.
     """
 
-    mean: Tensor
-    std: Tensor
+    network: nn.Module
 
     def __init__(
         self,
@@ -35,33 +34,17 @@ class Normalised(nn.Module):
         crop: float = 1.0,
         resize: str = "bicubic",
     ) -> None:
-        super().__init__()
-        if len(mean) != len(std) or not mean:
-            raise InvalidInputError(
-                f"mean={list(mean)} and std={list(std)} must be of one length, at least 1"
-            )
-        single = {
-            "mean": torch.tensor(mean, dtype=torch.float32),
-            "std": torch.tensor(std, dtype=torch.float32),
-        }
-        for name, values in single.items():
-            if not bool(values.isfinite().all()):
-                raise InvalidInputError(f"{name}={values.tolist()} must be finite in every channel")
-        if not bool((single["std"] > 0).all()):
-            raise InvalidInputError(f"std={list(std)} must be positive in every channel")
-        self.network = network
+        super().__init__(network, mean=mean, std=std)
         self.size = None if size is None else _checked_size(size)
         self.crop = real("crop", crop, least=0.01, most=1.0)
         self.resize = one_of("resize", resize, RESIZES)
-        self.register_buffer("mean", single["mean"].reshape(1, -1, 1, 1))
-        self.register_buffer("std", single["std"].reshape(1, -1, 1, 1))
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits (n, classes) for images (n, channels, height, width) in [0,1]."""
         if self.size is not None and images.shape[-2:] != self.size:
             # As Pillow does it: smoothed where it shrinks, and no overshoot of the bicubic filter kept.
             images = F.interpolate(images, self.size, mode=self.resize, antialias=True).clamp(0, 1)
-        logits: Tensor = self.network((images - self.mean) / self.std)
+        logits: Tensor = super().forward(images)
         return logits
 
 

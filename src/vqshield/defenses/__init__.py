@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Mapping
 
 from vqshield import checks
-from vqshield.defenses.base import CertificateTerms, Defense
+from vqshield.defenses.base import CertificateTerms, Defense, Gradient
 from vqshield.defenses.bit_depth import BitDepth
 from vqshield.defenses.essential_features import EssentialFeatures
 from vqshield.defenses.gaussian import GaussianNoise
@@ -108,8 +108,9 @@ def from_text(text: str, *, seed: int, called: str = "defense") -> Defense:
 
     Args:
         text: a name of `list_all_defenses()` and its settings; a seed or streams among them are refused,
-            since they would fix every draw. Or package.module:function, for a preprocessor of your own: see
-            `preprocessor_from`. A registered name before the colon is always that defense.
+            since they would fix every draw, and so are range and surrogate. Or package.module:function, for
+            a preprocessor of your own: see `preprocessor_from`. A registered name before the colon is always
+            that defense.
         seed: the seed that the run derived for this purpose.
         called: what the text is called where it was given, for the message about an unknown name.
 
@@ -132,6 +133,12 @@ def from_text(text: str, *, seed: int, called: str = "defense") -> Defense:
         raise InvalidInputError(
             f"streams={settings['streams']} in {text!r} cannot be chosen here: a run needs fresh ones"
         )
+    for fixed in ("range", "surrogate"):
+        if fixed in settings:
+            raise InvalidInputError(
+                f"{fixed}={settings[fixed]} in {text!r} cannot be chosen here: a run's images lie in [0, 1], "
+                "and its attacks choose the gradient"
+            )
     return _make(name, {**settings, "seed": seed})
 
 
@@ -171,6 +178,7 @@ __all__ = [
     "DefenseSettings",
     "EssentialFeatures",
     "GaussianNoise",
+    "Gradient",
     "ImageFunction",
     "MedianFilter",
     "Preprocessor",

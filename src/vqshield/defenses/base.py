@@ -1,15 +1,17 @@
 """What a defense is: images in, images of the same shape out, with randomness that a seed decides."""
 
 import copy
+import importlib
 import os
 from abc import ABC, abstractmethod
-from typing import Any, Required, Self, TypedDict
+from typing import Any, Protocol, Required, Self, TypedDict
 
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 from vqshield import checks, operators, processes
+from vqshield.defenses.door import RANGES, as_they_came, pixels_of
 from vqshield.errors import InvalidInputError
 from vqshield.settings import Setting
 
@@ -35,8 +37,24 @@ class CertificateTerms(TypedDict, total=False):
     shared: bool
 
 
+class Gradient(Protocol):
+    """What a defense knows of a surrogate: `vqshield.surrogates.ImageSurrogate`.
+
+    Example:
+        >>> vq.PRD(surrogate="ste").gradient
+        StraightThrough()
+    """
+
+    def attached(self, images: Tensor, quantized: Tensor, defense: "Defense", streams: Tensor) -> Tensor:
+        """A tensor equal to the quantized images, with a gradient towards the images."""
+
+
 class Defense(nn.Module, ABC):
-    """Changes images before a classifier sees them: float images in [0, 1] in, images of that shape out.
+    """Changes images before a classifier sees them: images in, images of the same kind out.
+
+    A call takes batches (B, q, h, w) and single images (q, h, w): bytes (uint8), or floating point of any
+    precision in [0, 1]. What comes out has the shape and dtype of what went in. Values that a rounding put
+    outside of [0, 1] are clamped, and keep their gradient.
 
     The quantizers (`Quantizer`: RandDisc, PRD, SWRD) and the controls that they are compared with
     (GaussianNoise, JPEG, …) are defenses; `Preprocessor` makes one of any function. One of your own needs
@@ -51,6 +69,11 @@ class Defense(nn.Module, ABC):
         streams: where an image's stream number comes from. "fresh": every image of every call has one of its
             own. "content": it follows from the image's bytes, so that the same image always gets the same
             draw, for caches and for attacks that compare answers; repeated draws and EOT then show nothing.
+        range: what becomes of values further outside of [0, 1] than a rounding: "raise" refuses the images,
+            "clamp" moves them to its ends, with their gradient.
+        surrogate: the gradient of a call, by a name of `vqshield.surrogates` ("soft:temperature=0.1"), for a
+            defense that stands alone in a pipeline; "score" needs a classifier. None: a call has none, beyond
+            what `forward` itself has. In `Defended`, it is what surrogate="own" follows.
 
     With a seed, fresh streams are 0, 1, 2, … in the order of the calls, whatever the number of threads. A
     copy in another process counts elsewhere: in a DataLoader worker (each one, in each epoch), in a process
@@ -60,7 +83,12 @@ class Defense(nn.Module, ABC):
     purpose (deepcopy, pickle), do repeat them; give those seeds of their own, with `reseeded`.
 
     Noise stays on in eval(). The global torch RNG is neither read nor advanced. Reverse-mode gradients go
-    through `Defended` and its surrogate; forward-mode derivatives (torch.func.jvp) are refused.
+    through a surrogate, of `Defended` or the defense's own, under torch.func (grad, jacrev, vmap) as well;
+    forward-mode derivatives (torch.func.jvp) are refused.
+
+    A state_dict holds neither the seed nor the next stream number. A checkpoint is loaded into several ranks,
+    or again after a program went on; all of them would then repeat draws, and whoever read the file could
+    foretell them. Nor do `to`, `to_empty` or a meta device touch them.
 
     Example:
         >>> class Darken(vq.Defense):
@@ -73,17 +101,39 @@ class Defense(nn.Module, ABC):
         torch.Size([8, 10])
     """
 
-    def __init__(self, *, seed: int | None = None, streams: str = "fresh") -> None:
+    def __init__(
+        self,
+        *,
+        seed: int | None = None,
+        streams: str = "fresh",
+        range: str = "raise",
+        surrogate: "str | Gradient | None" = None,
+    ) -> None:
         super().__init__()
         self._streams_from = checks.one_of("streams", streams, STREAMS)
+        self._range = checks.one_of("range", range, RANGES)
+        self._given_surrogate = surrogate
+        self.gradient = None if surrogate is None else _find_gradient(surrogate)
         self._take_seed(seed)
+
+    def __call__(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
+        """Shielded images of the shape and dtype of those given; what `forward` gets are pixels."""
+        pixels = self.pixels(images)
+        follows = self.gradient is not None and pixels.requires_grad and torch.is_grad_enabled()
+        if not follows:
+            given = {} if streams is None else {"streams": streams}
+            return as_they_came(super().__call__(pixels, **given), images)
+        streams = self.streams(pixels, streams)
+        found = super().__call__(pixels.detach(), streams=streams)
+        assert self.gradient is not None
+        return as_they_came(self.gradient.attached(pixels, found, self, streams), images)
 
     @abstractmethod
     def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
         """Images of the same shape, dtype and device.
 
         Args:
-            images: (B, q, h, w) in [0, 1], float32 or float64.
+            images: (B, q, h, w) in [0, 1] up to a rounding, float32 or float64: a call makes them so.
             streams: stream numbers (B,), int64, that repeat a draw; None takes the defense's own.
         """
 
@@ -120,8 +170,13 @@ class Defense(nn.Module, ABC):
         """Raise InvalidInputError where images of this shape or dtype cannot be taken."""
         checks.image_batch(images)
 
+    def pixels(self, images: Tensor) -> Tensor:
+        """The images as `forward` takes them: (B, q, h, w), float32 or float64, with their gradient."""
+        return pixels_of(images, range=self._range)
+
     def streams(self, images: Tensor, given: Tensor | None = None) -> Tensor:
         """The stream number of each image (B,): those given, or the defense's own. Checks the images."""
+        images = self.pixels(images)
         self.check(images)
         if not torch.compiler.is_compiling() and _has_tangent(images):
             raise InvalidInputError(
@@ -145,8 +200,11 @@ class Defense(nn.Module, ABC):
 
     def extra_repr(self) -> str:
         """The settings; the seed only where it was given, so that no log gives a random one away."""
-        shown = self.settings() | ({} if self._given_seed is None else {"seed": self.seed})
+        shown: dict[str, object] = {**self.settings()}
+        shown |= {} if self._given_seed is None else {"seed": self.seed}
         shown |= {} if self._streams_from == "fresh" else {"streams": self._streams_from}
+        shown |= {} if self._range == "raise" else {"range": self._range}
+        shown |= {} if self.gradient is None else {"surrogate": self._given_surrogate}
         return ", ".join(f"{name}={value!r}" for name, value in shown.items())
 
     def _take_seed(self, seed: int | None) -> None:
@@ -166,6 +224,12 @@ class Defense(nn.Module, ABC):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._count_from(state["_next_stream"])
+
+
+def _find_gradient(surrogate: "str | Gradient") -> Gradient:
+    # By name: surrogates know defenses, and no defense knows a surrogate.
+    found: Gradient = importlib.import_module("vqshield.surrogates").of_images(surrogate)
+    return found
 
 
 def _has_tangent(images: Tensor) -> bool:

@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
-from vqshield import checks
-from vqshield.defenses.base import Defense
+from vqshield import checks, operators
+from vqshield.defenses.base import Defense, Gradient
 from vqshield.settings import Setting
 
 
@@ -16,20 +16,28 @@ class BitDepth(Defense):
 
     Args:
         bits: of a value, 1 to 8.
-        seed, streams: as of every Defense; nothing depends on them.
+        seed, streams, range, surrogate: as of every Defense; nothing depends on the first two.
 
     Example:
         >>> vq.defenses.BitDepth(bits=1)(images).unique()
         tensor([0., 1.])
     """
 
-    def __init__(self, *, bits: int = 4, seed: int | None = None, streams: str = "fresh") -> None:
-        super().__init__(seed=seed, streams=streams)
+    def __init__(
+        self,
+        *,
+        bits: int = 4,
+        seed: int | None = None,
+        streams: str = "fresh",
+        range: str = "raise",
+        surrogate: str | Gradient | None = None,
+    ) -> None:
+        super().__init__(seed=seed, streams=streams, range=range, surrogate=surrogate)
         self.bits = checks.whole("bits", bits, least=1, below=9)
 
     def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
         self.streams(images, streams)
-        checks.pixel_values(images)
+        images = operators.inside(images.detach())
         levels = 2**self.bits - 1
         rounded: Tensor = (images.detach() * levels).round() / levels
         return rounded

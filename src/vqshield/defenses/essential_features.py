@@ -4,8 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vqshield import checks
-from vqshield.defenses.base import Defense
+from vqshield import checks, operators
+from vqshield.defenses.base import Defense, Gradient
 from vqshield.defenses.borders import repeat_border
 from vqshield.defenses.randdisc import RandDisc
 from vqshield.settings import Setting
@@ -27,7 +27,7 @@ class EssentialFeatures(Defense):
     Args:
         codes: k, the number of colours.
         blur: standard deviation of the Gaussian blur, in pixels.
-        seed, streams: as of every Defense.
+        seed, streams, range, surrogate: as of every Defense.
 
     Example:
         >>> found = vq.defenses.EssentialFeatures(codes=4, seed=0)(images[:1])
@@ -36,9 +36,16 @@ class EssentialFeatures(Defense):
     """
 
     def __init__(
-        self, *, codes: int = 12, blur: float = 1.0, seed: int | None = None, streams: str = "fresh"
+        self,
+        *,
+        codes: int = 12,
+        blur: float = 1.0,
+        seed: int | None = None,
+        streams: str = "fresh",
+        range: str = "raise",
+        surrogate: str | Gradient | None = None,
     ) -> None:
-        super().__init__(seed=seed, streams=streams)
+        super().__init__(seed=seed, streams=streams, range=range, surrogate=surrogate)
         self.blur = checks.real("blur", blur, least=0.1, most=10.0)
         self._colours = RandDisc(codes=codes, sigma=0.0, tau=0.0, seed=self.seed)
 
@@ -53,7 +60,7 @@ class EssentialFeatures(Defense):
 
     def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
         streams = self.streams(images, streams)
-        checks.pixel_values(images)
+        images = operators.inside(images.detach())
         if self._colours.seed != self.seed:  # a copy with another seed
             self._colours.seed = self.seed
         found: Tensor = self._colours(self._blurred(images.detach()).clamp(0, 1), streams=streams)

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from vqshield import checks
-from vqshield.defenses.base import CertificateTerms, Defense
+from vqshield import checks, operators
+from vqshield.defenses.base import CertificateTerms, Defense, Gradient
 from vqshield.noise import Draw, Stage
 from vqshield.settings import Setting
 
@@ -22,7 +22,7 @@ class GaussianNoise(Defense):
 
     Args:
         sigma: standard deviation of the noise, in units of [0, 1].
-        seed, streams: as of every Defense.
+        seed, streams, range, surrogate: as of every Defense.
 
     Example:
         >>> noisy = vq.GaussianNoise(sigma=0.1, seed=0)(images)
@@ -30,14 +30,22 @@ class GaussianNoise(Defense):
         0.1
     """
 
-    def __init__(self, *, sigma: float, seed: int | None = None, streams: str = "fresh") -> None:
-        super().__init__(seed=seed, streams=streams)
+    def __init__(
+        self,
+        *,
+        sigma: float,
+        seed: int | None = None,
+        streams: str = "fresh",
+        range: str = "raise",
+        surrogate: str | Gradient | None = None,
+    ) -> None:
+        super().__init__(seed=seed, streams=streams, range=range, surrogate=surrogate)
         self.sigma = checks.real("sigma", sigma)
 
     def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
         """Noisy images of the same shape, dtype and device; given stream numbers repeat a draw."""
         streams = self.streams(images, streams)
-        checks.pixel_values(images)
+        images = operators.inside(images.detach())
         flat = images.detach().flatten(1)
         noisy = torch.empty_like(flat)
         most = _CACHE_FRIENDLY if images.device.type == "cpu" else _AT_ONCE

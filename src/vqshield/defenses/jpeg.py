@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vqshield import checks
-from vqshield.defenses.base import Defense
+from vqshield import checks, operators
+from vqshield.defenses.base import Defense, Gradient
 from vqshield.defenses.borders import repeat_border
 from vqshield.errors import InvalidInputError
 from vqshield.images import pillow
@@ -31,7 +31,7 @@ class JPEG(Defense):
 
     Args:
         quality: 1 (worst) to 95, as Pillow counts it.
-        seed, streams: as of every Defense; nothing depends on them.
+        seed, streams, range, surrogate: as of every Defense; nothing depends on the first two.
 
     Example:
         >>> found = vq.defenses.JPEG(quality=10)(images)
@@ -39,8 +39,16 @@ class JPEG(Defense):
         True
     """
 
-    def __init__(self, *, quality: int = 75, seed: int | None = None, streams: str = "fresh") -> None:
-        super().__init__(seed=seed, streams=streams)
+    def __init__(
+        self,
+        *,
+        quality: int = 75,
+        seed: int | None = None,
+        streams: str = "fresh",
+        range: str = "raise",
+        surrogate: str | Gradient | None = None,
+    ) -> None:
+        super().__init__(seed=seed, streams=streams, range=range, surrogate=surrogate)
         self.quality = checks.whole("quality", quality, least=1, below=96)
 
     def check(self, images: Tensor) -> None:
@@ -52,7 +60,7 @@ class JPEG(Defense):
 
     def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
         self.streams(images, streams)
-        checks.pixel_values(images)
+        images = operators.inside(images.detach())
         codec = pillow()
         pixels = (images.detach() * 255).round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
         files = [self._compressed(codec, each) for each in pixels]

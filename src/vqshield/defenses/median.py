@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
-from vqshield import checks
-from vqshield.defenses.base import Defense
+from vqshield import checks, operators
+from vqshield.defenses.base import Defense, Gradient
 from vqshield.defenses.borders import mirror_border
 from vqshield.errors import InvalidInputError
 from vqshield.settings import Setting
@@ -18,7 +18,7 @@ class MedianFilter(Defense):
 
     Args:
         size: the side of the neighbourhood, in pixels.
-        seed, streams: as of every Defense; nothing depends on them.
+        seed, streams, range, surrogate: as of every Defense; nothing depends on the first two.
 
     Example:
         >>> speck = torch.zeros(1, 1, 5, 5)
@@ -27,8 +27,16 @@ class MedianFilter(Defense):
         0.0
     """
 
-    def __init__(self, *, size: int = 3, seed: int | None = None, streams: str = "fresh") -> None:
-        super().__init__(seed=seed, streams=streams)
+    def __init__(
+        self,
+        *,
+        size: int = 3,
+        seed: int | None = None,
+        streams: str = "fresh",
+        range: str = "raise",
+        surrogate: str | Gradient | None = None,
+    ) -> None:
+        super().__init__(seed=seed, streams=streams, range=range, surrogate=surrogate)
         self.size = checks.whole("size", size, least=1)
 
     def check(self, images: Tensor) -> None:
@@ -38,7 +46,7 @@ class MedianFilter(Defense):
 
     def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
         self.streams(images, streams)
-        checks.pixel_values(images)
+        images = operators.inside(images.detach())
         return self._filtered(images.detach())
 
     def surrogate(self, images: Tensor, *, streams: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from vqshield import checks
+from vqshield.defenses.base import Gradient
 from vqshield.defenses.quantizer import DEFAULT_NOISE, DefenseSettings, Quantizer
 from vqshield.patches import Disjoint
 from vqshield.settings import Setting
@@ -16,8 +17,8 @@ class PRD(Quantizer):
         size: s, the side of a patch.
         padding: "zero" or "reflect". An image whose sides are no multiples of s is padded at the bottom and
             the right, quantized, and cropped.
-        codes, sigma, tau, noise, iterations, init, tolerance, backend, memory, seed, streams: as of
-            every Quantizer.
+        codes, sigma, tau, noise, iterations, init, tolerance, backend, memory, seed, streams, range,
+            surrogate: as of every Quantizer.
 
     Raises:
         InvalidInputError: a setting that cannot work.
@@ -50,10 +51,13 @@ class PRD(Quantizer):
         memory: int = 2**30,
         seed: int | None = None,
         streams: str = "fresh",
+        range: str = "raise",
+        surrogate: str | Gradient | None = None,
     ) -> None:
         super().__init__(
             codes=codes, sigma=sigma, tau=tau, noise=noise, iterations=iterations, init=init,
             tolerance=tolerance, backend=backend, memory=memory, seed=seed, streams=streams,
+            range=range, surrogate=surrogate,
         )  # fmt: skip
         self._grid = Disjoint(checks.whole("size", size, least=1), padding)
 

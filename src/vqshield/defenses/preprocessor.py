@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vqshield import checks
-from vqshield.defenses.base import Defense
+from vqshield import checks, operators
+from vqshield.defenses.base import Defense, Gradient
 from vqshield.errors import InvalidInputError
 from vqshield.functions import call_function, find_function, function_digest
 from vqshield.models import evaluating
@@ -22,7 +22,6 @@ from vqshield.settings import Setting
 
 ImageFunction = Callable[[Tensor], Tensor]
 """Images (B, q, h, w) in [0, 1] → images of that shape, dtype and device, in [0, 1]."""
-_ROUNDING = 1e-4  # how far outside [0, 1] an output may be: a resize leaves 1.0000001
 _PROBED = 2  # images that show whether there is a gradient
 _DIGITS = 16  # of the source's checksum, enough to tell versions apart
 
@@ -43,7 +42,7 @@ class Preprocessor(Defense):
     Args:
         function: takes float images (B, q, h, w) in [0, 1], returns images of that shape, dtype and device.
         name: what records call it; without it, the function's own name.
-        seed, streams: as of every Defense.
+        seed, streams, range, surrogate: as of every Defense.
 
     Raises:
         InvalidInputError: the function cannot be called; at a call, it returns something else than images.
@@ -63,8 +62,10 @@ class Preprocessor(Defense):
         name: str | None = None,
         seed: int | None = None,
         streams: str = "fresh",
+        range: str = "raise",
+        surrogate: str | Gradient | None = None,
     ) -> None:
-        super().__init__(seed=seed, streams=streams)
+        super().__init__(seed=seed, streams=streams, range=range, surrogate=surrogate)
         if not callable(function):
             raise InvalidInputError(
                 f"a preprocessor should be a module or a function from images to images, not "
@@ -83,7 +84,7 @@ class Preprocessor(Defense):
     def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
         """What the function makes of the images, checked; given stream numbers repeat a draw."""
         streams = self.streams(images, streams)
-        checks.pixel_values(images)
+        images = operators.inside(images.detach())
         if len(images) == 0:
             return images.detach().clone()
         with torch.no_grad():
@@ -113,7 +114,10 @@ class Preprocessor(Defense):
         """The same function with another seed; not a copy of it, in which a count of its calls would begin
         again.
         """
-        other = type(self)(self.function, name=self.name, seed=seed, streams=self._streams_from)
+        other = type(self)(
+            self.function, name=self.name, seed=seed, streams=self._streams_from, range=self._range,
+            surrogate=self._given_surrogate,
+        )  # fmt: skip
         other._differentiable = self._differentiable
         return other
 
@@ -145,7 +149,8 @@ class Preprocessor(Defense):
     def _check_output(self, found: object, images: Tensor) -> None:
         checked = self._check_shape(found, images, "it")
         low, high = (float(each) for each in torch.aminmax(checked))
-        if not (low >= -_ROUNDING and high <= 1 + _ROUNDING):  # nan is neither
+        slack = checks.rounding(checked.dtype)
+        if not (low >= -slack and high <= 1 + slack):  # nan is neither
             raise InvalidInputError(
                 f"defense {self.name} gave values from {low:.6g} to {high:.6g}; every value should lie in "
                 "[0, 1]: clamp them, or divide bytes by 255; normalisation belongs inside the classifier"

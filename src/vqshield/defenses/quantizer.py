@@ -11,7 +11,8 @@ from torch import Tensor
 
 from vqshield import checks, clustering, operators
 from vqshield.clustering import Recipe
-from vqshield.defenses.base import CertificateTerms, Defense
+from vqshield.defenses.base import CertificateTerms, Defense, Gradient
+from vqshield.defenses.door import as_they_came
 from vqshield.errors import InvalidInputError
 from vqshield.noise import Stage
 from vqshield.operators import Job
@@ -46,6 +47,7 @@ class DefenseSettings(TypedDict, total=False):
     memory: int
     seed: int | None
     streams: str
+    range: str
 
 
 class Quantizer(Defense):
@@ -66,7 +68,7 @@ class Quantizer(Defense):
         memory: bytes for noisy patches that are kept between passes; an image whose patches do not fit has
             them drawn again. It bounds those, not all temporaries: the native kernel takes about 20 bytes a
             patch beside them, the torch backend far more.
-        seed, streams: as of every Defense.
+        seed, streams, range, surrogate: as of every Defense.
 
     Settings are attributes, and may be assigned to: `defense.sigma = 0.1`. They are checked then as in the
     constructor, and a compiled model notices. Only size and padding are fixed.
@@ -110,8 +112,10 @@ class Quantizer(Defense):
         memory: int,
         seed: int | None,
         streams: str,
+        range: str = "raise",
+        surrogate: str | Gradient | None = None,
     ) -> None:
-        super().__init__(seed=seed, streams=streams)
+        super().__init__(seed=seed, streams=streams, range=range, surrogate=surrogate)
         self.codes = codes
         self.sigma = sigma
         self.tau = tau
@@ -213,23 +217,26 @@ class Quantizer(Defense):
         return result
 
     def codebook(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
-        """The centres (B, k, d) that k-means finds in the noisy patches of each image."""
-        streams = self.streams(images, streams)
-        seen = self.seen(images, Stage.CODEBOOK, streams=streams)
+        """The centres (B, k, d) that k-means finds in the noisy patches; (k, d) of a single image."""
+        pixels = self.pixels(images)
+        streams = self.streams(pixels, streams)
+        seen = self.seen(pixels, Stage.CODEBOOK, streams=streams)
         result: Tensor = operators.codebook(seen, streams, self._job)
-        return result
+        return result if images.dim() == 4 else result[0]
 
     def quantize(self, images: Tensor, centres: Tensor, *, streams: Tensor | None = None) -> Tensor:
-        """Assignment and rebuild with given centres (B, k, d), k any number."""
-        streams = self.streams(images, streams)
-        dimensions = images.shape[1] * self.grid.size**2
-        if centres.dim() != 3 or (len(centres), centres.shape[2]) != (len(images), dimensions):
-            expected = f"({len(images)}, k, {dimensions})"
+        """Assignment and rebuild with given centres (B, k, d), k any number; (k, d) for a single image."""
+        pixels = self.pixels(images)
+        streams = self.streams(pixels, streams)
+        dimensions = pixels.shape[1] * self.grid.size**2
+        books = centres if images.dim() == 4 else centres[None]
+        if books.dim() != 3 or (len(books), books.shape[2]) != (len(pixels), dimensions):
+            expected = f"({len(pixels)}, k, {dimensions})" if images.dim() == 4 else f"(k, {dimensions})"
             raise InvalidInputError(f"centres of shape {tuple(centres.shape)} should be {expected}")
-        given = centres.detach().to(images)
-        seen = self.seen(images, Stage.ASSIGNMENT, streams=streams)
+        given = books.detach().to(pixels)
+        seen = self.seen(pixels, Stage.ASSIGNMENT, streams=streams)
         result: Tensor = operators.quantize(seen, given, streams, self._job)
-        return result
+        return as_they_came(result, images)
 
     def seen(self, images: Tensor, stage: Stage, *, streams: Tensor) -> Tensor:
         """The images that a stage cuts into patches: with their noise, where that is on the image."""

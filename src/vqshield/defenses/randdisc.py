@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
+from vqshield.defenses.base import Gradient
 from vqshield.defenses.prd import PRD
 from vqshield.defenses.quantizer import DEFAULT_NOISE, DefenseSettings
 from vqshield.settings import Setting
@@ -14,8 +15,8 @@ class RandDisc(PRD):
     It is PRD with patches of a single pixel.
 
     Args:
-        codes, sigma, tau, noise, iterations, init, tolerance, backend, memory, seed, streams: as of
-            every Quantizer.
+        codes, sigma, tau, noise, iterations, init, tolerance, backend, memory, seed, streams, range,
+            surrogate: as of every Quantizer.
 
     Raises:
         InvalidInputError: a setting that cannot work.
@@ -47,10 +48,13 @@ class RandDisc(PRD):
         memory: int = 2**30,
         seed: int | None = None,
         streams: str = "fresh",
+        range: str = "raise",
+        surrogate: str | Gradient | None = None,
     ) -> None:
         super().__init__(
             size=1, codes=codes, sigma=sigma, tau=tau, noise=noise, iterations=iterations, init=init,
             tolerance=tolerance, backend=backend, memory=memory, seed=seed, streams=streams,
+            range=range, surrogate=surrogate,
         )  # fmt: skip
 
     def settings(self) -> dict[str, Setting]:

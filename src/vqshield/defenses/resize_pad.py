@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from vqshield import checks
-from vqshield.defenses.base import Defense
+from vqshield import checks, operators
+from vqshield.defenses.base import Defense, Gradient
 from vqshield.noise import Draw, Stage
 from vqshield.settings import Setting
 
@@ -19,7 +19,7 @@ class ResizePad(Defense):
     Args:
         smallest: the smallest side, as a share of the image's; sizes from there to the whole are equally
             likely.
-        seed, streams: as of every Defense.
+        seed, streams, range, surrogate: as of every Defense.
 
     Example:
         >>> found = vq.defenses.ResizePad(smallest=0.5, seed=0)(torch.ones(1, 1, 8, 8))
@@ -27,13 +27,21 @@ class ResizePad(Defense):
         True
     """
 
-    def __init__(self, *, smallest: float = 0.75, seed: int | None = None, streams: str = "fresh") -> None:
-        super().__init__(seed=seed, streams=streams)
+    def __init__(
+        self,
+        *,
+        smallest: float = 0.75,
+        seed: int | None = None,
+        streams: str = "fresh",
+        range: str = "raise",
+        surrogate: str | Gradient | None = None,
+    ) -> None:
+        super().__init__(seed=seed, streams=streams, range=range, surrogate=surrogate)
         self.smallest = checks.real("smallest", smallest, least=0.1, most=1.0)
 
     def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
         streams = self.streams(images, streams)
-        checks.pixel_values(images)
+        images = operators.inside(images.detach())
         return self._placed(images.detach(), streams).clamp(0, 1)
 
     def surrogate(self, images: Tensor, *, streams: Tensor) -> Tensor:

@@ -6,8 +6,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from vqshield import checks
-from vqshield.defenses.base import CertificateTerms, Defense
+from vqshield import checks, operators
+from vqshield.defenses.base import CertificateTerms, Defense, Gradient
 from vqshield.errors import InvalidInputError
 from vqshield.noise import Draw, Stage
 from vqshield.settings import Setting
@@ -35,7 +35,7 @@ class Splitting(Defense):
             one cut. A cell is ⌊510·scale⌋ levels wide.
         pattern: the seed of the fixed offsets. A classifier that is trained behind the defense may know them,
             so training, certificate and use should have the same.
-        seed, streams: as of every Defense; they decide the shift of a draw.
+        seed, streams, range, surrogate: as of every Defense; seed and streams decide the shift of a draw.
 
     Raises:
         InvalidInputError: a scale below 1/510, where a cell would not hold a level.
@@ -47,9 +47,16 @@ class Splitting(Defense):
     """
 
     def __init__(
-        self, *, scale: float, pattern: int = 0, seed: int | None = None, streams: str = "fresh"
+        self,
+        *,
+        scale: float,
+        pattern: int = 0,
+        seed: int | None = None,
+        streams: str = "fresh",
+        range: str = "raise",
+        surrogate: str | Gradient | None = None,
     ) -> None:
-        super().__init__(seed=seed, streams=streams)
+        super().__init__(seed=seed, streams=streams, range=range, surrogate=surrogate)
         self.scale = checks.real("scale", scale, most=_MOST_SCALE)
         self.pattern = checks.whole("pattern", pattern, least=0, below=2**63)
         if self.levels < 1:
@@ -63,7 +70,7 @@ class Splitting(Defense):
     def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
         """Split images of the same shape, dtype and device; given stream numbers repeat a draw."""
         streams = self.streams(images, streams)
-        checks.pixel_values(images)
+        images = operators.inside(images.detach())
         words = Draw(self.seed, streams).words(Stage.SHIFT, 0, 1)[:, 0]
         return self.shifted(images, words * self.levels >> 32)
 

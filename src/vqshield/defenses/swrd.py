@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from vqshield import checks
 from vqshield.clustering import Recipe
-from vqshield.defenses.base import CertificateTerms
+from vqshield.defenses.base import CertificateTerms, Gradient
 from vqshield.defenses.quantizer import DEFAULT_NOISE, DefenseSettings, Quantizer
 from vqshield.errors import InvalidInputError
 from vqshield.patches import Sliding
@@ -27,8 +27,8 @@ class SWRD(Quantizer):
             the window plus omega_j, the only choice that a worst-case certificate can cover. None is "clean"
             where noise="patch" and "noisy" where the noise is on the image, since the windows are cut from
             that.
-        codes, sigma, tau, noise, iterations, init, tolerance, backend, memory, seed, streams: as of
-            every Quantizer.
+        codes, sigma, tau, noise, iterations, init, tolerance, backend, memory, seed, streams, range,
+            surrogate: as of every Quantizer.
 
     Raises:
         InvalidInputError: a setting that cannot work.
@@ -76,10 +76,13 @@ class SWRD(Quantizer):
         memory: int = 2**30,
         seed: int | None = None,
         streams: str = "fresh",
+        range: str = "raise",
+        surrogate: str | Gradient | None = None,
     ) -> None:
         super().__init__(
             codes=codes, sigma=sigma, tau=tau, noise=noise, iterations=iterations, init=init,
             tolerance=tolerance, backend=backend, memory=memory, seed=seed, streams=streams,
+            range=range, surrogate=surrogate,
         )  # fmt: skip
         self._grid = Sliding(checks.whole("size", size, least=1))
         self.beta = beta

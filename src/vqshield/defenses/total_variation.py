@@ -4,8 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vqshield import checks
-from vqshield.defenses.base import Defense
+from vqshield import checks, operators
+from vqshield.defenses.base import Defense, Gradient
 from vqshield.settings import Setting
 
 _STEP = 0.25  # what is used in practice; convergence is proved up to 1/8
@@ -23,7 +23,7 @@ class TotalVariation(Defense):
     Args:
         weight: of the variation; 0 changes nothing.
         rounds: of the projection.
-        seed, streams: as of every Defense; nothing depends on them.
+        seed, streams, range, surrogate: as of every Defense; nothing depends on the first two.
 
     Example:
         >>> smooth = vq.defenses.TotalVariation(weight=0.1)(images)
@@ -32,15 +32,22 @@ class TotalVariation(Defense):
     """
 
     def __init__(
-        self, *, weight: float = 0.05, rounds: int = 20, seed: int | None = None, streams: str = "fresh"
+        self,
+        *,
+        weight: float = 0.05,
+        rounds: int = 20,
+        seed: int | None = None,
+        streams: str = "fresh",
+        range: str = "raise",
+        surrogate: str | Gradient | None = None,
     ) -> None:
-        super().__init__(seed=seed, streams=streams)
+        super().__init__(seed=seed, streams=streams, range=range, surrogate=surrogate)
         self.weight = checks.real("weight", weight, most=10.0)
         self.rounds = checks.whole("rounds", rounds, least=1)
 
     def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
         self.streams(images, streams)
-        checks.pixel_values(images)
+        images = operators.inside(images.detach())
         return self._denoised(images.detach()).clamp(0, 1)
 
     def surrogate(self, images: Tensor, *, streams: Tensor) -> Tensor:

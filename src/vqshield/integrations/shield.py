@@ -1,16 +1,13 @@
-"""A defense for images of the kinds that other libraries hand around: bytes, halves, single ones, videos."""
+"""A defense for frameworks: with a gradient of its own, and for videos as well."""
 
 import torch
 from torch import Tensor, nn
 
 from vqshield import surrogates
 from vqshield.defenses import Defense
-from vqshield.errors import InvalidInputError
+from vqshield.defenses.door import as_they_came
 from vqshield.purification import shield_for
-from vqshield.surrogates import Attach, ImageSurrogate, Shielding, Surrogate
-
-_ROUNDING = {torch.float32: 1e-5, torch.float64: 1e-5, torch.float16: 1e-2, torch.bfloat16: 2e-2}
-"""How far outside of [0, 1] a value may lie to count as rounded: a resize or an attack leaves such ones."""
+from vqshield.surrogates import Attach, Surrogate
 
 
 class Shield(nn.Module):
@@ -35,65 +32,39 @@ class Shield(nn.Module):
     ) -> None:
         super().__init__()
         self.defense = shield_for(defense, seed)
-        found = surrogates.get(surrogate)
-        if not isinstance(found, ImageSurrogate):
-            raise InvalidInputError(
-                f"surrogate={surrogate!r} needs the classifier behind the defense; use vqshield.defend, or "
-                "another surrogate, such as ste or soft"
-            )
-        found.check(self.defense)
-        self._surrogate = found
+        self._surrogate = surrogates.of_images(surrogate)
+        self._surrogate.check(self.defense)
 
     def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
         """Shielded images of the same shape and dtype.
 
         Args:
-            images: (…, q, h, w), uint8 or floating point in [0, 1]; values a rounding away from that are
-                clamped.
+            images: (…, q, h, w), of the kinds that every Defense takes.
             streams: a stream number for each image, which repeat a draw; None takes fresh ones.
 
         Raises:
             InvalidInputError: images that cannot be taken.
         """
-        pixels = as_pixels(images)
+        batch = _one_batch(images)
+        pixels = self.defense.pixels(batch)
         streams = self.defense.streams(pixels, streams)
-        found: Tensor = self.defense(pixels, streams=streams)
+        found: Tensor = self.defense(pixels.detach(), streams=streams)
         if pixels.requires_grad and torch.is_grad_enabled():
-            found = self._surrogate.attach(Shielding(pixels, found, self.defense, streams))
-        if images.dtype == torch.uint8:
-            found = found.clamp(0, 1).mul(255).round()
-        return found.to(images.dtype).reshape(images.shape)
+            found = self._surrogate.attached(pixels, found, self.defense, streams)
+        return as_they_came(found, batch).reshape(images.shape)
 
     def draw(self, images: Tensor) -> Tensor:
         """The stream number of each image, (B,), for a call or for several."""
-        return self.defense.streams(as_pixels(images))
+        return self.defense.streams(_one_batch(images))
 
     def streams_for(self, shape: tuple[int, ...]) -> Tensor:
         """Fresh stream numbers for images of that shape (B, q, h, w), whatever they will show."""
         return self.defense.streams(torch.zeros(1, *shape[1:]).expand(shape))
 
 
-def as_pixels(images: object) -> Tensor:
-    """Images as a defense takes them: (B, q, h, w), float32 or float64, in [0, 1]."""
+def _one_batch(images: Tensor) -> Tensor:
+    """Images of a framework's own class as plain ones, and batches of videos as one batch of images."""
     if not isinstance(images, Tensor):
-        raise InvalidInputError(f"images should be a torch tensor, not {type(images).__name__}")
-    if images.dim() < 3:
-        raise InvalidInputError(f"images of shape {tuple(images.shape)} should be (..., q, h, w)")
-    pixels = images.as_subclass(Tensor)
-    if images.dtype == torch.uint8:
-        pixels = pixels.float().div_(255)
-    elif images.dtype in _ROUNDING:
-        pixels = _clamped(pixels, _ROUNDING[images.dtype])
-    else:
-        raise InvalidInputError(f"images of dtype {images.dtype} should be torch.uint8 or floating point")
-    return pixels.reshape(-1, *images.shape[-3:])
-
-
-def _clamped(images: Tensor, rounding: float) -> Tensor:
-    """Values just outside of [0, 1] moved to its ends, with the gradient of the identity."""
-    pixels = images if images.dtype == torch.float64 else images.float()
-    inside = pixels.detach().clamp(0, 1)
-    if pixels.numel() and not bool((pixels.detach() - inside).abs().max() <= rounding):  # nan is never <=
-        wrong = pixels.detach()[~((pixels.detach() - inside).abs() <= rounding)][0]
-        raise InvalidInputError(f"images contain {float(wrong):g}; every value should lie in [0, 1]")
-    return pixels + (inside - pixels.detach()) if pixels.requires_grad else inside
+        return images  # the defense says what is wrong with it
+    plain = images.as_subclass(Tensor)
+    return plain.flatten(0, -4) if plain.dim() > 4 else plain

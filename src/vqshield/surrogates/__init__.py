@@ -62,6 +62,28 @@ def get(surrogate: str | Surrogate | Attach) -> Surrogate:
     return chosen(**settings)
 
 
+def of_images(surrogate: str | Surrogate | Attach) -> ImageSurrogate:
+    """A surrogate of the defense alone, which needs no classifier behind it.
+
+    Args:
+        surrogate: as of `get`.
+
+    Raises:
+        InvalidInputError: an unknown one, or one that needs the classifier.
+
+    Example:
+        >>> vq.surrogates.of_images("ste")
+        StraightThrough()
+    """
+    found = get(surrogate)
+    if not isinstance(found, ImageSurrogate):
+        raise InvalidInputError(
+            f"surrogate={surrogate!r} needs the classifier behind the defense; use vqshield.defend, or "
+            "another surrogate, such as ste or soft"
+        )
+    return found
+
+
 def known_settings(name: str) -> list[str]:
     """The settings that a surrogate takes.
 
@@ -89,4 +111,5 @@ __all__ = [
     "get",
     "known_settings",
     "list_surrogates",
+    "of_images",
 ]

@@ -77,6 +77,11 @@ class ImageSurrogate(Surrogate):
         """A tensor equal to the quantized images, with a gradient towards the images."""
 
     @final
+    def attached(self, images: Tensor, quantized: Tensor, defense: Defense, streams: Tensor) -> Tensor:
+        """As `attach`, for a defense with this gradient of its own."""
+        return self.attach(Shielding(images, quantized, defense, streams))
+
+    @final
     def logits(self, classifier: Classifier, shielding: Shielding) -> Tensor:
         return classifier(self.attach(shielding))
 

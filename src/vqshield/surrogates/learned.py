@@ -111,8 +111,16 @@ class Learned(ImageSurrogate):
     def attach(self, shielding: Shielding) -> Tensor:
         """The quantized images' values, the imitation's gradient."""
         if self not in _FITTED.get(shielding.defense, {}):
+            if torch._C._functorch.is_functorch_wrapped_tensor(shielding.images):
+                raise InvalidInputError(
+                    "surrogate='learned' cannot learn inside of torch.func; have it learn "
+                    "before, with Learned().fit(defense, images)"
+                )
             self.fit(shielding.defense, shielding.images)
-        network = _FITTED[shielding.defense][self].to(shielding.images)
+        network = _FITTED[shielding.defense][self]
+        weights = next(network.parameters())
+        if (weights.dtype, weights.device) != (shielding.images.dtype, shielding.images.device):
+            network.to(shielding.images)  # even where it changes nothing, torch.func would not survive it
         imitated: Tensor = network(shielding.images)
         return shielding.quantized + (imitated - imitated.detach())
 

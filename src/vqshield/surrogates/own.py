@@ -12,7 +12,8 @@ from vqshield.surrogates.straight_through import StraightThrough
 class OwnGradient(ImageSurrogate):
     """The gradient of `defense.surrogate`: what its author gives, or torch's own where there is one.
 
-    A defense that brings none, as the quantizers do not, is taken for the identity: then this is "ste".
+    A defense that was made with a surrogate, as SWRD(surrogate="soft"), brings that one. One that brings
+    none, as the quantizers do not, is taken for the identity: then this is "ste".
 
     Example:
         >>> def darker(images):
@@ -24,6 +25,11 @@ class OwnGradient(ImageSurrogate):
     """
 
     def attach(self, shielding: Shielding) -> Tensor:
+        chosen = shielding.defense.gradient
+        if chosen is not None and not isinstance(chosen, OwnGradient):
+            return chosen.attached(
+                shielding.images, shielding.quantized, shielding.defense, shielding.streams
+            )
         attached = attach_own(shielding)
         return StraightThrough().attach(shielding) if attached is None else attached
 

@@ -1,5 +1,6 @@
 """The score function: a gradient of the expected logits that never looks through the quantizer."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +15,15 @@ from vqshield.surrogates.soft import cut
 
 
 class _Scored(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, images: Tensor, logits: Tensor, advantage: Tensor, score: Tensor) -> Tensor:
-        ctx.save_for_backward(advantage, score)
+    def forward(images: Tensor, logits: Tensor, advantage: Tensor, score: Tensor) -> Tensor:
         return logits.view_as(logits)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[2:])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, None, None, None]:
@@ -68,12 +74,11 @@ def _score(defense: Quantizer, shielding: Shielding) -> Tensor:
     if defense.noise != "patch":
         return _scaled_noise(defense, shielding.streams, images).to(images)
     # Each pixel sums the noise of all its copies: those of overlapping windows and of mirrored borders.
-    with torch.enable_grad():
-        values = images.detach().requires_grad_()
-        patches = cut(defense, values)
-        noise = _scaled_noise(defense, shielding.streams, patches).to(images)
-        (score,) = torch.autograd.grad(patches, values, noise)
-    return score
+    pulled: tuple[Tensor, Callable[[Tensor], tuple[Tensor]]]
+    pulled = torch.func.vjp(lambda values: cut(defense, values), images.detach())  # type: ignore[assignment]
+    patches, summed = pulled
+    noise = _scaled_noise(defense, shielding.streams, patches).to(images)
+    return summed(noise)[0]
 
 
 def _scaled_noise(defense: Quantizer, streams: Tensor, values: Tensor) -> Tensor:

@@ -90,7 +90,8 @@ class Soft(ImageSurrogate):
             return centres
         if self.centres == "means":
             nearest = _closeness(patches.detach(), centres).argmax(-1)
-            member = F.one_hot(nearest, centres.shape[1]).to(patches)  # (B, n, k)
+            numbers = torch.arange(centres.shape[1], device=centres.device)
+            member = (nearest[..., None] == numbers).to(patches)  # (B, n, k); vmap knows no one_hot
             share = member / member.sum(1, keepdim=True).clamp(min=1)
             moving = torch.bmm(share.transpose(1, 2), patches)
         else:

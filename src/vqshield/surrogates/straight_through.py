@@ -14,9 +14,15 @@ Attach = Callable[[Tensor, Tensor], Tensor]
 
 
 class _Identity(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, images: Tensor, quantized: Tensor) -> Tensor:
+    def forward(images: Tensor, quantized: Tensor) -> Tensor:
         return quantized.view_as(quantized)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        pass
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, None]:
