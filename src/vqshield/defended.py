@@ -144,7 +144,8 @@ def defend(
         >>> model = vq.defend(classifier, "swrd", size=3, codes=25, seed=0)
         >>> model(images).shape
         torch.Size([8, 10])
-        >>> model = vq.defend(classifier, "prd", mean=[0.5, 0.5, 0.5], std=[0.25, 0.25, 0.25])
+        >>> network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3072, 10))
+        >>> model = vq.defend(network, "prd", mean=[0.5, 0.5, 0.5], std=[0.25, 0.25, 0.25])
         >>> model(images[0]).shape  # a single image
         torch.Size([10])
     """
