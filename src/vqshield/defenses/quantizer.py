@@ -24,7 +24,9 @@ NOISES = ("patch", "image", "shared")
 
 
 class DefenseSettings(TypedDict, total=False):
-    """Every setting of every registered defense; which defense has which is in their signatures.
+    """Every setting of every quantizer but `surrogate`, which `defend` takes itself, for the whole model.
+
+    Which quantizer has which is in their signatures.
 
     Example:
         >>> settings: vq.defenses.DefenseSettings = {"size": 2, "codes": 25}
