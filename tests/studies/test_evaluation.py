@@ -16,6 +16,7 @@ from vqshield.errors import InvalidInputError
 from vqshield.runs.executors import LocalExecutor
 from vqshield.runs.target import Target
 from vqshield.seeds import derived_seed
+from vqshield.studies import base
 from vqshield.studies import evaluation as module
 from vqshield.studies.evaluation import Evaluation, EvaluationRecord, evaluate
 from vqshield.threats import threat
@@ -140,7 +141,8 @@ def test_attack_selection_and_report_have_seeds_of_their_own(
 
     chosen = replace(study, attacks=(STE,))
     assert chosen.work > 0  # all that is looked up once
-    monkeypatch.setattr(module, "defense_from", watched(module.defense_from))
+    for room in (module, base):
+        monkeypatch.setattr(room, "defense_from", watched(room.defense_from))
     monkeypatch.setattr(module, "expand", watched(module.expand))
     run(chosen)
     # In each of 3 chunks: bare natural 1, natural 1, attack 2 (its start, its draws), selection 1, report 1.

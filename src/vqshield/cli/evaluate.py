@@ -31,6 +31,7 @@ from vqshield.cli.options import (
     Limit,
     Norm,
     Records,
+    Seed,
     SummaryOnly,
     parse_eps,
 )
@@ -73,7 +74,7 @@ def evaluate(
     selection: Annotated[
         int | None, typer.Option(help="Draws that choose an image's strongest attack; without it, as --runs.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Decides every draw of defenses and attacks.")] = DEFAULT.seed,
+    seed: Seed = DEFAULT.seed,
     batch: Annotated[int, typer.Option(help="Images attacked at once.")] = DEFAULT.batch,
     device: Device = "auto",
     out: Records = Path("vqshield-evaluation"),

@@ -29,6 +29,7 @@ from vqshield.cli.options import (
     Limit,
     Norm,
     Records,
+    Seed,
     SummaryOnly,
     parse_eps,
 )
@@ -108,7 +109,7 @@ def ladder(
     runs: Annotated[
         int | None, typer.Option(help="Fresh draws of the defense behind each figure; without it, 10 or 5.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Decides every draw of defenses and attacks.")] = FULL.seed,
+    seed: Seed = FULL.seed,
     batch: Annotated[int | None, typer.Option(help="Images attacked at once; without it, 250 or 32.")] = None,
     quick: Annotated[
         bool,

@@ -26,6 +26,7 @@ from vqshield.cli.options import (
     Fresh,
     Limit,
     Norm,
+    Seed,
     SummaryOnly,
     parse_eps,
 )
@@ -87,7 +88,7 @@ def leaderboard(
     runs: Annotated[
         int | None, typer.Option(help="Fresh draws of the defense behind each figure; without it, 10 or 5.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Decides every draw of defenses and attacks.")] = FULL.ladder.seed,
+    seed: Seed = FULL.ladder.seed,
     batch: Annotated[int | None, typer.Option(help="Images attacked at once; without it, 250 or 32.")] = None,
     quick: Annotated[
         bool,

@@ -41,6 +41,7 @@ DEFENSES = (
 Norm = Annotated[str, typer.Option(help=f"The attacks' norm: {', '.join(list_norms())}.")]
 Eps = Annotated[str, typer.Option(help="The attacks' budget, as in 8/255 or 0.5.")]
 Limit = Annotated[int | None, typer.Option(help="Only the first images, this many; without it, all.")]
+Seed = Annotated[int, typer.Option(help="Decides every draw of defenses and attacks.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: the GPU where there is one.")]
 Records = Annotated[
     Path, typer.Option(help="Folder for records and summary; a run that was stopped goes on there.")

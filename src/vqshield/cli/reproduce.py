@@ -24,7 +24,7 @@ from vqshield.cli.executors import (
     Workers,
     chosen_executor,
 )
-from vqshield.cli.options import AsJson, Device, Fresh
+from vqshield.cli.options import AsJson, Device, Fresh, Seed
 from vqshield.cli.resumable import set_aside
 from vqshield.data import list_datasets
 from vqshield.devices import pick_device
@@ -81,7 +81,7 @@ def reproduce(
             "without it, adaptive-v1 on a GPU and the quick one on a CPU."
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Decides every draw of defenses and attacks.")] = 0,
+    seed: Seed = 0,
     device: Device = "auto",
     out: Annotated[
         Path, typer.Option(help="Folder for records and reports; a run that was stopped goes on there.")

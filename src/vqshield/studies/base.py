@@ -1,18 +1,23 @@
 """What every study of a target shares."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from torch import nn
+from torch import Tensor, nn
 
+from vqshield.defended import Defended
+from vqshield.draws import Draws, draw_predictions
 from vqshield.plain import Json
 from vqshield.runs.adversarial import AdversarialStore
+from vqshield.runs.randomness import torch_seeded
 from vqshield.runs.records import AnyRecord
-from vqshield.runs.study import AnyCell, Study
+from vqshield.runs.study import AnyCell, CellProgress, Study
 from vqshield.runs.target import ClassifierId, Target
+from vqshield.studies.asked import defense_from
 
 
 class TargetManifest(Protocol):
@@ -61,3 +66,32 @@ class TargetStudy(Study[AnyTargetManifest, AnyCell, AnyRecord]):
         """The images that attacks on the bare classifier have found."""
         manifest = self.manifest
         return AdversarialStore(classifier=manifest.classifier, machine=manifest.machine, folder=self.shared)
+
+    def draws_behind(
+        self, defense: str, images: Tensor, labels: Tensor, *, runs: int, seed: int, batch: int
+    ) -> Draws:
+        """The classifier's answers behind a defense, by text, in several runs; one, where none can differ."""
+        model, shield = self.target.model, defense_from(defense, seed=seed)
+        if shield is None and not self.manifest.classifier.random:  # every run would say the same
+            once = draw_predictions(model, images, labels, runs=1, batch=batch)
+            return Draws(once.predictions.expand(runs, -1), once.labels)
+        if shield is not None:
+            model = Defended(model, shield.to(images.device))
+        with torch_seeded(seed):
+            return draw_predictions(model, images, labels, runs=runs, batch=batch)
+
+
+@contextmanager
+def counted(title: str, progress: CellProgress, *models: nn.Module) -> Iterator[None]:
+    """Tell of every image that one of the models is asked about."""
+    done = 0
+
+    def count(_: object, __: object, logits: Tensor) -> None:
+        nonlocal done
+        done += len(logits)
+        progress(title, done)
+
+    with ExitStack() as hooks:
+        for model in models:
+            hooks.callback(model.register_forward_hook(count).remove)
+        yield

@@ -1,8 +1,7 @@
 """Accuracy of a defended classifier under attack, image by image, in a run that may stop at any moment."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,9 +14,8 @@ from vqshield import checks
 from vqshield.attacks import EOT, AutoAttack, Ball
 from vqshield.classifiers import BUNDLED
 from vqshield.data import SAMPLE_NAME
-from vqshield.defended import Defended
 from vqshield.defenses import list_defenses
-from vqshield.draws import Draws, draw_predictions, strongest
+from vqshield.draws import Draws, strongest
 from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
 from vqshield.names import NONE
@@ -47,7 +45,7 @@ from vqshield.studies.asked import (
     split_defended,
     target_from,
 )
-from vqshield.studies.base import TargetStudy
+from vqshield.studies.base import TargetStudy, counted
 from vqshield.suites import expand
 from vqshield.threats import LEVELS, Threat
 
@@ -233,7 +231,7 @@ class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
     def measure(
         self, cell: EvaluationCell, progress: CellProgress = no_cell_progress
     ) -> list[EvaluationRecord]:
-        with self._counted(cell, progress):
+        with counted(self.title(cell), progress, self.target.model):
             images, labels = self.target.part(cell.images)
             found, right = images, None
             if cell.attack != NONE:
@@ -314,17 +312,11 @@ class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
         return cell.defense == NONE or self._threats[cell.attack].ignores_defense
 
     def _draws(self, cell: EvaluationCell, purpose: str, images: Tensor, labels: Tensor) -> Draws:
-        model, batch = self.target.model, 4 * self.batch  # no gradients to keep
         runs = self.runs if purpose == "report" else self.selection_draws
-        seed = self._seed(cell, purpose)
-        defense = defense_from(cell.defense, seed=seed)
-        if defense is None and not self.manifest.classifier.random:  # every run would say the same
-            once = draw_predictions(model, images, labels, runs=1, batch=batch)
-            return Draws(once.predictions.expand(runs, -1), once.labels)
-        if defense is not None:
-            model = Defended(model, defense.to(images.device))
-        with torch_seeded(seed):
-            return draw_predictions(model, images, labels, runs=runs, batch=batch)
+        return self.draws_behind(
+            cell.defense, images, labels, runs=runs, seed=self._seed(cell, purpose),
+            batch=4 * self.batch,  # no gradients to keep
+        )  # fmt: skip
 
     def _threat(self, name: str, *, seed: int) -> Threat:
         text, place = self._places[name]
@@ -332,22 +324,6 @@ class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
 
     def _seed(self, cell: EvaluationCell, purpose: str) -> int:
         return derived_seed(self.seed, cell.defense, cell.attack, cell.images.start, purpose)
-
-    @contextmanager
-    def _counted(self, cell: EvaluationCell, progress: CellProgress) -> Iterator[None]:
-        """Tell of every image that the classifier is asked about."""
-        done, title = 0, self.title(cell)
-
-        def count(_: object, __: object, logits: Tensor) -> None:
-            nonlocal done
-            done += len(logits)
-            progress(title, done)
-
-        hook = self.target.model.register_forward_hook(count)
-        try:
-            yield
-        finally:
-            hook.remove()
 
 
 def _level(defense: DefenseId, threat: ThreatId, manifest: EvaluationManifest) -> str:

@@ -3,8 +3,7 @@ their own and send what they found.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +17,7 @@ from vqshield.attacks import EOT, Ball, DiverseInputs, Ensemble, QueryAttack
 from vqshield.classifiers import is_source, load_classifier, weights_digest
 from vqshield.defended import Defended
 from vqshield.defenses import Defense
-from vqshield.draws import Draws, draw_predictions
+from vqshield.draws import Draws
 from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
 from vqshield.models import ask_for_logits
@@ -38,7 +37,7 @@ from vqshield.studies.asked import (
     refuse_too_large,
     refuse_twice,
 )
-from vqshield.studies.base import TargetStudy
+from vqshield.studies.base import TargetStudy, counted
 from vqshield.suites import expand
 from vqshield.threats import Threat
 
@@ -259,7 +258,8 @@ class RemoteAttacks(TargetStudy[RemoteManifest, RemoteCell, RemoteRecord]):
     def measure(self, cell: RemoteCell, progress: CellProgress = no_cell_progress) -> list[RemoteRecord]:
         attack = self._attacks[cell.attack]
         images, labels = self.target.part(cell.images)
-        with self._counted(cell, progress):
+        asked = [self.target.model, *(self._sources[each] for each in attack.sources)]
+        with counted(self.title(cell), progress, *asked):
             stages = self._found(attack, cell, images, labels)
             records = []
             for calls, (found, used) in zip(cell.calls, stages, strict=True):
@@ -351,37 +351,13 @@ class RemoteAttacks(TargetStudy[RemoteManifest, RemoteCell, RemoteRecord]):
         return model if threat.eot == 1 else EOT(model, draws=threat.eot, average=threat.average)
 
     def _draws(self, cell: RemoteCell, purpose: str, images: Tensor, labels: Tensor, runs: int) -> Draws:
-        model, batch = self.target.model, 4 * self.batch  # no gradients to keep
-        seed = self._seed(cell, purpose)
-        defense = defense_from(self.defense, seed=seed)
-        if defense is None and not self.manifest.classifier.random:  # every run would say the same
-            once = draw_predictions(model, images, labels, runs=1, batch=batch)
-            return Draws(once.predictions.expand(runs, -1), once.labels)
-        if defense is not None:
-            model = Defended(model, defense.to(images.device))
-        with torch_seeded(seed):
-            return draw_predictions(model, images, labels, runs=runs, batch=batch)
+        return self.draws_behind(
+            self.defense, images, labels, runs=runs, seed=self._seed(cell, purpose),
+            batch=4 * self.batch,  # no gradients to keep
+        )  # fmt: skip
 
     def _seed(self, cell: RemoteCell, purpose: str) -> int:
         return derived_seed(self.seed, cell.defense, cell.attack, cell.images.start, purpose)
-
-    @contextmanager
-    def _counted(self, cell: RemoteCell, progress: CellProgress) -> Iterator[None]:
-        """Tell of every image that a classifier is asked about, the attacker's own too."""
-        done, title = 0, self.title(cell)
-
-        def count(_: object, __: object, logits: Tensor) -> None:
-            nonlocal done
-            done += len(logits)
-            progress(title, done)
-
-        asked = [self.target.model, *(self._sources[each] for each in self._attacks[cell.attack].sources)]
-        hooks = [model.register_forward_hook(count) for model in asked]
-        try:
-            yield
-        finally:
-            for hook in hooks:
-                hook.remove()
 
 
 def transfers(sources: Sequence[str], attack: str, diversity: float) -> tuple[RemoteAttack, ...]:
