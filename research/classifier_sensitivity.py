@@ -45,6 +45,7 @@ class Recipe:
     options: dict[str, Json]
     optimizer: str
     peak_lr: float
+    momentum: float
     schedule: str
     batch: int
     epochs: int

@@ -12,6 +12,7 @@ from reproduction_values import (
     Whose,
     compared,
     images,
+    mean_distance,
     most_left,
     part,
     row,
@@ -59,6 +60,19 @@ def _order(found: PartSummary) -> str:
 
 
 # T1
+
+
+def digits() -> str:
+    """T1: how far each column is from the paper, and what is left of it."""
+    found = part("T1")
+    shown = []
+    for column, deltas in compared(found):
+        furthest = signed(max(deltas.values(), key=abs))
+        shown.append(f"{column.title} {mean_distance(deltas):.1f} points on average, {furthest} at most")
+    return (
+        f"Distance from the paper: {'; '.join(shown)}. Attacks that know of the shield leave at most "
+        f"{most_left(found):.1f} %."
+    )
 
 
 # T2
@@ -228,6 +242,7 @@ def _elsewhere() -> str:
 
 
 REPRODUCTION_TABLES: dict[str, Callable[[], str]] = {
+    "reproduction-T1-cells": digits,
     "reproduction-T2-protocol": protocol,
     "reproduction-T3-codes": codes,
     "reproduction-T4-readings": readings,

@@ -13,7 +13,7 @@ from vqshield.reproduction.model import Column, PartSummary, Row, Summary
 from vqshield.reproduction.parts import AccuracyPart, Part, ViewPart
 from vqshield.reproduction.parts.budgets import BudgetPart
 
-MEASURED, RECIPE = "reproduction", "reproduction-paper-recipe"
+MEASURED = "reproduction"
 DATA = {"mnist": "MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "imagenet": "ImageNet"}
 ADAPTIVE = "adaptive"
 

@@ -55,8 +55,8 @@ def _drawn(seed: int | None) -> str:
 
 
 def _seconds(done: Sequence[Summary]) -> float:
-    """F9 counts the time of F4 and F5 once more."""
-    return sum(each.seconds for each in done if each.id != "F9")
+    """F6a and F9 count the time of F4 and F5 once more."""
+    return sum(each.seconds for each in done if each.id not in ("F6a", "F9"))
 
 
 def _line(id: str) -> list[str]:
@@ -72,7 +72,9 @@ def _line(id: str) -> list[str]:
             for found in parts
             for column, deltas in compared(found)
         )
-        adaptive = "; ".join(_adaptive(found) for found in parts if most_left(found) is not None)
+        adaptive = "; ".join(
+            _data(found, parts) + _adaptive(found) for found in parts if most_left(found) is not None
+        )
         time = duration(summary(id).seconds)
     return [id, experiment(id).title, "; ".join(shown), distances, adaptive, time]
 
@@ -86,12 +88,14 @@ def _status(plan: Part, found: PartSummary | None) -> str:
     words = f"{count:,} images" if count == wanted else f"**{count:,} of {wanted:,} images**"
     if found.status == "complete":
         return f"complete, {words}"
-    return f"**partial**, {words}, {len(missing(found))} cells missing, {_without_suite(plan, found)}"
+    cells = len(missing(found))
+    shown = f", {cells} cell{'' if cells == 1 else 's'} missing" if cells else ""
+    return f"**partial**, {words}{shown}, {_without_suite(plan, found)}"
 
 
 def _without_suite(plan: Part, found: PartSummary) -> str:
     wanted = isinstance(plan, AccuracyPart) and plan.adaptive_count
-    return "no adaptive figure" if wanted and not images(found, adaptive=True) else "adaptive figures"
+    return "no adaptive figure" if wanted and not images(found, adaptive=True) else "not all adaptive figures"
 
 
 def _distance(found: PartSummary, column: Column, deltas: dict[str, float]) -> str:
@@ -102,8 +106,14 @@ def _distance(found: PartSummary, column: Column, deltas: dict[str, float]) -> s
 
 def _data(found: PartSummary, parts: Sequence[PartSummary]) -> str:
     """Which data set a value is of, where that is not plain."""
-    several = len({each.data.name for each in parts if each.data}) > 1
-    return f"{DATA[found.data.name]}: " if several and found.data else ""
+    if len({_set(each) for each in parts}) == 1:
+        return ""
+    return f"{DATA[_set(found)]}: "
+
+
+def _set(found: PartSummary) -> str:
+    """The data set that a part is about, whichever images stand in for it; views are named F4-cifar10."""
+    return found.name.rpartition("-")[2]
 
 
 def _adaptive(found: PartSummary) -> str:

@@ -14,6 +14,7 @@ import recorded
 from agreement_table import agreement
 from attack_tables import ATTACK_TABLES
 from certificate_tables import CERTIFICATE_TABLES
+from classifier_tables import CLASSIFIER_TABLES
 from integration_tables import INTEGRATION_TABLES
 from l1_tables import L1_TABLES
 from ladder_table import ladder
@@ -35,8 +36,7 @@ from vqshield.studies.demo import DemoRow, DemoSummary
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (
     "README.md", "docs/attacks.md", "docs/certificates.md", "docs/reproduction.md", "docs/results.md",
-    "docs/serving.md", "docs/speed.md", "docs/ladder.md",
-    "docs/serving.md", "docs/speed.md", "docs/palettes.md", "docs/integrations.md",
+    "docs/serving.md", "docs/speed.md", "docs/ladder.md", "docs/palettes.md", "docs/integrations.md",
 )  # fmt: skip
 # Table 2 of the paper, natural accuracy in percent, by defense and number of centres.
 PAPER_NATURAL: dict[tuple[str, Json], str] = {
@@ -187,6 +187,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **CERTIFICATE_TABLES,
     **RADIUS_TABLES,
     **WHOLE_TABLES,
+    **CLASSIFIER_TABLES,
     **REPRODUCTION_TABLES,
     **CURVE_TEXTS,
     **SPEED_TABLES,
