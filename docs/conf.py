@@ -32,6 +32,7 @@ extensions = [
 ]
 exclude_patterns = ["tutorials", "static", "generated/backreferences"]
 nitpicky = True
+smartquotes = False  # x' is a symbol
 
 # Markdown as GitHub reads it.
 myst_enable_extensions = ["dollarmath"]

@@ -20,6 +20,10 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 BUILT = ROOT / "build" / "docs" / "html"
 TUTORIALS = sorted(DOCS.glob("tutorials/*.py"))
+KINDS = (  # a page of every kind, those with the widest tables and formulas
+    "index", "attacks", "certificates", "speed", "generated/tutorials/2_attack_and_audit_it",
+    "generated/api/attacks", "generated/api/evaluate", "generated/repository/contributing",
+)  # fmt: skip
 PHONE = 390
 LOADED = (
     "new Promise(done => document.readyState == 'complete' ? done() : addEventListener('load', () => done()))"
@@ -123,11 +127,10 @@ def window() -> Iterator[Browser]:
 
 
 @pytest.mark.slow
-def test_every_page_fits_a_phone_and_needs_no_network(window: Browser) -> None:
+def test_pages_fit_a_phone_and_need_no_network(window: Browser) -> None:
     wide = {}
-    for path in sorted(BUILT.rglob("*.html")):
-        name = path.relative_to(BUILT).as_posix()
-        page = window.open(path, width=PHONE, height=800)
+    for name in KINDS:
+        page = window.open(BUILT / f"{name}.html", width=PHONE, height=800)
         assert page.complaints == [], name
         assert [address for address in page.requests if not address.startswith(("file:", "data:"))] == [], (
             name
@@ -151,9 +154,10 @@ def test_search_works_without_a_server(window: Browser) -> None:
     page.evaluate(LOADED)
     found = page.evaluate(
         """new Promise(done => {
-            const look = () => document.querySelector('#search-results li')
+            const look = () => document.querySelector('.search-summary')?.innerText.includes('finished')
                 && done([...document.querySelectorAll('#search-results li a')].map(link => link.href));
-            new MutationObserver(look).observe(document.body, {childList: true, subtree: true});
+            const all = {childList: true, subtree: true, characterData: true};
+            new MutationObserver(look).observe(document.body, all);
             look();
         })"""
     )

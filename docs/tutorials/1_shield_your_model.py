@@ -42,8 +42,15 @@ print(model(images[:4]).shape)
 # ``model.defense`` is the shield alone. This is what each of the three quantizers shows the
 # classifier; RandDisc has 25 colours, pRD 25 patches side by side, swRD 25 patches that overlap.
 
-shields = {"RandDisc": vq.RandDisc(codes=25, seed=0), "pRD": vq.PRD(seed=0), "swRD": model.defense}
-rows = {"as it came": images[:6], **{name: shield(images[:6]) for name, shield in shields.items()}}
+shields = {
+    "RandDisc": vq.RandDisc(codes=25, seed=0),
+    "pRD": vq.PRD(seed=0),
+    "swRD": model.defense,
+}
+rows = {
+    "as it came": images[:6],
+    **{name: shield(images[:6]) for name, shield in shields.items()},
+}
 figure, axes = plt.subplots(len(rows), 6, figsize=(7, 4.8), layout="constrained")
 for line, (name, shown) in zip(axes, rows.items(), strict=True):
     for axis, image in zip(line, shown, strict=True):

@@ -16,6 +16,8 @@ times, with attackers who know more and more, and then asks whether the last fig
 # a pixel by 8/255. There are few images and few steps here, so that this page is built in seconds:
 # look at the order of the figures, not at their digits.
 
+import textwrap
+
 import matplotlib.pyplot as plt
 
 import vqshield as vq
@@ -62,7 +64,9 @@ axis.set(xlabel="accuracy, %", xlim=(0, 100))
 # beats gradients, a gradient that points elsewhere than the loss goes. Let us hand it a bad
 # measurement on purpose, the attack that ignores the shield:
 
-few = vq.auditing.AuditSettings(runs=3, queries=20, directions=2, draws=8, probe="pgd:steps=5,surrogate=soft")
+few = vq.auditing.AuditSettings(
+    runs=3, queries=20, directions=2, draws=8, probe="pgd:steps=5,surrogate=soft"
+)
 report = vq.audit(model, images, labels, attacks=attacks["ignores the shield"], settings=few)
 for flag in report.flags:
     print(f"{flag.name:4} {flag.outcome:11} {flag.title}")
@@ -72,7 +76,7 @@ for flag in report.flags:
 
 for flag in report.flags:
     if flag.outcome == vq.auditing.FAIL:
-        print(f"{flag.name}: {flag.meaning}")
+        print(textwrap.fill(f"{flag.name}: {flag.meaning}", 90))
 
 # %%
 # On few images a flag may be suspicious or undecided where more would settle it, and an audit that

@@ -60,7 +60,10 @@ models = {
     "shielded": vq.Defended(small_cifar10(), shield),
     "shielded, hardened": vq.Defended(small_cifar10_hardened(), shield),
 }
-clean = {name: draw_predictions(model, images[:200], labels[:200], runs=2) for name, model in models.items()}
+clean = {
+    name: draw_predictions(model, images[:200], labels[:200], runs=2)
+    for name, model in models.items()
+}
 for name, draws in clean.items():
     print(f"{name:20} {100 * draws.mean:5.1f} %")
 

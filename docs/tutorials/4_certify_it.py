@@ -39,7 +39,9 @@ print(f"largest radius that {shielded.draws} draws can prove: {shielded.largest_
 # with. Both at the same sigma, in front of the bundled classifier as it is, which was trained for
 # neither:
 
-noise = vq.certify(defense="gaussian:sigma=0.1", certificate="vote", n0=20, n=150, radii=radii, limit=10).vote
+noise = vq.certify(
+    defense="gaussian:sigma=0.1", certificate="vote", n0=20, n=150, radii=radii, limit=10
+).vote
 
 figure, axis = plt.subplots(figsize=(6.5, 3), layout="constrained")
 for name, vote in {"swRD behind noise": shielded, "noise alone": noise}.items():
@@ -60,7 +62,7 @@ axis.legend()
 values = 3 * 32 * 32
 needed = radius_for_linf(eps=8 / 255, values=values, norm="l2")
 covered = linf_radius(radius=shielded.largest_radius, values=values)
-print(f"{needed:.2f}. The {shielded.largest_radius:.2f} above cover {255 * covered:.2f}/255 in every pixel.")
+print(f"{needed:.2f}. The {shielded.largest_radius:.2f} above cover {255 * covered:.2f}/255 a pixel.")
 
 # %%
 # Two independent draws of the noise, one for the codebook and one for the assignment, count as one
@@ -76,13 +78,26 @@ print(f"{255 * effective_sigma(sigma=4 / 255, tau=4 / 255):.2f}/255")
 # the cuts. All answers are counted, nothing is sampled: the certificate holds for certain, for
 # every 8-bit image within the radius.
 
-exact = vq.certify_l1(defense="splitting:scale=0.15", limit=10, radii=[0.01 * step for step in range(9)])
-print(f"{exact.shifts} shifts, {100 * exact.right:.0f} % voted right, mean radius {exact.mean_radius:.3f}")
+exact = vq.certify_l1(
+    defense="splitting:scale=0.15", limit=10, radii=[0.01 * step for step in range(9)]
+)
+print(f"{exact.shifts} shifts, {100 * exact.right:.0f} % right, mean radius {exact.mean_radius:.3f}")
 
 figure, axis = plt.subplots(figsize=(6.5, 3), layout="constrained")
 points = exact.curve
-axis.step([p.radius for p in points], [100 * p.certified for p in points], where="post", label="8-bit images")
-axis.step([p.radius for p in points], [100 * p.real for p in points], "--", where="post", label="all images")
+axis.step(
+    [p.radius for p in points],
+    [100 * p.certified for p in points],
+    where="post",
+    label="8-bit images",
+)
+axis.step(
+    [p.radius for p in points],
+    [100 * p.real for p in points],
+    "--",
+    where="post",
+    label="all images",
+)
 axis.set(xlabel="L1 radius", ylabel="certified accuracy, %", ylim=(0, 100))
 axis.legend()
 

@@ -81,14 +81,14 @@ for axis in axes.flat:
 # -----
 #
 # ``vq.purify`` quantizes PNG and JPEG files, one by one or folders of them; ``vqshield purify`` and
-# ``vqshield palette`` do it in a terminal. A file that cannot be read is reported, and the others
-# are still done.
+# ``vqshield palette`` do it in a terminal. A file that cannot be read is reported,
+# ``done.error`` says why, and the others are still done.
 
 with tempfile.TemporaryDirectory() as folder:
     (Path(folder) / "ship.png").write_bytes(encode_png(image[0].permute(1, 2, 0).numpy()))
     (Path(folder) / "broken.png").write_text("no picture")
     for done in vq.purify(folder, Path(folder) / "out", defense="swrd:size=3,codes=25", seed=0):
-        print(done.input.name, "→", (done.error or done.output.name).replace(f"{folder}/", ""))
+        print(done.input.name, "→", "cannot be read" if done.error else done.output.name)
 
 # %%
 # Points of any kind
