@@ -85,19 +85,12 @@ print(f"{exact.shifts} shifts, {100 * exact.right:.0f} % right, mean radius {exa
 
 figure, axis = plt.subplots(figsize=(6.5, 3), layout="constrained")
 points = exact.curve
-axis.step(
-    [p.radius for p in points],
-    [100 * p.certified for p in points],
-    where="post",
-    label="8-bit images",
-)
-axis.step(
-    [p.radius for p in points],
-    [100 * p.real for p in points],
-    "--",
-    where="post",
-    label="all images",
-)
+shares = {
+    "8-bit images": [100 * point.certified for point in points],
+    "all images": [100 * point.real for point in points],
+}
+for name, share in shares.items():
+    axis.step([point.radius for point in points], share, where="post", label=name)
 axis.set(xlabel="L1 radius", ylabel="certified accuracy, %", ylim=(0, 100))
 axis.legend()
 
