@@ -35,9 +35,8 @@ from vqshield.studies.demo import DemoRow, DemoSummary
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (
     "README.md", "docs/attacks.md", "docs/certificates.md", "docs/reproduction.md", "docs/results.md",
-    "docs/serving.md", "docs/speed.md", "docs/ladder.md",
-    "docs/serving.md", "docs/speed.md", "docs/palettes.md", "docs/integrations.md",
-    "docs/index.md",
+    "docs/serving.md", "docs/speed.md", "docs/ladder.md", "docs/palettes.md", "docs/integrations.md",
+    "docs/index.md", "docs/speed-tables.md",
 )  # fmt: skip
 # Table 2 of the paper, natural accuracy in percent, by defense and number of centres.
 PAPER_NATURAL: dict[tuple[str, Json], str] = {
