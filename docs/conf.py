@@ -32,7 +32,7 @@ extensions = [
 ]
 exclude_patterns = ["tutorials", "static", "generated/backreferences"]
 nitpicky = True
-smartquotes = False  # x' is a symbol
+smartquotes_action = "D"  # dashes alone: x' is a symbol
 
 # Markdown as GitHub reads it.
 myst_enable_extensions = ["dollarmath"]
@@ -87,9 +87,20 @@ def read_as_on_the_site(app: Sphinx, name: str, content: list[str]) -> None:
         content[0] = site_links(content[0], f"docs/{name}.md")
 
 
-def join_names(app: Sphinx, kind: str, name: str, of: object, options: object, lines: list[str]) -> None:
-    """Several settings that share one description, "a, b,\\n c: …", on one line, for napoleon."""
-    lines[:] = re.sub(r"(?m)^( +(?:\w+, )*\w+,)\n +((?:\w+, )*\w+: )", r"\1 \2", "\n".join(lines)).split("\n")
+_COLON = "\ue000"  # of no font and no docstring
+
+
+def before_napoleon(app: Sphinx, kind: str, name: str, of: object, options: object, lines: list[str]) -> None:
+    """Settings that share one description, "a, b,\\n c: …", on one line; no "type: text" in properties."""
+    text = "\n".join(lines)
+    if kind in ("property", "attribute"):
+        text = text.replace(":", _COLON)
+    lines[:] = re.sub(r"(?m)^( +(?:\w+, )*\w+,)\n +((?:\w+, )*\w+: )", r"\1 \2", text).split("\n")
+
+
+def after_napoleon(app: Sphinx, kind: str, name: str, of: object, options: object, lines: list[str]) -> None:
+    """Colons of properties come back."""
+    lines[:] = [line.replace(_COLON, ":") for line in lines]
 
 
 def write_defaults(
@@ -130,7 +141,8 @@ def find_by_last_name(
 def setup(app: Sphinx) -> None:
     """Pages that are written at every build, links, and references to types."""
     write_pages()
-    app.connect("autodoc-process-docstring", join_names, priority=100)  # before napoleon's 500
+    app.connect("autodoc-process-docstring", before_napoleon, priority=100)  # napoleon has 500
+    app.connect("autodoc-process-docstring", after_napoleon, priority=900)
     app.connect("autodoc-process-signature", write_defaults)
     app.connect("source-read", read_as_on_the_site)
     app.connect("missing-reference", find_by_last_name)

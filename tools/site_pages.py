@@ -9,6 +9,7 @@ import os
 import re
 import typing
 from collections.abc import Iterable, Iterator
+from dataclasses import is_dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -29,6 +30,8 @@ REPOSITORY_PAGES = {
 """Markdown of the repository that is a page of the site."""
 
 ROOMS = ("defenses", "attacks", "surrogates", "auditing", "certificates")
+BESIDE = ("draws", "data", "classifiers")
+"""Modules that are imported by themselves: what the tutorials begin with."""
 GROUPS = {
     "Shield a model": ("defend", "Defended"),
     "Defenses": (
@@ -106,9 +109,9 @@ def _api_pages() -> Iterator[tuple[str, str]]:
     yield "index", _api_index(groups)
     told = {name: f"vqshield.{name}" for names in groups.values() for name in names}
     shown: set[object] = {getattr(vqshield, name) for name in told}
-    rooms = {room: import_module(f"vqshield.{room}") for room in ROOMS}
+    rooms = {room: import_module(f"vqshield.{room}") for room in (*ROOMS, *BESIDE)}
     for module in rooms.values():
-        shown |= {found for name in module.__all__ if _is_documented(found := getattr(module, name))}
+        shown |= {getattr(module, name) for name in _documented_names(module)}
     for name in told:
         own = getattr(vqshield, name)
         beside = [each for each in _classes_in(own) if each not in shown]
@@ -134,12 +137,13 @@ def _api_index(groups: dict[str, tuple[str, ...]]) -> str:
             ]
         lines += ["", ".. toctree::", "   :hidden:\n", *(f"   vq.{name} <{name}>" for name in names), ""]
     lines += _headed("Rooms", "-")
-    lines += ["Everything else that a program may want of these parts.\n"]
+    lines += ["What else the parts of the house hold, and modules that a program imports by themselves.\n"]
     lines += [".. list-table::", "   :widths: 30 70", "   :class: names\n"]
-    for room in ROOMS:
+    for room in (*ROOMS, *BESIDE):
         first = _first_sentence(import_module(f"vqshield.{room}"))
-        lines += [f"   * - :doc:`vq.{room} <{room}>`", f"     - {first}"]
-    lines += ["", ".. toctree::", "   :hidden:\n", *(f"   vq.{room} <{room}>" for room in ROOMS), ""]
+        lines += [f"   * - :doc:`{_called(room)} <{room}>`", f"     - {first}"]
+    lines += ["", ".. toctree::", "   :hidden:\n"]
+    lines += [*(f"   {_called(room)} <{room}>" for room in (*ROOMS, *BESIDE)), ""]
     return "\n".join(lines)
 
 
@@ -158,15 +162,13 @@ def _name_page(name: str, own: object, beside: list[type]) -> str:
 
 
 def _room_page(room: str, module: ModuleType) -> str:
-    lines = [*_headed(f"vq.{room}", "="), inspect.cleandoc(module.__doc__ or ""), ""]
-    public = set(vqshield.__all__)
-    elsewhere = [name for name in module.__all__ if name in public]
+    lines = [*_headed(_called(room), "="), inspect.cleandoc(module.__doc__ or ""), ""]
+    names = _documented_names(module)
+    elsewhere = [name for name in names if getattr(vqshield, name, None) is getattr(module, name)]
     if elsewhere:
         links = ", ".join(f":doc:`{name} <{name}>`" for name in elsewhere)
         lines += [f"On pages of their own: {links}.\n"]
-    here = [
-        name for name in module.__all__ if name not in elsewhere and _is_documented(getattr(module, name))
-    ]
+    here = [name for name in names if name not in elsewhere]
     classes = [name for name in here if inspect.isclass(getattr(module, name))]
     for title, names in (("Classes", classes), ("Functions", [name for name in here if name not in classes])):
         if names:
@@ -184,23 +186,42 @@ def _documented(path: str, found: object) -> list[str]:
     return [f".. autofunction:: {path}\n"]
 
 
-def _is_documented(found: object) -> bool:
-    """Classes and functions of ours; constants and names for types speak for themselves."""
+def _documented_names(module: ModuleType) -> list[str]:
+    """Public classes and functions of ours; constants and names for types speak for themselves."""
+    names = getattr(module, "__all__", None) or [
+        name
+        for name, found in vars(module).items()
+        if not name.startswith("_") and getattr(found, "__module__", None) == module.__name__
+    ]
+    return [name for name in names if _is_ours(getattr(module, name))]
+
+
+def _is_ours(found: object) -> bool:
     return (inspect.isclass(found) or inspect.isfunction(found)) and found.__module__.startswith("vqshield")
 
 
+def _called(room: str) -> str:
+    """As programs write it."""
+    return f"vq.{room}" if room in ROOMS else f"vqshield.{room}"
+
+
 def _classes_in(own: object) -> list[type]:
-    """Classes of ours that a function takes or returns."""
+    """Classes of ours that a function takes or returns, and those that results beside them are made of."""
     if not inspect.isfunction(own):
         return []
     found: dict[type, None] = {}
 
-    def look(hint: object) -> None:
-        if inspect.isclass(hint) and hint.__module__.startswith("vqshield"):
+    def look(hint: object, beside: str | None = None) -> None:
+        if inspect.isclass(hint) and hint.__module__.startswith("vqshield") and hint not in found:
+            if beside not in (None, hint.__module__) or hint.__name__.endswith("Manifest"):
+                return  # a detail of another room, or of the files
             found[hint] = None
+            if is_dataclass(hint):
+                for part in typing.get_type_hints(hint).values():
+                    look(part, hint.__module__)
         for part in typing.get_args(hint):
             for each in part if isinstance(part, list) else [part]:
-                look(each)
+                look(each, beside)
 
     for hint in typing.get_type_hints(own).values():
         look(hint)
