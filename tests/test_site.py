@@ -81,6 +81,10 @@ def test_links_of_the_repository_become_links_of_the_site(link: str, page: str, 
     assert site_pages.site_links(f"see [it]({link}).", page) == f"see [it]({expected})."
 
 
+def test_a_link_to_a_folder_keeps_its_words() -> None:
+    assert site_pages.site_links("the [records](../results/).", "docs/ladder.md") == "the records."
+
+
 def test_the_checker_finds_what_leads_nowhere(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "here.png").write_bytes(b"")

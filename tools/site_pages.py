@@ -45,7 +45,7 @@ GROUPS = {
 }  # fmt: skip
 """The public names of vqshield by what they are for."""
 
-_LINK = re.compile(r"(?P<before>\]\()(?P<target>[^)#\s]+)(?P<anchor>#[^)\s]*)?(?P<after>\))")
+_LINK = re.compile(r"\[(?P<text>[^\[\]]*)\]\((?P<target>[^)#\s]+)(?P<anchor>#[^)\s]*)?\)")
 
 
 def grouped_names(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
@@ -68,8 +68,10 @@ def site_links(text: str, page: str) -> str:
     def led(found: re.Match[str]) -> str:
         target, anchor = found["target"], found["anchor"] or ""
         place = Path(os.path.normpath(folder / target))
-        if "://" in target or not place.exists():
+        if "://" in target or not place.is_relative_to(ROOT) or not place.exists():
             return found[0]
+        if place.is_dir():  # GitHub lists its files; a site has no page for it
+            return found["text"]
         where = place.relative_to(ROOT).as_posix()
         if where in REPOSITORY_PAGES:
             new = f"/generated/repository/{REPOSITORY_PAGES[where]}.md"
@@ -81,7 +83,7 @@ def site_links(text: str, page: str) -> str:
             new = f"/{place.name}"
         else:  # a file to download, or a picture
             new = Path(os.path.relpath(place, stands)).as_posix()
-        return f"{found['before']}{new}{anchor}{found['after']}"
+        return f"[{found['text']}]({new}{anchor})"
 
     return _LINK.sub(led, text)
 
@@ -107,7 +109,7 @@ def write_pages() -> None:
 def _api_pages() -> Iterator[tuple[str, str]]:
     groups = grouped_names(vqshield.__all__)
     yield "index", _api_index(groups)
-    told = {name: f"vqshield.{name}" for names in groups.values() for name in names}
+    told = [name for names in groups.values() for name in names]
     shown: set[object] = {getattr(vqshield, name) for name in told}
     rooms = {room: import_module(f"vqshield.{room}") for room in (*ROOMS, *BESIDE)}
     for module in rooms.values():
