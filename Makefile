@@ -1,6 +1,7 @@
 # make demo   set up and show, in about two minutes, what the shield does and does not do
 # make check  the habit, under two minutes: format, lint, types, and the tests that matter most
 # make test   set up and run every check: format, lint, types, tests with coverage
+# make docs   set up and build the documentation site, build/docs/html/index.html
 # make wheels what a release consists of, in dist/
 PYTHON ?= python3
 BIN := .venv/bin
@@ -9,10 +10,12 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint c
 # A worker a core, each with one thread: two that both use all cores wait for each other most of the time.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -q --numprocesses auto --dist worksteal
 
+SPHINX := $(BIN)/python -m sphinx -W --keep-going --quiet -d build/docs/doctrees
+
 # What an installation is made from; the rest of the package is used where it lies.
 SOURCES := pyproject.toml constraints.txt setup.py $(wildcard native/*.?pp)
 
-.PHONY: demo check test format sanitize wheels clean
+.PHONY: demo check test docs docs-links format sanitize wheels clean
 
 demo: .venv/demo-ready
 	$(BIN)/vqshield demo
@@ -29,6 +32,16 @@ check: .venv/test-ready
 	$(BIN)/mypy
 	$(PYTEST) -m check
 
+# Tutorials are run again every time: their figures follow from the package, not from their own text alone.
+docs: .venv/docs-ready
+	rm -rf build/docs docs/generated
+	OMP_NUM_THREADS=1 $(SPHINX) -b html docs build/docs/html
+	$(BIN)/python tools/check_site.py build/docs/html
+
+# Addresses of other sites, which takes a network; what leads from page to page is checked by `make docs`.
+docs-links: .venv/docs-ready
+	$(SPHINX) -b linkcheck -D plot_gallery=0 docs build/docs/links
+
 format: .venv/test-ready
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -43,6 +56,11 @@ format: .venv/test-ready
 	$(INSTALL) ".[cli,dev,interop,imagenet,cluster]"
 	touch $@
 
+.venv/docs-ready: $(SOURCES)
+	$(PYTHON) -m venv .venv
+	$(INSTALL) ".[cli,docs]"
+	touch $@
+
 sanitize: .venv/test-ready
 	$(BIN)/python native/sanitize.py --record benchmarks/results/fuzz-native.json
 
@@ -52,4 +70,4 @@ wheels:
 	.venv-wheels/bin/python tools/make_wheels.py
 
 clean:
-	rm -rf .venv .venv-wheels build dist vqshield-demo vqshield-evaluation vqshield-audit vqshield-reproduction
+	rm -rf .venv .venv-wheels build dist docs/generated vqshield-demo vqshield-evaluation vqshield-audit vqshield-reproduction

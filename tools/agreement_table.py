@@ -1,4 +1,4 @@
-"""The table of docs/speed.md that says how closely the kernels agree with the exact reference."""
+"""The table of docs/speed-tables.md that says how closely the kernels agree with the exact reference."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The tables of docs/speed.md, from benchmarks/results/speed-DEVICE.json, for update_docs.py."""
+"""The tables of docs/speed.md and docs/speed-tables.md, from benchmarks/results/speed-DEVICE.json."""
 
 from collections.abc import Callable
 from functools import partial

@@ -17,7 +17,7 @@ from certificate_tables import CERTIFICATE_TABLES
 from classifier_tables import CLASSIFIER_TABLES
 from integration_tables import INTEGRATION_TABLES
 from l1_tables import L1_TABLES
-from ladder_table import ladder
+from ladder_table import ladder, ladder_short
 from palette_tables import PALETTE_TABLES
 from radius_tables import RADIUS_TABLES
 from recorded import Machine
@@ -37,6 +37,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = (
     "README.md", "docs/attacks.md", "docs/certificates.md", "docs/reproduction.md", "docs/results.md",
     "docs/serving.md", "docs/speed.md", "docs/ladder.md", "docs/palettes.md", "docs/integrations.md",
+    "docs/index.md", "docs/speed-tables.md",
 )  # fmt: skip
 # Table 2 of the paper, natural accuracy in percent, by defense and number of centres.
 PAPER_NATURAL: dict[tuple[str, Json], str] = {
@@ -193,6 +194,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **SPEED_TABLES,
     **L1_TABLES,
     "ladder": ladder,
+    "ladder-short": ladder_short,
     **PALETTE_TABLES,
     **INTEGRATION_TABLES,
 }
