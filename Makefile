@@ -1,6 +1,6 @@
 # make demo   set up and show, in about two minutes, what the shield does and does not do
 # make check  the habit, under two minutes: format, lint, types, and the tests that matter most
-# make test   set up and run every check: format, lint, types, tests with coverage
+# make test   set up and run every check: format, lint, types, the documentation site, tests with coverage
 # make docs   set up and build the documentation site, build/docs/html/index.html
 # make wheels what a release consists of, in dist/
 PYTHON ?= python3
@@ -24,6 +24,7 @@ test: .venv/test-ready
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(MAKE) docs
 	$(PYTEST) --cov --cov-report=term-missing:skip-covered
 
 check: .venv/test-ready
@@ -53,8 +54,8 @@ format: .venv/test-ready
 
 .venv/test-ready: $(SOURCES)
 	$(PYTHON) -m venv .venv
-	$(INSTALL) ".[cli,dev,interop,imagenet,cluster]"
-	touch $@
+	$(INSTALL) ".[cli,dev,docs,interop,imagenet,cluster]"
+	touch $@ .venv/docs-ready
 
 .venv/docs-ready: $(SOURCES)
 	$(PYTHON) -m venv .venv
