@@ -12,6 +12,7 @@ from pathlib import Path
 
 import recorded
 from agreement_table import agreement
+from app_table import APP_TABLES
 from attack_tables import ATTACK_TABLES
 from certificate_tables import CERTIFICATE_TABLES
 from integration_tables import INTEGRATION_TABLES
@@ -36,7 +37,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = (
     "README.md", "docs/attacks.md", "docs/certificates.md", "docs/reproduction.md", "docs/results.md",
     "docs/serving.md", "docs/speed.md", "docs/ladder.md",
-    "docs/serving.md", "docs/speed.md", "docs/palettes.md", "docs/integrations.md",
+    "docs/serving.md", "docs/speed.md", "docs/palettes.md", "docs/integrations.md", "docs/app.md",
 )  # fmt: skip
 # Table 2 of the paper, natural accuracy in percent, by defense and number of centres.
 PAPER_NATURAL: dict[tuple[str, Json], str] = {
@@ -194,6 +195,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "ladder": ladder,
     **PALETTE_TABLES,
     **INTEGRATION_TABLES,
+    **APP_TABLES,
 }
 
 

@@ -19,7 +19,7 @@ from vqshield.app.choices import (
 )
 from vqshield.app.fragments import enlarged, worth_panel
 from vqshield.app.handlers import Controls, View, controls_of, show_attack, show_shield
-from vqshield.app.subjects import Limits, class_name, offered_images
+from vqshield.app.subjects import SIDE, Limits, class_name, offered_images
 from vqshield.app.worth import worth_of
 from vqshield.errors import InvalidInputError
 from vqshield.integrations import require
@@ -94,7 +94,7 @@ def create_page(limits: Limits) -> Any:
                     value="through", label="Attack", elem_id="kind",
                 )  # fmt: skip
                 attack = gradio.Button("Attack", variant="primary", elem_id="attack")
-                attacked_pair = _slider(gradio, "clean ◂ ▸ attacked, as the classifier sees it", "attacked")
+                attacked_pair = _slider(gradio, f"clean ◂ ▸ attacked, {SIDE}×{SIDE}", "attacked")
                 attacked_answers = gradio.HTML(elem_id="attacked-answers")
         _wire(
             gradio, page, limits, inputs, kind, again=again, attack=attack,

@@ -1,0 +1,27 @@
+"""`vqshield app` as a process of its own, for pictures and tests of its page."""
+
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def running_app() -> Iterator[str]:
+    """Its address, from when it listens until the end."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "vqshield", "app", "--no-browser", "--port", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            said = server.stdout.readline()
+            found = re.search(r"http://127\.0\.0\.1:\d+", said)
+            if found is None:
+                raise RuntimeError(f"the app did not start, and said {said!r}")
+            yield found[0]
+        finally:
+            server.terminate()
