@@ -41,7 +41,7 @@ ATTACKERS = 1  # sessions
 UPLOAD_EVERY = 5  # calls
 UPLOAD_SIDE = 224
 SAMPLES = 10  # of the memory, besides the first
-WARM_UP = 10.0  # seconds of load before memory and calls count
+WARM_UP = 90.0  # seconds of load before memory and calls count: allocators take that long to settle
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +56,7 @@ class AppLoad:
     load_average_before: tuple[float, ...]
     load_average_after: tuple[float, ...]
     calls_per_second: float
+    server_cpu_seconds: float  # that the server used meanwhile, of those that the cores have
     shield: Latency
     attack: Latency
     errors: Mapping[str, int]
@@ -168,10 +169,11 @@ def _under_load(
         time.sleep(WARM_UP)
         visitors.forget()
         began, memory, kept = time.perf_counter(), [_memory(server)], _size(stored)
+        used = _cpu_seconds(server)
         for step in range(1, SAMPLES + 1):
             time.sleep(max(0.0, began + step * seconds / SAMPLES - time.perf_counter()))
             memory.append(_memory(server))
-        took = time.perf_counter() - began
+        took, used = time.perf_counter() - began, _cpu_seconds(server) - used
     finally:
         visitors.stop()
     calls = len(visitors.shield) + len(visitors.attack)
@@ -185,6 +187,7 @@ def _under_load(
         load_average_before=before,
         load_average_after=os.getloadavg(),
         calls_per_second=round(calls / took, 1),
+        server_cpu_seconds=round(used, 1),
         shield=latency(visitors.shield),
         attack=latency(visitors.attack),
         errors=dict(visitors.errors),
@@ -199,6 +202,11 @@ def _memory(server: "subprocess.Popen[str]", kind: str = "VmRSS") -> float:
     found = re.search(rf"{kind}:\s+(\d+) kB", Path(f"/proc/{server.pid}/status").read_text())
     assert found is not None
     return round(int(found[1]) / 1024, 1)
+
+
+def _cpu_seconds(server: "subprocess.Popen[str]") -> float:
+    fields = Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _size(folder: Path) -> float:

@@ -9,12 +9,13 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def running_app() -> Iterator[str]:
-    """Its address, from when it listens until the end."""
+def running_app(before: str = "") -> Iterator[str]:
+    """Its address, from when it listens until the end; before: Python that its process runs first."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "vqshield", "app", "--no-browser", "--port", str(port)]
+    program = f"{before}\nfrom vqshield.cli import main\nmain()"
+    command = [sys.executable, "-c", program, "app", "--no-browser", "--port", str(port)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None

@@ -26,6 +26,7 @@ class AppLoad:
     load_average_after: tuple[float, ...]
     shield: Latency
     attack: Latency
+    server_cpu_seconds: float
     errors: Mapping[str, int]
     rss_mib: tuple[float, ...]
     peak_rss_mib: float
@@ -56,6 +57,7 @@ def load() -> str:
         [name, str(each.requests), *(f"{value / 1000:.2f}" for value in (each.p50, each.p95))]
         for name, each in (("shield", record.shield), ("attack", record.attack))
     ]
+    share = record.server_cpu_seconds / record.seconds
     wrong, memory, used = sum(record.errors.values()), record.rss_mib, record.environment
     before, after = (average[0] for average in (record.load_average_before, record.load_average_after))
     return "\n".join(
@@ -66,7 +68,8 @@ def load() -> str:
             f"{memory[len(memory) // 2]:.0f} in the middle, {memory[-1]:.0f} at the end; pictures on disk, "
             f"cleared away after an hour: {record.stored_mib[1]:.1f} MiB. {used['processor']}, "
             f"{used['cores']} cores, shared by server and sessions (load average {before:.1f} before, "
-            f"{after:.1f} after; more than the cores before means that other programs ran); Gradio "
+            f"{after:.1f} after; more than the cores before means that other programs ran; the server "
+            f"had {share:.1f} cores' time); Gradio "
             f"{record.packages['gradio']}, torch {used['torch']}.",
         ]
     )

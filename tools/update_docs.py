@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import copyfile
 
 import recorded
 from agreement_table import agreement
@@ -212,6 +213,7 @@ def updated(text: str) -> str:
 
 
 if __name__ == "__main__":
+    copyfile(ROOT / "results" / "demo.json", ROOT / "src" / "vqshield" / "app" / "assets" / "demo.json")
     for page in PAGES:
         path = ROOT / page
         path.write_text(updated(path.read_text()))

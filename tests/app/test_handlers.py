@@ -119,7 +119,7 @@ def test_an_upload_is_shielded_at_its_size_and_classified_at_the_classifiers(tmp
     attacked = show_attack(controls("prd", upload=path), "ignorant", LIMITS, seed=0)
     assert attacked.pair is not None
     assert attacked.pair[1].shape == (384, 384, 3)
-    assert "Nobody knows what your picture shows" in (attacked.answers or "")
+    assert "What your picture shows is not known" in (attacked.answers or "")
 
 
 def test_a_large_upload_is_reduced_and_says_so(tmp_path: Path) -> None:
@@ -188,6 +188,11 @@ def test_too_many_bytes_are_refused_unread(tmp_path: Path) -> None:
     path.write_bytes(b"\0" * 2048)
     with pytest.raises(FileFormatError, match=r"large\.png: 0\.0 MiB; at most 0\.0009\d+ MiB"):
         uploaded(path, Limits(max_bytes=1024))
+
+
+def test_an_upload_that_was_cleared_away_gets_a_message(tmp_path: Path) -> None:
+    view = show_shield(controls(upload=str(tmp_path / "old.png")), LIMITS)
+    assert "old.png is no longer here; upload it again" in view.notice
 
 
 def test_what_a_file_is_called_cannot_become_markup(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,16 @@ pytestmark = [
 ANSWERED = "document.querySelector('#answers .vq-bars')"
 SHOWN = "[...document.querySelectorAll('#%s img')].map(each => each.src).join()"
 PHONE = 400
+WATCHED = """
+import os, sys
+def watch(event, given):
+    if event in ("socket.connect", "socket.getaddrinfo"):
+        place = given[1] if event == "socket.connect" else given
+        if str(place[0]) not in ("127.0.0.1", "localhost", "::1"):
+            print(event, place, flush=True)
+            os._exit(3)
+sys.addaudithook(watch)
+"""
 HARMLESS = "Method not implemented."  # a warning of Gradio's own client, when the progress of an upload ends
 
 
@@ -140,6 +151,12 @@ def test_a_file_of_too_many_bytes_is_refused(window: Browser, address: str, tmp_
     page.upload("#upload input[type=file]", tmp_path / "large.png")
     page.until("document.body.innerText.includes('exceed the maximum allowed size of 8.0 Mb')")
     pick(page, 2)  # the page lives on
+
+
+def test_the_server_calls_nobody() -> None:
+    """Every address that it connects to, or looks up, is this machine's."""
+    with running_app(before=WATCHED) as address, urllib.request.urlopen(address, timeout=60) as answer:
+        assert answer.status == 200
 
 
 @pytest.mark.parametrize("colours", ["light", "dark"])

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_the_packages_figures_are_those_of_results() -> None:
     packaged = resources.files("vqshield.app") / "assets" / "demo.json"
     assert packaged.read_bytes() == (ROOT / "results" / "demo.json").read_bytes(), (
-        "results/demo.json changed: cp results/demo.json src/vqshield/app/assets/"
+        "results/demo.json changed: run python tools/update_docs.py"
     )
 
 

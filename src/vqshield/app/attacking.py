@@ -54,7 +54,7 @@ ATTACKS = {
     ),
     "queries": AttackKind(
         title="asks the shielded model",
-        explanation=f"{QUERIES} queries of the shielded model (Square), no gradients; attackers ask more.",
+        explanation=f"{QUERIES} queries of the shielded model (Square), no gradients.",
         threat=_queries,
     ),
     "through": AttackKind(

@@ -47,14 +47,19 @@ class Choice:
         """What people call it."""
         return TUNED if self.defense == HARDENED else display_name(self.defense)
 
+    @property
+    def name(self) -> str:
+        """The quantizer's name."""
+        return "swrd" if self.defense == HARDENED else self.defense
+
     def quantizer(self, seed: int | None = None) -> Quantizer:
         """The defense itself; without a seed its draws cannot be foretold."""
         sigma, tau = self.sigma / 255, self.tau / 255
         if self.defense == HARDENED:
             return SWRD.hardened("cifar10", seed=seed)
-        if self.defense == "randdisc":
+        if self.name == "randdisc":
             return RandDisc(codes=self.codes, sigma=sigma, tau=tau, seed=seed)
-        if self.defense == "prd":
+        if self.name == "prd":
             return PRD(size=self.size, codes=self.codes, sigma=sigma, tau=tau, seed=seed)
         return SWRD(size=self.size, codes=self.codes, sigma=sigma, tau=tau, beta=self.beta, seed=seed)
 

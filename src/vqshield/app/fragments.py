@@ -36,14 +36,14 @@ def worth_panel(worth: Worth, choice: Choice) -> str:
     settings = ",".join(
         f"{name}={format_value(worth.settings[name])}" for name in _MEASURED if name in worth.settings
     )
-    kind = choice.quantizer().__class__.__name__.lower()
     other = "" if worth.measured(choice) else " <strong>Your settings differ and were not measured.</strong>"
     return (
         f'<section class="vq-worth" aria-label="What the shield is worth">'
         f"<h2>{escape(worth.defense)} keeps right</h2><dl>{figures}</dl>"
         f"<p>{worth.n} CIFAR-10 test images, ε = {format_value(worth.eps)}, mean of {worth.runs} runs, "
-        f"{escape(display_defense(f'{kind}:{settings}'))}; through the shield: {escape(worth.attack)}, and "
-        f"longer attacks leave less. Audit {escape(worth.audit)}.{other}</p></section>"
+        f"{escape(display_defense(f'{choice.name}:{settings}'))}; through the shield: "
+        f"{escape(worth.attack)}, and longer attacks leave less. Audit {escape(worth.audit)}.{other}</p>"
+        "</section>"
     )
 
 
@@ -78,7 +78,9 @@ def attack_answers(found: Attacked, choice: Choice) -> str:
     kept, had, draws = found.answers.of(found.label), found.before.of(found.label), found.answers.draws
     name, bare = escape(class_name(found.label)), escape(class_name(found.bare.first))
     says = f"still says {bare}" if found.bare.first == found.bare_before.first else f"now says {bare}"
-    known = "" if found.known else " Nobody knows what your picture shows: the attack leads away from that."
+    known = (
+        "" if found.known else f" (What your picture shows is not known: the attack leads away from {name}.)"
+    )
     return (
         f'<div class="vq-answers"><p class="vq-verdict">{escape(ATTACKS[found.kind].explanation)} '
         f"No value changed by more than {found.largest}/255.</p>"

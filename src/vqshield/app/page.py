@@ -18,7 +18,7 @@ from vqshield.app.choices import (
     list_choices,
 )
 from vqshield.app.fragments import enlarged, worth_panel
-from vqshield.app.handlers import Controls, View, controls_of, show_attack, show_shield
+from vqshield.app.handlers import Controls, controls_of, show_attack, show_shield
 from vqshield.app.subjects import SIDE, Limits, class_name, offered_images
 from vqshield.app.worth import worth_of
 from vqshield.errors import InvalidInputError
@@ -51,7 +51,7 @@ def serve(
 
     Raises:
         MissingExtraError: Gradio is not installed.
-        InvalidInputError: the port is taken.
+        InvalidInputError: the port is taken, or the host is not this machine.
     """
     limits = limits or Limits()
     page = create_page(limits)
@@ -68,7 +68,9 @@ def serve(
             css=(resources.files("vqshield.app") / "assets" / "style.css").read_text(encoding="utf-8"),
         )  # fmt: skip
     except OSError as error:
-        raise InvalidInputError(f"nothing can be served at {host}, port {port}: {error}") from error
+        raise InvalidInputError(
+            f"port {port} of {host} is taken, or {host} is no address of this machine; choose another"
+        ) from error
     print(f"vqshield app is at http://{host}:{page.server_port} until Ctrl-C", flush=True)
     page.block_thread()
 
@@ -168,11 +170,11 @@ def _wire(
 
     def shield_values(*given: Any) -> tuple[Any, ...]:
         view = show_shield(Controls(**dict(zip(names, given, strict=True))), limits)
-        return _updates(gradio, view, (view.notice, view.worth, view.pair, view.answers, view.codebook))
+        return _updates(gradio, view.notice, view.worth, view.pair, view.answers, view.codebook)
 
     def attack_values(kind: str, *given: Any) -> tuple[Any, ...]:
         view = show_attack(Controls(**dict(zip(names, given, strict=True))), kind, limits)
-        return _updates(gradio, view, (view.notice, view.worth, view.pair, view.answers))
+        return _updates(gradio, view.notice, view.worth, view.pair, view.answers)
 
     def slider_values(defense: str) -> list[Any]:
         chosen = controls_of(defense)
@@ -212,8 +214,8 @@ def _wire(
     )  # fmt: skip
 
 
-def _updates(gradio: Any, view: View, parts: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Parts that a view does not have stay as they are."""
+def _updates(gradio: Any, *parts: Any) -> tuple[Any, ...]:
+    """Parts that there is nothing new for stay as they are."""
     return tuple(gradio.skip() if part is None else part for part in parts)
 
 

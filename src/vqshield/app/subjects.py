@@ -71,6 +71,8 @@ def uploaded(path: Path, limits: Limits) -> Subject:
     Raises:
         FileFormatError: it is too large, broken, or no such image; the message says which, without the path.
     """
+    if not path.is_file():  # uploads are cleared away after a while
+        raise FileFormatError(f"{path.name} is no longer here; upload it again")
     size = path.stat().st_size
     if size > limits.max_bytes:
         raise FileFormatError(

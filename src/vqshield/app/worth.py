@@ -1,6 +1,7 @@
 """What was measured of each defense: the figures of `vqshield demo`, as the repository records them.
 
-assets/demo.json is results/demo.json, copied so that an installed package has it; a test compares the two.
+assets/demo.json is results/demo.json, copied by tools/update_docs.py so that an installed package has it; a
+test compares the two.
 """
 
 from collections.abc import Mapping
