@@ -24,7 +24,8 @@ PATIENCE = 60.0
 _OPTIONS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run",
     "--disable-extensions", "--disable-background-networking", "--disable-component-update",
-    "--disable-dev-shm-usage", "--host-resolver-rules=MAP * ~NOTFOUND", "--remote-debugging-pipe",
+    "--disable-dev-shm-usage", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+    "--remote-debugging-pipe",
 )  # fmt: skip
 # Where a process's descriptors lie is not for subprocess to say: a Python in between puts them at 3 and 4.
 _LAUNCHER = """\
@@ -36,6 +37,10 @@ os.execv(command[0], command)
 """
 _LOADED = (
     "new Promise(done => document.readyState == 'complete' ? done() : addEventListener('load', () => done()))"
+)
+_UNTIL = (
+    "new Promise(done => { const look = () => { const found = %s; found ? done(found) : setTimeout(look, 50) "
+    "}; look() })"
 )
 _ABOVE = 10  # so that neither end of a pipe is 3 or 4 itself
 
@@ -67,6 +72,26 @@ class Page:
         if "exceptionDetails" in answer:
             raise RuntimeError(f"{expression}: {answer['exceptionDetails']}")
         return answer["result"].get("value")
+
+    def until(self, expression: str) -> Any:
+        """Wait until the value of JavaScript is a true one; that value."""
+        return self.evaluate(_UNTIL % expression)
+
+    def click(self, selector: str) -> None:
+        """Click on the middle of an element, as a mouse does."""
+        self.evaluate(f"document.querySelector({json.dumps(selector)}).scrollIntoView({{block: 'center'}})")
+        where = self.evaluate(
+            f"(box => ({{x: box.x + box.width / 2, y: box.y + box.height / 2}}))"
+            f"(document.querySelector({json.dumps(selector)}).getBoundingClientRect())"
+        )
+        for kind in ("mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **where)
+
+    def upload(self, selector: str, path: Path) -> None:
+        """Choose a file in a file input."""
+        root = self.call("DOM.getDocument")["root"]["nodeId"]
+        node = self.call("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
+        self.call("DOM.setFileInputFiles", nodeId=node, files=[str(path.resolve())])
 
     def hear(self, method: str, found: dict[str, Any]) -> None:
         """What the page says of its own accord."""
@@ -102,8 +127,13 @@ class Browser:
                 result: dict[str, Any] = answer["result"]
                 return result
 
-    def open(self, path: Path, *, width: int = 1100, height: int = 900, colours: str = "light") -> Page:
-        """Open a file and wait until all of it is there. colours: light or dark."""
+    def open(
+        self, place: Path | str, *, width: int = 1100, height: int = 900, colours: str = "light"
+    ) -> Page:
+        """Open a file, or an address of this machine, and wait until all of it is there.
+
+        colours: light or dark.
+        """
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         self._page = page = Page(browser=self, session=session)
@@ -117,9 +147,10 @@ class Browser:
             mobile=False,
         )
         page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": colours}])
-        answer = page.call("Page.navigate", url=path.resolve().as_uri())
+        address = place if isinstance(place, str) else place.resolve().as_uri()
+        answer = page.call("Page.navigate", url=address)
         if "errorText" in answer:
-            raise RuntimeError(f"{path}: {answer['errorText']}")
+            raise RuntimeError(f"{place}: {answer['errorText']}")
         page.evaluate(_LOADED)
         return page
 

@@ -9,9 +9,11 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import copyfile
 
 import recorded
 from agreement_table import agreement
+from app_table import APP_TABLES
 from attack_tables import ATTACK_TABLES
 from certificate_tables import CERTIFICATE_TABLES
 from classifier_tables import CLASSIFIER_TABLES
@@ -37,7 +39,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = (
     "README.md", "docs/attacks.md", "docs/certificates.md", "docs/reproduction.md", "docs/results.md",
     "docs/serving.md", "docs/speed.md", "docs/ladder.md", "docs/palettes.md", "docs/integrations.md",
-    "docs/index.md", "docs/speed-tables.md",
+    "docs/index.md", "docs/speed-tables.md", "docs/app.md",
 )  # fmt: skip
 # Table 2 of the paper, natural accuracy in percent, by defense and number of centres.
 PAPER_NATURAL: dict[tuple[str, Json], str] = {
@@ -197,6 +199,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "ladder-short": ladder_short,
     **PALETTE_TABLES,
     **INTEGRATION_TABLES,
+    **APP_TABLES,
 }
 
 
@@ -213,6 +216,7 @@ def updated(text: str) -> str:
 
 
 if __name__ == "__main__":
+    copyfile(ROOT / "results" / "demo.json", ROOT / "src" / "vqshield" / "app" / "assets" / "demo.json")
     for page in PAGES:
         path = ROOT / page
         path.write_text(updated(path.read_text()))

@@ -39,6 +39,7 @@ ORDER = [
     ["bench"],
     ["reports"],
     ["integrations"],
+    ["app"],
     ["cli"],
 ]
 FORBIDDEN = {"attacks": {"defenses", "defended", "surrogates"}}

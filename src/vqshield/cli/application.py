@@ -40,6 +40,7 @@ COMMANDS = {
     "palette": "palette:palette",
     "export": "export:export",
     "leaderboard": "leaderboard:leaderboard",
+    "app": "app:app",
 }
 """Each command, with the file and the function that it is."""
 

@@ -1,0 +1,93 @@
+"""What a visitor chooses: a defense with its settings, and the classifier that belongs behind it."""
+
+from dataclasses import dataclass
+from functools import cache
+
+from torch import nn
+
+from vqshield import checks
+from vqshield.classifiers import small_cifar10, small_cifar10_hardened
+from vqshield.defenses import PRD, SWRD, Quantizer, RandDisc, create, list_defenses
+from vqshield.names import display_name
+from vqshield.studies.demo import TUNED
+
+HARDENED = "hardened"
+"""The shield that the bundled fine-tuned classifier is used to, with that classifier; nothing to set."""
+MOST_SIZE, MOST_CODES, MOST_NOISE, MOST_BETA = 4, 100, 20, 10
+"""As far as the paper goes, noise in 255ths: they bound the time that a call takes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """A defense and its settings; those that it does not have are passed over.
+
+    Args:
+        defense: a name of `list_choices()`.
+        size, codes, beta: s, k and beta.
+        sigma, tau: the noise, in 255ths of a pixel's range, as people write it.
+    """
+
+    defense: str = "swrd"
+    size: int = 3
+    codes: int = 25
+    sigma: float = 4.0
+    tau: float = 4.0
+    beta: float = 2.0
+
+    def __post_init__(self) -> None:
+        checks.one_of("defense", self.defense, list_choices())
+        checks.whole("s", self.size, least=1, below=MOST_SIZE + 1)
+        checks.whole("k", self.codes, least=1, below=MOST_CODES + 1)
+        for name in ("sigma", "tau"):
+            checks.real(name, getattr(self, name), most=MOST_NOISE)
+        checks.real("beta", self.beta, most=MOST_BETA)
+
+    @property
+    def title(self) -> str:
+        """What people call it."""
+        return TUNED if self.defense == HARDENED else display_name(self.defense)
+
+    @property
+    def name(self) -> str:
+        """The quantizer's name."""
+        return "swrd" if self.defense == HARDENED else self.defense
+
+    def quantizer(self, seed: int | None = None) -> Quantizer:
+        """The defense itself; without a seed its draws cannot be foretold."""
+        sigma, tau = self.sigma / 255, self.tau / 255
+        if self.defense == HARDENED:
+            return SWRD.hardened("cifar10", seed=seed)
+        if self.name == "randdisc":
+            return RandDisc(codes=self.codes, sigma=sigma, tau=tau, seed=seed)
+        if self.name == "prd":
+            return PRD(size=self.size, codes=self.codes, sigma=sigma, tau=tau, seed=seed)
+        return SWRD(size=self.size, codes=self.codes, sigma=sigma, tau=tau, beta=self.beta, seed=seed)
+
+    def classifier(self) -> nn.Module:
+        """The bundled classifier that stands behind it."""
+        return bundled_classifier(hardened=self.defense == HARDENED)
+
+
+def list_choices() -> list[str]:
+    """The defenses that can be chosen."""
+    return [*list_defenses(), HARDENED]
+
+
+def usual(defense: str) -> Choice:
+    """A defense with the settings that it was measured with: the paper's for CIFAR-10."""
+    checks.one_of("defense", defense, list_choices())
+    measured = SWRD.hardened("cifar10") if defense == HARDENED else create(defense)
+    return Choice(
+        defense=defense,
+        size=measured.size,
+        codes=measured.codes,
+        sigma=round(255 * measured.sigma, 6),
+        tau=round(255 * measured.tau, 6),
+        beta=measured.beta if isinstance(measured, SWRD) else Choice.beta,
+    )
+
+
+@cache
+def bundled_classifier(*, hardened: bool) -> nn.Module:
+    """Read once, then shared by all sessions: it is only ever asked."""
+    return small_cifar10_hardened() if hardened else small_cifar10()
