@@ -6,6 +6,7 @@ from html import unescape
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -41,6 +42,23 @@ def run(*arguments: str):
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """The quick settings take minutes on a CPU."""
     monkeypatch.setattr(command, "QUICK", TINY)
+
+
+def test_images_that_nobody_has_seen_are_read_and_asked_about(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    pictures = generator.integers(0, 256, (6, 3, 32, 32), dtype=np.uint8)
+    np.savez(tmp_path / "test.npz", images=pictures, labels=np.arange(6))
+    result = run(*FEW, *IGNORANT, "--held-out", f"npz={tmp_path}", "--out", str(tmp_path / "out"))
+    assert result.exit_code == 3, result.output
+    found = json.loads((tmp_path / "out" / "audit.json").read_text())
+    (lookup,) = [flag for flag in found["flags"] if flag["name"] == "R11"]
+    assert "held out" in json.dumps(lookup)
+
+
+def test_held_out_images_name_their_reader() -> None:
+    result = run(*FEW, "--held-out", "somewhere")
+    assert result.exit_code == 2
+    assert "'somewhere' should be READER=DIR, such as npz=DIR" in result.output
 
 
 def test_it_writes_both_files_and_prints_the_table(tmp_path: Path) -> None:

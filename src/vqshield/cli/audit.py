@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from torch import Tensor
 
 from vqshield.auditing import LEAST_IMAGES, PARTS, AuditReport
 from vqshield.classifiers import BUNDLED
@@ -20,7 +21,8 @@ from vqshield.cli.executors import (
     executor_for,
 )
 from vqshield.cli.options import DEFENSES, AsJson, Classifier, Data, DataDir, Device, Eps, Norm, parse_eps
-from vqshield.data import SAMPLE_NAME
+from vqshield.data import SAMPLE_NAME, load
+from vqshield.errors import InvalidInputError
 from vqshield.files import write_atomically
 from vqshield.names import NONE
 from vqshield.reports.audit import audit_table, render_audit
@@ -61,6 +63,13 @@ def audit(
     task_cpus: TaskCpus = None,
     task_gpus: TaskGpus = None,
     retries: Retries = None,
+    held_out: Annotated[
+        str | None,
+        typer.Option(
+            metavar="READER=DIR",
+            help="Images that whoever made the model has not seen (R11): npz=DIR, folder=DIR, cifar10=DIR.",
+        ),
+    ] = None,
     strict: Annotated[
         bool,
         typer.Option("--strict", help="Checks that were not run, or saw too few images, count as failed."),
@@ -76,13 +85,15 @@ def audit(
         executor, device=device, workers=workers, address=address, cpus=task_cpus, gpus=task_gpus,
         retries=retries,
     )  # fmt: skip
+    unseen = None if held_out is None else _unseen(held_out, limit)
     with progress_bar("{task.description}", hidden=as_json) as bar:
         task = bar.add_task("starting", total=PARTS)
         try:
             report = run_audit(
                 classifier, data, defense=defense, attacks=attack, norm=norm, eps=parse_eps(eps, norm),
                 quick=quick, seed=seed, limit=limit, data_dir=data_dir, device=device, out=out,
-                executor=where, progress=lambda part: bar.update(task, description=part, advance=1),
+                held_out=unseen, executor=where,
+                progress=lambda part: bar.update(task, description=part, advance=1),
             )  # fmt: skip
         except KeyboardInterrupt as stop:
             raise KeyboardInterrupt(
@@ -95,6 +106,14 @@ def audit(
         Console().print(audit_table(report))
         typer.echo(f"Details in {out / 'audit.html'}, figures in {out / 'audit.json'}")
     raise typer.Exit(exit_code(report, strict=strict))
+
+
+def _unseen(text: str, limit: int) -> tuple[Tensor, Tensor]:
+    reader, equals, folder = text.partition("=")
+    if not (reader and equals and folder):
+        raise InvalidInputError(f"--held-out {text!r} should be READER=DIR, such as npz=DIR")
+    found = load(reader, "test", folder, limit=limit)
+    return found.images.float() / 255, found.labels
 
 
 def exit_code(report: AuditReport, *, strict: bool) -> int:
