@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 from html import unescape
 from importlib import import_module
 from pathlib import Path
@@ -43,6 +44,16 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "QUICK", TINY)
 
 
+@pytest.fixture(scope="module")
+def ignorant(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an audit of an ignorant attack: to be copied, not to be changed."""
+    out = tmp_path_factory.mktemp("ignorant")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(command, "QUICK", TINY)
+        assert run(*FEW, *IGNORANT, "--out", str(out)).exit_code == 3
+    return out
+
+
 def test_it_writes_both_files_and_prints_the_table(tmp_path: Path) -> None:
     out = tmp_path / "new" / "folder"
     result = run(*FEW, *IGNORANT, "--out", str(out), "--seed", "3")
@@ -80,8 +91,10 @@ def test_an_audit_that_was_stopped_goes_on_and_says_the_same(tmp_path: Path) -> 
     assert (stopped / "audit.html").read_bytes() == (tmp_path / "whole" / "audit.html").read_bytes()
 
 
-def test_a_second_run_that_measures_nothing_keeps_the_time_of_the_first(tmp_path: Path) -> None:
-    run(*FEW, *IGNORANT, "--out", str(tmp_path))
+def test_a_second_run_that_measures_nothing_keeps_the_time_of_the_first(
+    ignorant: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(ignorant, tmp_path, dirs_exist_ok=True)
     path = tmp_path / "audit.json"
     held = json.loads(path.read_text())
     path.write_text(json.dumps({**held, "seconds": 1234.5}, indent=1) + "\n")
@@ -121,8 +134,8 @@ def test_every_verdict_has_an_exit_code_of_its_own(
     assert run(*FEW, "--out", str(tmp_path), "--json").exit_code == code
 
 
-def test_another_audit_in_the_same_folder_is_refused(tmp_path: Path) -> None:
-    assert run(*FEW, *IGNORANT, "--out", str(tmp_path)).exit_code == 3
+def test_another_audit_in_the_same_folder_is_refused(ignorant: Path, tmp_path: Path) -> None:
+    shutil.copytree(ignorant, tmp_path, dirs_exist_ok=True)
     before = (tmp_path / "measured.jsonl").read_bytes()
     other = run(*FEW, *IGNORANT, "--out", str(tmp_path), "--seed", "5")
     assert other.exit_code == 2
@@ -130,9 +143,8 @@ def test_another_audit_in_the_same_folder_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "measured.jsonl").read_bytes() == before
 
 
-def test_the_page_needs_nothing_from_outside(tmp_path: Path) -> None:
-    assert run(*FEW, *IGNORANT, "--out", str(tmp_path)).exit_code == 3
-    page = (tmp_path / "audit.html").read_text()
+def test_the_page_needs_nothing_from_outside(ignorant: Path) -> None:
+    page = (ignorant / "audit.html").read_text()
     assert page.startswith("<!doctype html>")
     assert "<script" not in page
     assert "http://" not in page
