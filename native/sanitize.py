@@ -1,10 +1,11 @@
 """Runs the CPU kernel with the address and the undefined-behaviour sanitizer built into it.
 
-    python native/sanitize.py [--calls 20000] [--seed 1] [--record FILE]
+    python native/sanitize.py [--calls 20000] [--seed 1] [--record FILE] [--brief]
 
-First its tests, then random calls (native/fuzz.py). Needs GCC, whose sanitizers can be loaded into a Python
-that was built without. A finding ends it with an error; the record says how many calls were made, of what
-kinds, with which compiler and on what machine.
+First its tests, then random calls (native/fuzz.py). --brief is for the test suite: a build that is made
+quickly and runs slowly, and of the tests only those of images larger than a strip and of several threads.
+Needs GCC, whose sanitizers can be loaded into a Python that was built without. A finding ends it with an
+error; the record says how many calls were made, of what kinds, with which compiler and on what machine.
 """
 
 import argparse
@@ -25,7 +26,8 @@ from vqshield.files import write_json
 FOLDER = Path(__file__).resolve().parent
 TESTS = FOLDER.parent / "tests"
 COMPILER = os.environ.get("CXX", "g++")
-FLAGS = ["-std=c++17", "-O1", "-g", "-pthread", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror"]
+FLAGS = ["-std=c++17", "-pthread", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror"]
+THOROUGH, BRIEF = ["-O1", "-g"], ["-O0", "-g1"]
 CHECKS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 PROCESSOR = {"generic": [], "avx2": ["-mavx2", "-mfma"], "avx512": ["-mavx512f", "-mavx512dq", "-mfma"]}
 FINDINGS = ("ERROR: AddressSanitizer", "runtime error:")
@@ -37,12 +39,14 @@ def main() -> int:
     parser.add_argument("--calls", type=int, default=20_000, help="random calls")
     parser.add_argument("--seed", type=int, default=1, help="of the random calls")
     parser.add_argument("--record", type=Path, help="a JSON file to write")
+    parser.add_argument("--brief", action="store_true", help="what the test suite has time for")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        if not build(folder):
+        level = BRIEF if options.brief else THOROUGH
+        if not build(folder, level):
             return 1
-        if sanitized(folder, "tests").returncode != 0:
+        if sanitized(folder, "brief" if options.brief else "tests").returncode != 0:
             return 1
         began = time.perf_counter()
         done = sanitized(folder, "fuzz", str(options.calls), str(options.seed))
@@ -59,7 +63,7 @@ def main() -> int:
             "seconds": round(time.perf_counter() - began, 1),
             "builds": native.available(),
             "compiler": compiler_version(),
-            "flags": [*FLAGS, *CHECKS],
+            "flags": [*FLAGS, *level, *CHECKS],
             "machine": environment(),
         }
         if options.record is not None:
@@ -68,12 +72,12 @@ def main() -> int:
         return 0 if record["complete"] and record["findings"] == 0 else 1
 
 
-def build(folder: Path) -> bool:
+def build(folder: Path, level: list[str]) -> bool:
     """The kernel with the sanitizers in it, for every processor that this one can stand for."""
     builds = []
     for isa in native.available():
         files = [FOLDER / f"{isa}.cpp", "-o", folder / f"_native_{isa}.so"]
-        builds.append(subprocess.Popen([COMPILER, *FLAGS, *CHECKS, *PROCESSOR[isa], *files]))
+        builds.append(subprocess.Popen([COMPILER, *FLAGS, *level, *CHECKS, *PROCESSOR[isa], *files]))
     failed = [each.wait() for each in builds]
     return not any(failed)
 
@@ -117,9 +121,14 @@ def inside(folder: Path, task: str, *numbers: str) -> int:
         return 0
     # The contract tests on the native backend, and the kernel's own tests.
     options = ["-q", "--capture=sys", "-p", "no:cacheprovider", f"--rootdir={FOLDER.parent}"]
+    contract, own = (
+        str(TESTS / "contracts/test_defense_contract.py"),
+        str(TESTS / "clustering/test_native.py"),
+    )
+    if task == "brief":
+        return int(pytest.main([*options, "-k", "larger_than_a_strip or change_no_bit", own]))
     wanted = ["-k", "native and not interrupt and not process", "-m", "not slow"]
-    files = [str(TESTS / "contracts/test_defense_contract.py"), str(TESTS / "clustering/test_native.py")]
-    return int(pytest.main([*options, *wanted, *files]))
+    return int(pytest.main([*options, *wanted, contract, own]))
 
 
 if __name__ == "__main__":

@@ -5,8 +5,10 @@ from dataclasses import dataclass, replace
 
 import recorded
 from recorded import Machine, stem
-from tables import machine, percent, table
+from tables import listed, machine, percent, table
 
+from vqshield.auditing import TITLES
+from vqshield.classifiers import BUNDLED
 from vqshield.names import NONE, display_defense
 from vqshield.plain import Json
 from vqshield.runs.manifests import AttackId
@@ -15,6 +17,7 @@ from vqshield.studies.evaluation import Evaluation, EvaluationRow, EvaluationSum
 MEASURED, EXPLORED = "attacks-cifar10-resnet18", "explored-attacks-cifar10-resnet18"
 SUITE = "adaptive-v1"
 FAKES = "audit-fakes.json"
+HONEST = "false-alarms-audit.json"
 
 
 def read(folder: str) -> EvaluationSummary:
@@ -200,6 +203,58 @@ def fakes() -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
+class HonestAudit:
+    """One audit of research/audit_false_alarms.py."""
+
+    defense: str
+    images: int
+    seed: int
+    outcomes: Mapping[str, str]
+    alarms: Mapping[str, Json]
+    classifier: str = BUNDLED
+
+    @property
+    def model(self) -> str:
+        """What a reader calls it."""
+        if self.classifier != BUNDLED:
+            return "trained adversarially"
+        return "bare" if self.defense == "gaussian:sigma=0.0" else display_defense(self.defense)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HonestRecord:
+    """What research/audit_false_alarms.py wrote."""
+
+    data: str
+    machine: Machine
+    each: tuple[HonestAudit, ...]
+
+
+def false_alarms() -> str:
+    """How many audits of honest models raise an alarm, by model and number of images."""
+    record = recorded.read(HonestRecord, HONEST)
+    sizes = sorted({audit.images for audit in record.each})
+    lines = []
+    for model in dict.fromkeys(audit.model for audit in record.each):
+        groups = [
+            [audit for audit in record.each if (audit.model, audit.images) == (model, size)] for size in sizes
+        ]
+        lines.append([model, *(f"{sum(bool(a.alarms) for a in group)} of {len(group)}" for group in groups)])
+    raised = [audit for audit in record.each if audit.alarms]
+    names = [f"{'/'.join(audit.alarms)} of {audit.model} at N = {audit.images}" for audit in raised]
+    earlier = sum(list(audit.outcomes) != list(TITLES) for audit in record.each)
+    return "\n".join([
+        *table(["alarms in audits of", *(f"N = {size}" for size in sizes)], lines),
+        f"\n{len(raised)} of {len(record.each)} whole audits raised an alarm"
+        f"{f': {listed(names)}' if raised else ''}. "
+        f"Images of {record.data}, the bundled classifier but where it says otherwise, one seed an audit; "
+        f"{machine(record.machine)}. "
+        + (f"{earlier} of them are from before R13, R14 and today's rule of R10. " if earlier else "")
+        + "Written by research/audit_false_alarms.py.",
+    ])  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
 class Left:
     """What attacks leave, in shares."""
 
@@ -306,5 +361,6 @@ ATTACK_TABLES: dict[str, Callable[[], str]] = {
     "attack-without": without,
     "attack-audits": audits,
     "attack-fakes": fakes,
+    "attack-false-alarms": false_alarms,
     "attack-suite-members": suite_members,
 }

@@ -24,13 +24,13 @@ def shortened(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its parts stop early, whoever calls it: whole, an unbroken image takes them a minute."""
 
     class Short(pyautoattack.square.SquareAttack):
-        n_queries = property(lambda self: 100, lambda self, value: None)
+        n_queries = property(lambda self: 30, lambda self, value: None)
 
     monkeypatch.setattr(pyautoattack.autoattack, "SquareAttack", Short)
     for name in ("APGDAttack", "APGDAttack_targeted", "FABAttack_PT"):
         whole = getattr(pyautoattack.autoattack, name)
         monkeypatch.setattr(
-            pyautoattack.autoattack, name, lambda *a, whole=whole, **k: whole(*a, **{**k, "n_iter": 30})
+            pyautoattack.autoattack, name, lambda *a, whole=whole, **k: whole(*a, **{**k, "n_iter": 10})
         )
 
 
@@ -48,22 +48,22 @@ def direct(model: nn.Module, images: Tensor, labels: Tensor, norm: str, eps: flo
 @pytest.mark.slow
 @pytest.mark.parametrize(("ball", "norm"), [(Linf(2 / 255), "Linf"), (L2(0.25), "L2")], ids=["linf", "l2"])
 def test_robust_flags_are_those_of_pyautoattack_itself(ball, norm: str, shortened) -> None:
-    """Images 21 and 42 are wrong from the start, 0 to 2 are broken, 29 and 40 hold out long or for good."""
-    model, data, chosen = small_cifar10(), sample(64), torch.tensor([21, 42, 0, 1, 2, 29, 40])
+    """Image 21 is wrong from the start, 0 and 1 are broken, 40 holds out for good."""
+    model, data, chosen = small_cifar10(), sample(64), torch.tensor([21, 0, 1, 40])
     images, labels = data.floats()[chosen], data.labels[chosen]
     theirs = direct(model, images, labels, norm, ball.eps, "standard")
     ours = AutoAttack(ball=ball)(model, images, labels)
     right = [(model(found).argmax(1) == labels).tolist() for found in (theirs, ours)]
     assert right[0] == right[1]
-    assert 0 < sum(right[0]) < 5, "all alike: the test says little"
+    assert 0 < sum(right[0]) < 3, "all alike: the test says little"
     came_back = (theirs == images).flatten(1).all(1)
-    assert came_back[:2].all(), "it left out what was wrong already"
+    assert came_back[0], "it left out what was wrong already"
     assert torch.allclose(ours[~came_back], theirs[~came_back], atol=1e-6)
     assert not (ours == images).flatten(1).all(1).any(), "every image is attacked here"
     assert bool((margin(model(ours), labels) >= margin(model(images), labels)).all())
 
 
-def test_rand_flags_are_those_of_pyautoattack_itself() -> None:
+def test_rand_flags_are_those_of_pyautoattack_itself(shortened) -> None:
     model, images = convnet(), noise_images(8, 3, 16, 16)
     labels = torch.where(torch.arange(8) < 6, model(images).argmax(1), 0)
     theirs = direct(model, images, labels, "Linf", 0.02, "rand")

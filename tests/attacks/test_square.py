@@ -176,7 +176,7 @@ def test_it_gets_on_under_noise_and_further_with_more_draws() -> None:
     reached = [worth(model, Square(ball=Linf(0.05), queries=2)(model, images, labels), labels).mean()]
     for draws in (4, 64):
         noisy = EOT(Noisy(model, 0.2), draws=draws)
-        found = Square(ball=Linf(0.05), queries=400, judgements=8)(noisy, images, labels)
+        found = Square(ball=Linf(0.05), queries=200, judgements=8)(noisy, images, labels)
         reached.append(worth(model, found, labels).mean())
     assert float(reached[0]) + 0.05 < float(reached[1])
     assert float(reached[1]) + 0.1 < float(reached[2])

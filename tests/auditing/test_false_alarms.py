@@ -12,7 +12,7 @@ from vqshield.auditing import FAIL, SUSPICIOUS, Flag, Uncertain, flags
 from vqshield.auditing.gradients import Differences, sign_agreement
 from vqshield.draws import Draws
 
-AUDITS = 400
+AUDITS = 200
 RUNS = 5
 
 
@@ -120,11 +120,11 @@ def judged(*, truth: float, noise: float, flipped: float, seed: int) -> Flag:
 
 @pytest.mark.parametrize("noise", [0.0, 0.5])
 def test_r10_passes_good_gradients_however_few_the_draws(noise: float) -> None:
-    found = [judged(truth=0.92, noise=noise, flipped=0.0, seed=seed).outcome for seed in range(300)]
-    assert found.count(FAIL) <= 3
+    found = [judged(truth=0.92, noise=noise, flipped=0.0, seed=seed).outcome for seed in range(150)]
+    assert found.count(FAIL) <= 1
 
 
 @pytest.mark.parametrize(("truth", "flipped"), [(0.0, 0.0), (0.3, 0.0), (-0.9, 0.0), (0.95, 0.5)])
 def test_r10_catches_gradients_that_lead_nowhere_or_half_astray(truth: float, flipped: float) -> None:
-    found = [judged(truth=truth, noise=0.3, flipped=flipped, seed=seed).outcome for seed in range(100)]
-    assert found.count(FAIL) >= 80
+    found = [judged(truth=truth, noise=0.3, flipped=flipped, seed=seed).outcome for seed in range(50)]
+    assert found.count(FAIL) >= 40

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vqshield.certificates import (
@@ -19,7 +19,7 @@ from vqshield.errors import InvalidInputError
 special = pytest.importorskip("scipy.special")
 stats = pytest.importorskip("scipy.stats")
 
-DELTAS = [1e-12, 1e-6, 0.001, 0.005, 0.05, 0.3, 0.5, 0.9, 0.999]
+DELTAS = [1e-12, 0.001, 0.05, 0.5, 0.999]
 
 
 def some_counts(draws: int) -> torch.Tensor:
@@ -29,7 +29,7 @@ def some_counts(draws: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("delta", DELTAS)
-@pytest.mark.parametrize("draws", [1, 2, 3, 7, 50, 100, 1000, 12_345, 10**6])
+@pytest.mark.parametrize("draws", [1, 2, 7, 100, 1000, 12_345, 10**6])
 def test_clopper_pearson_is_scipys_to_nine_digits(draws: int, delta: float) -> None:
     counts = some_counts(draws)
     inner = counts[counts < draws].double().numpy()
@@ -64,6 +64,7 @@ def test_so_few_errors_have_probability_delta_at_the_bound(
     assert stats.binom.cdf(errors, draws, bound) == pytest.approx(delta, rel=1e-6, abs=1e-15 * draws)
 
 
+@settings(max_examples=12)  # a curve of up to 300 bounds each
 @given(st.data(), st.integers(1, 300), st.floats(1e-6, 0.4))
 def test_the_interval_is_monotone_and_holds_the_share(data: st.DataObject, draws: int, delta: float) -> None:
     counts = torch.arange(draws + 1)
@@ -80,6 +81,7 @@ def test_the_interval_is_monotone_and_holds_the_share(data: st.DataObject, draws
     assert surer >= upper[errors]
 
 
+@settings(max_examples=12)
 @given(st.data(), st.integers(1, 2000), st.floats(1e-6, 0.9))
 def test_numbers_and_tensors_agree(data: st.DataObject, draws: int, delta: float) -> None:
     counts = data.draw(st.lists(st.integers(0, draws), min_size=1, max_size=4))

@@ -15,7 +15,7 @@ from vqshield.classifiers import small_cifar10
 from vqshield.data import sample
 
 SCRIPT = Path(__file__).resolve().parents[2] / "research" / "attack_certified_votes.py"
-IMAGES = 6
+IMAGES = 4
 
 
 def script() -> ModuleType:
@@ -29,7 +29,7 @@ def script() -> ModuleType:
 @pytest.mark.slow
 def test_no_certified_vote_flips() -> None:
     tool, classifier = script(), small_cifar10()
-    plan = tool.Plan(n0=50, n=500, steps=10, eot=4, tries=3, votes=150)
+    plan = tool.Plan(n0=30, n=300, steps=8, eot=3, tries=2, votes=100)
     rows = [
         tool.attack_vote(classifier, image, number, plan)
         for number, image in enumerate(sample(IMAGES).floats().split(1))

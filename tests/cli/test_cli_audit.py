@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 from html import unescape
 from importlib import import_module
 from pathlib import Path
@@ -42,6 +43,16 @@ def run(*arguments: str):
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """The quick settings take minutes on a CPU."""
     monkeypatch.setattr(command, "QUICK", TINY)
+
+
+@pytest.fixture(scope="module")
+def ignorant(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an audit of an ignorant attack: to be copied, not to be changed."""
+    out = tmp_path_factory.mktemp("ignorant")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(command, "QUICK", TINY)
+        assert run(*FEW, *IGNORANT, "--out", str(out)).exit_code == 3
+    return out
 
 
 def test_images_that_nobody_has_seen_are_read_and_asked_about(tmp_path: Path) -> None:
@@ -98,8 +109,10 @@ def test_an_audit_that_was_stopped_goes_on_and_says_the_same(tmp_path: Path) -> 
     assert (stopped / "audit.html").read_bytes() == (tmp_path / "whole" / "audit.html").read_bytes()
 
 
-def test_a_second_run_that_measures_nothing_keeps_the_time_of_the_first(tmp_path: Path) -> None:
-    run(*FEW, *IGNORANT, "--out", str(tmp_path))
+def test_a_second_run_that_measures_nothing_keeps_the_time_of_the_first(
+    ignorant: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(ignorant, tmp_path, dirs_exist_ok=True)
     path = tmp_path / "audit.json"
     held = json.loads(path.read_text())
     path.write_text(json.dumps({**held, "seconds": 1234.5}, indent=1) + "\n")
@@ -139,8 +152,8 @@ def test_every_verdict_has_an_exit_code_of_its_own(
     assert run(*FEW, "--out", str(tmp_path), "--json").exit_code == code
 
 
-def test_another_audit_in_the_same_folder_is_refused(tmp_path: Path) -> None:
-    assert run(*FEW, *IGNORANT, "--out", str(tmp_path)).exit_code == 3
+def test_another_audit_in_the_same_folder_is_refused(ignorant: Path, tmp_path: Path) -> None:
+    shutil.copytree(ignorant, tmp_path, dirs_exist_ok=True)
     before = (tmp_path / "measured.jsonl").read_bytes()
     other = run(*FEW, *IGNORANT, "--out", str(tmp_path), "--seed", "5")
     assert other.exit_code == 2
@@ -148,9 +161,8 @@ def test_another_audit_in_the_same_folder_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "measured.jsonl").read_bytes() == before
 
 
-def test_the_page_needs_nothing_from_outside(tmp_path: Path) -> None:
-    assert run(*FEW, *IGNORANT, "--out", str(tmp_path)).exit_code == 3
-    page = (tmp_path / "audit.html").read_text()
+def test_the_page_needs_nothing_from_outside(ignorant: Path) -> None:
+    page = (ignorant / "audit.html").read_text()
     assert page.startswith("<!doctype html>")
     assert "<script" not in page
     assert "http://" not in page

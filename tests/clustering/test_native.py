@@ -129,7 +129,6 @@ def test_words_and_normals_are_those_of_the_reference(kernel: Native, seed: int,
     assert error.mean() < 5e-8
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("grid", "codes", "init"),
     [
@@ -141,11 +140,10 @@ def test_words_and_normals_are_those_of_the_reference(kernel: Native, seed: int,
     ids=str,
 )
 @COMPILED
-def test_a_thousand_natural_images_agree(grid: Disjoint | Sliding, codes: int, init: str) -> None:
+def test_natural_images_agree(grid: Disjoint | Sliding, codes: int, init: str) -> None:
     from vqshield.data import sample
 
-    once = sample().floats()
-    images, how, which = torch.cat([once, once]), recipe(grid, codes, init=init), draw(1000)
+    images, how, which = sample(128).floats(), recipe(grid, codes, init=init), draw(128)
     ours, theirs = Native().codebook(images, how, which), REFERENCE.codebook(images, how, which)
     labels = Native().assignments(images, ours, how, which), reference_labels(images, theirs, how, which)
     same = labels[0] == labels[1]
@@ -239,7 +237,7 @@ def test_lloyd_agrees_with_the_reference(kernel: Native) -> None:
         assert float((found - expected).abs().max()) < 1e-5
 
 
-@pytest.mark.parametrize("shape", [(3, 20, 900), (1, 5, 5000), (3, 400, 9)])
+@pytest.mark.parametrize("shape", [(3, 12, 900), (1, 9, 4000), (3, 400, 9)])
 @pytest.mark.parametrize("memory", [1, 2**30])
 def test_images_larger_than_a_strip(kernel: Native, shape: tuple[int, ...], memory: int) -> None:
     images = noise_images(1, *shape)
@@ -254,9 +252,9 @@ def test_images_larger_than_a_strip(kernel: Native, shape: tuple[int, ...], memo
 def test_builds_agree_as_far_as_their_docstring_says(
     natural: Tensor, grid: Disjoint | Sliding, noise: float
 ) -> None:
-    how = recipe(grid, 25, sigma=noise, tau=noise)
-    books = {isa: Native(isa).codebook(natural, how, draw(64)) for isa in BUILDS}
-    outputs = {isa: Native(isa).shield(natural, how, draw(64)) for isa in BUILDS}
+    images, how, which = natural[:24], recipe(grid, 25, sigma=noise, tau=noise), draw(24)
+    books = {isa: Native(isa).codebook(images, how, which) for isa in BUILDS}
+    outputs = {isa: Native(isa).shield(images, how, which) for isa in BUILDS}
     fused = [isa for isa in BUILDS if isa != "generic"]
     for isa in fused[1:]:
         assert torch.equal(books[isa], books[fused[0]])
@@ -274,7 +272,7 @@ def test_half_way_pixels_are_rounded_by_one_rule() -> None:
     # many pixels equally near to two colours: a rounding of its own would give a backend other images.
     from vqshield.data import sample
 
-    images, which = sample(200).floats(), draw(200)
+    images, which = sample(60).floats(), draw(60)
     how = recipe(Disjoint(1), 25, sigma=0.0, tau=0.0)
     fixed = noisy_patches(images, how, 0.0, Stage.CODEBOOK, which).fixed
     assert float(((images.double() * 2.0**fixed.bits) % 1 == 0.5).double().mean()) > 0.1
@@ -285,15 +283,15 @@ def test_half_way_pixels_are_rounded_by_one_rule() -> None:
 
 
 def test_batch_threads_and_memory_change_no_bit(kernel: Native, natural: Tensor) -> None:
-    how, which = recipe(Sliding(3), 25), draw(24)
-    expected = kernel.shield(natural[:24], how, which)
+    images, how, which = natural[:5, :, 6:26, :19].contiguous(), recipe(Sliding(3), 25), draw(5)
+    expected = kernel.shield(images, how, which)
     for threads in (2, 5):
         torch.set_num_threads(threads)
-        assert torch.equal(kernel.shield(natural[:24], how, which), expected)
-    alone = torch.cat([kernel.shield(natural[i : i + 1], how, which[i : i + 1]) for i in range(24)])
+        assert torch.equal(kernel.shield(images, how, which), expected)
+    alone = torch.cat([kernel.shield(images[i : i + 1], how, which[i : i + 1]) for i in range(5)])
     assert torch.equal(alone, expected)
     anew = dataclasses.replace(how, memory=1)
-    assert torch.equal(kernel.shield(natural[:24], anew, which), expected)
+    assert torch.equal(kernel.shield(images, anew, which), expected)
 
 
 _INTERRUPTED = """
@@ -477,14 +475,14 @@ torch.rand(10**6).sqrt().sum()  # torch's own threads are there, and lost in eve
 how = Recipe(
     grid=Sliding(3), codes=25, iterations=20, init="kmeans++", tolerance=0.0, sigma=0.1, tau=0.1, beta=2.0
 )
-kernel, which = Native(), Draw(1, torch.arange(16))
+kernel, which = Native(), Draw(1, torch.arange(8))
 for dtype in (torch.float32, torch.float64):
-    images = torch.rand(16, 3, 64, 64).to(dtype)
+    images = torch.rand(8, 3, 48, 48).to(dtype)
     expected = kernel.shield(images, how, which).numpy()
     same = lambda: bool((kernel.shield(images, how, which).numpy() == expected).all())
-    beside = threading.Thread(target=lambda: [same() for _ in range(10)])
+    beside = threading.Thread(target=lambda: [same() for _ in range(20)])
     beside.start()  # the pool is at work in the moment of the fork
-    for _ in range(5):
+    for _ in range(3):
         assert waited(lambda: same() and same() and waited(same))
     beside.join()
 print("as before")
@@ -592,7 +590,7 @@ def test_it_serves_the_cpu_only_and_names_its_build() -> None:
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no GCC here")
 def test_sanitizers_find_nothing() -> None:
     done = subprocess.run(
-        [sys.executable, str(SOURCE / "sanitize.py"), "--calls", "1000"],
+        [sys.executable, str(SOURCE / "sanitize.py"), "--brief", "--calls", "500"],
         capture_output=True,
         text=True,
         check=False,

@@ -1,6 +1,5 @@
 """Run by test_triton.py with TRITON_INTERPRET=1: kernels against the reference on images of a few pixels."""
 
-import sys
 import warnings
 
 import torch
@@ -31,22 +30,28 @@ def defenses() -> None:
     compare(vq.RandDisc, (2, 12, 12), codes=17, iterations=3, sigma=0.0, tau=0.0)
 
 
-def main(part: str) -> None:
-    if part == "lloyd":
-        generator = torch.Generator().manual_seed(1)
-        patches = torch.rand(2, 100, 7, generator=generator)
-        start = patches[:, :6].clone()
-        found = [
-            clustering.get(name).lloyd(patches, start, iterations=7, tolerance=0.0)
-            for name in ("torch", "triton")
-        ]
-        assert float((found[0] - found[1]).abs().max()) < 1e-6
-    else:
-        if part == "strips":  # as if these images were large: several strips each
-            workspace.SMALL, workspace.STRIP, workspace.WIDE_ROWS = 0, 64, 64
-        defenses()
-    print("agree")
+def lloyd() -> None:
+    generator = torch.Generator().manual_seed(1)
+    patches = torch.rand(2, 100, 7, generator=generator)
+    start = patches[:, :6].clone()
+    found = [
+        clustering.get(name).lloyd(patches, start, iterations=7, tolerance=0.0)
+        for name in ("torch", "triton")
+    ]
+    assert float((found[0] - found[1]).abs().max()) < 1e-6
+
+
+def strips() -> None:
+    """As if these images were large: several strips each."""
+    workspace.SMALL, workspace.STRIP, workspace.WIDE_ROWS = 0, 64, 64
+    defenses()
+
+
+def main() -> None:
+    for part in (lloyd, defenses, strips):  # the last one changes the module
+        part()
+        print(part.__name__, "agree", flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()

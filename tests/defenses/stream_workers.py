@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 import vqshield as vq
 
@@ -33,6 +33,22 @@ def take(defense: vq.Defense) -> int:
 
 def take_many(defense: vq.Defense, count: int) -> list[int]:
     return [take(defense) for _ in range(count)]
+
+
+def loaded(
+    start: str, workers: int, *, epochs: int = 3, made: bool = True, persistent: bool = False
+) -> list[int]:
+    """The streams of some epochs, and of the main process before and after."""
+    chosen = vq.PRD(codes=3, seed=1)
+    context = None if workers == 0 else start
+    loader = DataLoader(
+        Drawn(chosen if made else None), batch_size=None, num_workers=workers,
+        multiprocessing_context=context, persistent_workers=persistent,
+    )  # fmt: skip
+    found = [take(chosen)]
+    for _ in range(epochs):
+        found += [int(number) for number in loader]
+    return [*found, take(chosen)]
 
 
 def made_here(_: int) -> list[int]:

@@ -28,7 +28,7 @@ def example(request: pytest.FixtureRequest, comparison: ModuleType) -> ModuleTyp
 
 @pytest.fixture
 def settings(comparison: ModuleType):
-    return comparison.Settings(images=60, steps=6, draws=3, runs=6)
+    return comparison.Settings(images=40, steps=5, draws=3, runs=5)
 
 
 @pytest.mark.slow

@@ -6,9 +6,11 @@ import random
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from small_experiments import CURVES, PART, planned, records, small
 
 from vqshield.reproduction.runner import Reproduction, summarise_folder
@@ -30,7 +32,9 @@ def run(out, left):
             os.kill(os.getpid(), signal.SIGKILL)
     planned(TWO, Path(out), **OPTIONS).run(watch)
 
-for round in sys.argv[1:]:
+whole, *rounds = sys.argv[1:]
+run(whole, -1)  # in this process: what it imports on the way, the others have
+for round in rounds:
     out, after = round.rsplit(":", 1)
     child = os.fork()
     if child == 0:
@@ -38,7 +42,7 @@ for round in sys.argv[1:]:
         os._exit(0)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
-"""Runs in processes of their own, FOLDER:REPORTS each; one process imports torch for all of them."""
+"""A whole run in FOLDER, then FOLDER:REPORTS each in a fork of this process, which has imported torch."""
 
 
 def stopped(plan: Reproduction, *, after: int) -> None:
@@ -57,6 +61,15 @@ def stopped(plan: Reproduction, *, after: int) -> None:
 
 def count(found: dict[str, bytes]) -> int:
     return sum(content.count(b"\n") for content in found.values())
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """As in the processes that are killed: another number of threads has other last bits."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
@@ -112,23 +125,19 @@ def test_killed_at_five_moments_it_ends_in_the_same_bytes(
     unbroken: tuple[dict[str, bytes], int], tmp_path: Path
 ) -> None:
     """kill -9, at reports of progress that chance chooses, most of them in the middle of a cell."""
-    _, reports = unbroken
+    expected, reports = unbroken
     found = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": found}
     chance = random.Random(6)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-
-    def run(*rounds: tuple[Path, int]) -> list[int]:
-        command = [sys.executable, "-c", DRIVER, *(f"{out}:{after}" for out, after in rounds)]
-        done = subprocess.run(command, env=environment, check=True, timeout=300, stdout=subprocess.PIPE)
-        return [int(line) for line in done.stdout.split()]
-
-    kills = [(killed, chance.randint(1, reports // 5)) for _ in range(5)]
-    # Not the records of the fixture: another number of threads has other last bits.
-    assert run((whole, -1), *kills) == [0, *[-signal.SIGKILL] * 5]
-    expected, some = records(whole), records(killed)
+    kills = [f"{killed}:{chance.randint(1, reports // 5)}" for _ in range(5)]
+    command = [sys.executable, "-c", DRIVER, str(whole), *kills]
+    done = subprocess.run(command, env=environment, check=True, timeout=300, stdout=subprocess.PIPE)
+    assert [int(line) for line in done.stdout.split()] == [-signal.SIGKILL] * 5
+    assert records(whole) == expected
+    some = records(killed)
     assert all(expected[name].startswith(content) for name, content in some.items())
     assert some != expected
-    assert run((killed, -1)) == [0]
+    planned(TWO, killed, **OPTIONS).run()
     assert records(killed) == expected
     assert summarise_folder(killed / "T2").complete is True

@@ -55,7 +55,7 @@ def nobody_is_left() -> Iterator[None]:
 
 
 def test_records_and_manifest_are_those_of_one_process_and_attacks_are_made_once(
-    here: Path, tmp_path: Path
+    here: Path, tmp_path: Path, quick_workers: None
 ) -> None:
     os.mkfifo(tmp_path / "pipe")
     given = asked(replace(STUDY, shared=tmp_path / "shared"))

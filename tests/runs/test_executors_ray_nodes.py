@@ -55,8 +55,11 @@ def test_a_node_that_dies_takes_no_record_with_it(
             never.read_text()
 
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    size = {"num_cpus": 2, "object_store_memory": OPTIONS["object_store_memory"]}
-    head = {**size, "num_cpus": 0, "include_dashboard": False}
+    size = {"num_cpus": 1, "object_store_memory": OPTIONS["object_store_memory"]}
+    # A node that is silent for a second is dead; Ray itself waits for twenty.
+    health = {"initial_delay_ms": 0, "period_ms": 200, "timeout_ms": 1000, "failure_threshold": 5}
+    config = {f"health_check_{name}": value for name, value in health.items()}
+    head = {**size, "num_cpus": 0, "include_dashboard": False, "_system_config": config}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     nodes = [cluster.add_node(**size)]
     cluster.wait_for_nodes()
@@ -141,7 +144,7 @@ def stuck(*_):
     sys.stdin.read()  # for ever: it is killed here
 
 torch.set_num_threads(1)
-ray.init = partial(ray.init, num_cpus=2, **OPTIONS)
+ray.init = partial(ray.init, num_cpus=1, **OPTIONS)
 run(STUDY, Path(sys.argv[1]), RayExecutor(address="local"), stuck)
 """
 

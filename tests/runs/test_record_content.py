@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from vqshield.classifiers import BUNDLED
 from vqshield.errors import FileFormatError, InvalidInputError
 from vqshield.runs.executors import LocalExecutor
 from vqshield.runs.target import Target
@@ -106,3 +107,49 @@ def test_a_classifier_whose_source_changed_is_another_one(tmp_path, monkeypatch)
     source.write_text(text + "# the same weights, another program\n")
     with pytest.raises(InvalidInputError, match=r"records made with classifier\.source="):
         LocalExecutor().run(study(), tmp_path / "out")
+
+
+def small_study(classifier: str = BUNDLED, defense: str = "none") -> Evaluation:
+    target = Target(limit=2, device="cpu", classifier=classifier)
+    return Evaluation(target=target, defenses=(defense,), runs=1)
+
+
+def test_a_classifier_that_answers_otherwise_is_another_one(tmp_path, monkeypatch) -> None:
+    """The same source and the same weights; what else it reads decides its answers."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "reading_net", raising=False)
+    (tmp_path / "reading_net.py").write_text(
+        "from pathlib import Path\n"
+        "from torch import nn\n"
+        "from vqshield.classifiers import small_cifar10\n"
+        "class Scaled(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.net = small_cifar10()\n"
+        "        self.scale = float(Path(__file__).with_name('scale').read_text())\n"
+        "    def forward(self, images):\n"
+        "        return self.scale * self.net(images)\n"
+        "def net():\n"
+        "    return Scaled().eval()\n"
+    )
+    (tmp_path / "scale").write_text("1")
+    LocalExecutor().run(small_study("reading_net:net"), tmp_path / "out")
+    LocalExecutor().run(small_study("reading_net:net"), tmp_path / "out")
+    (tmp_path / "scale").write_text("2")
+    with pytest.raises(InvalidInputError, match=r"records made with classifier\.answers="):
+        LocalExecutor().run(small_study("reading_net:net"), tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("changed", "value", "named"),
+    [
+        ("vqshield.runs.code.commit", lambda: "0" * 40, r"code\.commit="),
+        ("vqshield.clustering.kernel_name", lambda *_: "native mmx", r"code\.kernels\.0="),
+    ],
+)
+def test_other_code_is_refused(tmp_path, monkeypatch, changed, value, named) -> None:
+    study = small_study(defense="prd:iterations=1")
+    LocalExecutor().run(study, tmp_path)
+    monkeypatch.setattr(changed, value)
+    with pytest.raises(InvalidInputError, match=f"records made with {named}"):
+        LocalExecutor().run(small_study(defense="prd:iterations=1"), tmp_path)
