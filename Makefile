@@ -1,7 +1,7 @@
 # make demo   set up and show, in about two minutes, what the shield does and does not do
 # make check  the habit, under two minutes: format, lint, types, and the tests that matter most
 # make test   set up and run every check: format, lint, types, tests with coverage
-# make wheels what a release consists of, in dist/
+# make wheels what a release consists of, in dist/; make check-wheels installs and tries it
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
@@ -12,7 +12,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -q --numprocesses auto --dist workstea
 # What an installation is made from; the rest of the package is used where it lies.
 SOURCES := pyproject.toml constraints.txt setup.py $(wildcard native/*.?pp)
 
-.PHONY: demo check test format sanitize wheels clean
+.PHONY: demo check test format sanitize wheels check-wheels clean
 
 demo: .venv/demo-ready
 	$(BIN)/vqshield demo
@@ -50,6 +50,9 @@ wheels:
 	$(PYTHON) -m venv .venv-wheels
 	.venv-wheels/bin/pip install --quiet --disable-pip-version-check build auditwheel ziglang
 	.venv-wheels/bin/python tools/make_wheels.py
+
+check-wheels:
+	$(PYTHON) tools/check_wheels.py
 
 clean:
 	rm -rf .venv .venv-wheels build dist vqshield-demo vqshield-evaluation vqshield-audit vqshield-reproduction
