@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils.data import Dataset
 
 import vqshield as vq
@@ -12,7 +13,7 @@ import vqshield as vq
 IMAGE = torch.full((1, 3, 6, 6), 0.5)
 
 
-class Drawn(Dataset[int]):
+class Drawn(Dataset[Any]):
     """Each item is the stream number that a defense drew for it."""
 
     def __init__(self, defense: vq.Defense | None, count: int = 6) -> None:
@@ -21,10 +22,17 @@ class Drawn(Dataset[int]):
     def __len__(self) -> int:
         return self.count
 
-    def __getitem__(self, index: int) -> int:
+    def __getitem__(self, index: int) -> Any:
         if self.defense is None:  # made in the worker itself
             self.defense = vq.PRD(codes=3, seed=1)
         return take(self.defense)
+
+
+class Shielded(Drawn):
+    """Each item is the same image behind another draw."""
+
+    def __getitem__(self, index: int) -> Tensor:
+        return self.defense(IMAGE)[0]
 
 
 def take(defense: vq.Defense) -> int:

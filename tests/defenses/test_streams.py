@@ -1,6 +1,7 @@
 """A seeded defense never repeats a stream within a program; a program that is run again repeats them all."""
 
 import copy
+import hashlib
 import json
 import multiprocessing
 import os
@@ -15,7 +16,7 @@ import pytest
 import torch
 from conftest import noise_images
 from defenses import stream_workers
-from defenses.stream_workers import IMAGE, Drawn, take, take_many
+from defenses.stream_workers import IMAGE, Drawn, Shielded, take, take_many
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -63,6 +64,14 @@ def loaded(
     return [*found, take(chosen)]
 
 
+def shielded(start: str, seed: int | None) -> list[str]:
+    """What two workers make of the same image, again and again."""
+    loader = DataLoader(
+        Shielded(vq.PRD(codes=3, seed=seed)), batch_size=None, num_workers=2, multiprocessing_context=start
+    )
+    return [hashlib.sha256(image.numpy().tobytes()).hexdigest() for image in loader]
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This DataLoader will create 4 worker processes")
 @pytest.mark.parametrize("workers", [0, 1, 4])
@@ -91,10 +100,17 @@ def again(code: str) -> str:
 @pytest.mark.parametrize("start", START_METHODS[:1])
 def test_a_program_that_is_run_again_repeats_its_workers_streams(start: str) -> None:
     code = (
-        "from defenses.test_streams import loaded\n"
-        f"if __name__ == '__main__': print(loaded({start!r}, 1, epochs=2))"
+        "import json\n"
+        "from defenses.test_streams import loaded, shielded\n"
+        "if __name__ == '__main__':\n"
+        f"    streams = [loaded({start!r}, workers, epochs=2) for workers in (0, 1, 4)]\n"
+        f"    images = [shielded({start!r}, seed) for seed in (5, None)]\n"
+        "    print(json.dumps([streams, images]))"
     )
-    assert again(code) == again(code) != ""
+    (streams, (seeded, free)), (same, (repeated, other)) = (json.loads(again(code)) for _ in range(2))
+    assert streams == same
+    assert seeded == repeated
+    assert len({*seeded, *free, *other}) == 3 * len(seeded) == 18
 
 
 @pytest.mark.slow
