@@ -27,6 +27,7 @@ from serving_table import serving
 from speed_tables import SPEED_TABLES
 from tables import machine, named, table
 from trained_table import trained
+from wheel_tables import WHEEL_TABLES
 
 from vqshield.names import NONE, display_name
 from vqshield.plain import Json
@@ -37,6 +38,7 @@ PAGES = (
     "README.md", "docs/attacks.md", "docs/certificates.md", "docs/reproduction.md", "docs/results.md",
     "docs/serving.md", "docs/speed.md", "docs/ladder.md",
     "docs/serving.md", "docs/speed.md", "docs/palettes.md", "docs/integrations.md",
+    "docs/releasing.md",
 )  # fmt: skip
 # Table 2 of the paper, natural accuracy in percent, by defense and number of centres.
 PAPER_NATURAL: dict[tuple[str, Json], str] = {
@@ -194,6 +196,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "ladder": ladder,
     **PALETTE_TABLES,
     **INTEGRATION_TABLES,
+    **WHEEL_TABLES,
 }
 
 

@@ -57,11 +57,11 @@ def test_bad_images_are_named_by_every_adapter(made: Callable[[], Callable[[Tens
     for value, message in ((1.5, "1.5"), (-3.0, "-3"), (torch.nan, "nan")):
         with pytest.raises(ValueError, match=f"images contain {message}"):
             shield(torch.full_like(GREY, value))
-    with pytest.raises((ValueError, TypeError), match="int64|contain 2"):  # ART turns all into floats
+    with pytest.raises((ValueError, TypeError), match=r"int64|contain 2"):  # ART turns all into floats
         shield(GREY.long() + 2)
     with pytest.raises(ValueError, match="size=2"):
         shield(GREY[:, :, :1, :1])
-    with pytest.raises(ValueError, match="channels|no pixels"):
+    with pytest.raises(ValueError, match=r"channels|no pixels"):
         shield(GREY[:, :0])
     assert len(shield(GREY[:0])) == 0
     assert len(shield(GREY)) == 2  # and it still works
