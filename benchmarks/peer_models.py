@@ -59,17 +59,21 @@ def _accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
     return float((model(images).argmax(1) == labels).double().mean())
 
 
-@torch.no_grad()
 def _easy_images(n_examples: int, data_dir: str) -> tuple[Tensor, Tensor]:
     """Images that the model gets right in every one of many draws, as theirs does.
 
     The test asks that no attack raises the accuracy, which would otherwise be a matter of luck.
     """
     photos = sample(50)
-    images, model = photos.floats(), shielded(small_cifar10())
-    right = [model(images).argmax(1) == photos.labels for _ in range(TRIES)]
-    chosen = torch.stack(right).all(0).nonzero().flatten()[:n_examples]
-    return images[chosen], photos.labels[chosen]
+    return _easy(photos.floats(), photos.labels, n_examples)
+
+
+@torch.no_grad()
+def _easy(images: Tensor, labels: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    model = shielded(small_cifar10())
+    right = [model(images).argmax(1) == labels for _ in range(TRIES)]
+    chosen = torch.stack(right).all(0).nonzero().flatten()[:count]
+    return images[chosen], labels[chosen]
 
 
 def _stand_in_for_foolbox() -> None:
@@ -92,10 +96,10 @@ def _stand_in_for_foolbox() -> None:
     def loaded(self: Any, path: str, module_name: str = "foolbox_model", **options: Any) -> Any:
         return foolbox.PyTorchModel(small_cifar10(), bounds=(0, 1))
 
-    def samples(fmodel: Any, dataset: str = "imagenet", **options: Any) -> Any:
-        if dataset == "mnist":
-            return own_samples(fmodel, dataset="cifar10", **options)
-        images, labels = own_samples(fmodel, dataset=dataset, **options)
+    def samples(fmodel: Any, dataset: str = "imagenet", batchsize: int = 1, **options: Any) -> Any:
+        if dataset == "mnist":  # 20 come with foolbox
+            return _easy(*own_samples(fmodel, dataset="cifar10", batchsize=20, **options), batchsize)
+        images, labels = own_samples(fmodel, dataset=dataset, batchsize=batchsize, **options)
         return (images[:, :, ::STEP, ::STEP] if dataset == "imagenet" else images), labels
 
     own_samples = foolbox.samples

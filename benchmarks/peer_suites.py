@@ -29,6 +29,7 @@ from vqshield.plain import to_plain
 
 ROOT = Path(__file__).resolve().parents[1]
 NEEDS = ("range=clamp", "streams=content", "range=clamp,streams=content")
+OUTSIDE = "images contain"  # in the error about a value out of [0, 1]
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
 
@@ -162,7 +163,11 @@ def compare(suite: Suite, source: Path, defense: str) -> Row:
     tried: dict[str, dict[str, Test]] = {}
     for settings in NEEDS:
         left = [
-            each.name for each in missing if not any(_passes(found, each.name) for found in tried.values())
+            each.name
+            for each in missing
+            if not any(_passes(found, each.name) for found in tried.values())
+            # What fails for another reason may pass with other draws, which says nothing of the setting.
+            and (OUTSIDE in each.error or settings != NEEDS[0])
         ]
         if left:
             tried[settings] = run(suite, source, f"{defense},{settings}", left)
