@@ -2,7 +2,7 @@
 # make check  the habit, under two minutes: format, lint, types, and the tests that matter most
 # make test   set up and run every check: format, lint, types, the documentation site, tests with coverage
 # make docs   set up and build the documentation site, build/docs/html/index.html
-# make wheels what a release consists of, in dist/
+# make wheels what a release consists of, in dist/; make check-wheels installs and tries it
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
@@ -15,7 +15,7 @@ SPHINX := $(BIN)/python -m sphinx -W --keep-going --quiet -d build/docs/doctrees
 # What an installation is made from; the rest of the package is used where it lies.
 SOURCES := pyproject.toml constraints.txt setup.py $(wildcard native/*.?pp)
 
-.PHONY: demo check test docs docs-links format sanitize wheels clean
+.PHONY: demo check test docs docs-links format sanitize wheels check-wheels clean
 
 demo: .venv/demo-ready
 	$(BIN)/vqshield demo
@@ -54,7 +54,7 @@ format: .venv/test-ready
 
 .venv/test-ready: $(SOURCES)
 	$(PYTHON) -m venv .venv
-	$(INSTALL) ".[cli,dev,docs,interop,imagenet,cluster]"
+	$(INSTALL) ".[cli,dev,docs,interop,imagenet,cluster,kornia,albumentations,transformers,lightning]"
 	touch $@ .venv/docs-ready
 
 .venv/docs-ready: $(SOURCES)
@@ -69,6 +69,9 @@ wheels:
 	$(PYTHON) -m venv .venv-wheels
 	.venv-wheels/bin/pip install --quiet --disable-pip-version-check build auditwheel ziglang
 	.venv-wheels/bin/python tools/make_wheels.py
+
+check-wheels:
+	$(PYTHON) tools/check_wheels.py
 
 clean:
 	rm -rf .venv .venv-wheels build dist docs/generated vqshield-demo vqshield-evaluation vqshield-audit vqshield-reproduction

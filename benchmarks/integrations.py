@@ -28,15 +28,15 @@ from vqshield.integrations.torchvision import ShieldTransform
 from vqshield.plain import to_plain
 
 ROOT = Path(__file__).resolve().parents[1]
-TESTS = {  # the package, its test file, which tests of it, and its example
-    "adversarial-robustness-toolbox": ("test_art.py", "", "shield_with_art"),
-    "torchvision": ("test_torchvision.py", "", "shield_with_torchvision"),
-    "kornia": ("test_augmentations.py", "kornia", "shield_with_kornia"),
-    "albumentations": ("test_augmentations.py", "albumentations", "shield_with_albumentations"),
-    "transformers": ("test_model_libraries.py", "transformers", "shield_with_transformers"),
-    "timm": ("test_model_libraries.py", "timm", "shield_with_timm"),
-    "lightning": ("test_model_libraries.py", "lightning", "shield_with_lightning"),
-    "onnxruntime": ("test_onnx.py", "", "export_to_onnx"),
+TESTS = {  # the package, which tests of tests/integrations/ are about it, and its example
+    "adversarial-robustness-toolbox": ("test_art or adapter[art]", "shield_with_art"),
+    "torchvision": ("test_torchvision or adapter[torchvision]", "shield_with_torchvision"),
+    "kornia": ("kornia", "shield_with_kornia"),
+    "albumentations": ("albumentations", "shield_with_albumentations"),
+    "transformers": ("transformers", "shield_with_transformers"),
+    "timm": ("timm", "shield_with_timm"),
+    "lightning": ("lightning", "shield_with_lightning"),
+    "onnxruntime": ("test_onnx", "export_to_onnx"),
 }
 WORKERS, METHODS = (0, 1, 4), ("fork", "spawn")
 IMAGES, EPOCHS = 8, 2
@@ -115,8 +115,8 @@ def loaders() -> list[Loader]:
 
 
 def tested(library: str) -> Row:
-    file, chosen, example = TESTS[library]
-    passed, failed, skipped = outcomes(ROOT / "tests" / "integrations" / file, chosen)
+    chosen, example = TESTS[library]
+    passed, failed, skipped = outcomes(ROOT / "tests" / "integrations", chosen)
     ran = outcomes(ROOT / "tests" / "examples" / "test_short_examples.py", f"example_runs and {example}")
     return Row(
         library=library,

@@ -1,5 +1,7 @@
 import copy
 import pickle
+import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -58,6 +60,49 @@ def test_an_exported_model_runs() -> None:
     program = torch.export.export(model, (images,), {"streams": streams})
     again = program.module()(images, streams=streams)
     assert torch.equal(again, model(images, streams=streams))
+
+
+@pytest.fixture
+def exported() -> tuple[vq.Defended, torch.export.ExportedProgram]:
+    """A model, and its program for any number of images."""
+    model = vq.defend(nn.Flatten(), "prd", codes=3, seed=1)
+    count = torch.export.Dim("count", min=1, max=64)
+    shapes = {"images": {0: count}, "streams": {0: count}}
+    given = (noise_images(2, 3, 9, 10),), {"streams": torch.arange(2)}
+    return model, torch.export.export(model, *given, dynamic_shapes=shapes)
+
+
+def test_a_saved_program_serves_batches_of_any_size(exported, tmp_path: Path) -> None:
+    model, program = exported
+    torch.export.save(program, tmp_path / "model.pt2")
+    again = torch.export.load(tmp_path / "model.pt2").module()
+    for count in (1, 5):
+        images, streams = noise_images(count, 3, 9, 10), torch.arange(count)
+        assert torch.equal(again(images, streams=streams), model(images, streams=streams))
+    with pytest.raises(ValueError, match="images contain 2"):
+        again(images + 2, streams=streams)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="AOTInductor compiles C++")
+def test_a_package_of_aotinductor_is_the_model(exported, tmp_path: Path) -> None:
+    model, program = exported
+    quick = {"aot_inductor.compile_wrapper_opt_level": "O0", "aot_inductor.precompile_headers": False}
+    path = torch._inductor.aoti_compile_and_package(
+        program, package_path=str(tmp_path / "model.pt2"), inductor_configs=quick
+    )
+    ready = torch._inductor.aoti_load_package(path)
+    images, streams = noise_images(5, 3, 9, 10), torch.arange(5)
+    assert torch.equal(ready(images, streams=streams), model(images, streams=streams))
+
+
+def test_an_exported_program_draws_afresh_in_every_call() -> None:
+    for seed in (None, 1):
+        program = torch.export.export(
+            vq.defend(nn.Flatten(), "prd", codes=3, seed=seed), (noise_images(2, 3, 9, 10),)
+        )
+        again, images = program.module(), noise_images(2, 3, 9, 10)
+        assert not torch.equal(again(images), again(images))
 
 
 def test_bad_values_are_named_in_a_compiled_model_too() -> None:

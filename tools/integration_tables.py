@@ -79,6 +79,36 @@ class AdapterRecord:
     loaders: tuple[Loader, ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Needed:
+    """A test that passes with the bare model, and needs a setting of the shielded one."""
+
+    test: str
+    error: str
+    passes_with: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeerSuite:
+    """The tests of one attack library."""
+
+    library: str
+    version: str
+    commit: str
+    bare_passed: int
+    shielded_passed: int
+    differences: tuple[Needed, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeerRecord:
+    """What benchmarks/peer_suites.py wrote."""
+
+    defense: str
+    environment: Mapping[str, Json]
+    rows: tuple[PeerSuite, ...]
+
+
 def exports() -> str:
     """Exported models beside the models."""
     record = recorded.read(ExportRecord, RESULTS / "onnx-cpu.json")
@@ -140,8 +170,55 @@ def loaders() -> str:
     return "\n".join(table(heads, lines))
 
 
+def peer_suites() -> str:
+    """Attack libraries' own tests, and which settings of a defense they needed."""
+    record = recorded.read(PeerRecord, RESULTS / "peer-suites.json")
+    heads = ["tests of", "pass with the bare model", "of these shielded, by default", "with settings"]
+    lines, needs = [], []
+    for row in record.rows:
+        helped = [each for each in row.differences if each.passes_with]
+        lines.append(
+            [
+                f"{row.library} {row.version}",
+                f"{row.bare_passed}",
+                f"{row.shielded_passed}",
+                f"{row.shielded_passed + len(helped)}",
+            ]
+        )
+        for settings in dict.fromkeys(each.passes_with for each in row.differences):
+            names = [_attack(each.test) for each in row.differences if each.passes_with == settings]
+            needs.append(f"- {row.library}, {_needing(settings)}: {_listed(names)}.")
+    env = record.environment
+    commits = ", ".join(f"{row.library} at {row.commit[:10]}" for row in record.rows)
+    return "\n".join(
+        [
+            *table(heads, lines),
+            f"\n`{record.defense}` in front of every model. {commits}, torch {env['torch']}, Python "
+            f"{env['python']}.",
+            *(["", *needs] if needs else []),
+        ]
+    )
+
+
+def _needing(settings: str) -> str:
+    return f"with `{settings.replace(',', ', ')}`" if settings else "with none of the settings tried"
+
+
+def _attack(test: str) -> str:
+    """What a test is of: the attack's name, without its settings and the model's."""
+    name, _, inside = test.partition("::")[2].partition("[")
+    attack = inside.removesuffix("]").partition("(")[0].rpartition("-")[2]
+    return attack if attack and not attack.startswith("pytorch_") else name.removeprefix("test_")
+
+
+def _listed(names: list[str]) -> str:
+    """Each name once, with how often it came."""
+    counts = {name: names.count(name) for name in names}
+    return ", ".join(name if count == 1 else f"{name} ({count})" for name, count in counts.items())
+
+
 def _yes(found: bool) -> str:
     return "yes" if found else "no"
 
 
-INTEGRATION_TABLES = {"onnx": exports, "adapters": adapters, "loaders": loaders}
+INTEGRATION_TABLES = {"onnx": exports, "adapters": adapters, "loaders": loaders, "peer-suites": peer_suites}

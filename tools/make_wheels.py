@@ -34,7 +34,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             _build(
                 "--wheel",
-                env={"VQSHIELD_MACHINE": machine, **_compilers(Path(folder), machine)},
+                env={"VQSHIELD_MACHINE": machine, **compilers(Path(folder), machine)},
                 platform=f"manylinux_{GLIBC.replace('.', '_')}_{machine}",
             )
     (wheel,) = DIST.glob("*manylinux*x86_64.whl")
@@ -42,15 +42,19 @@ def main() -> None:
         [sys.executable, "-m", "auditwheel", "show", wheel], check=True, capture_output=True, text=True
     )
     print(said.stdout)
-    found = re.search(r'platform tag:\s+"manylinux_(\d+)_(\d+)_x86_64"', said.stdout)
-    if found is None or tuple(map(int, found.groups())) > tuple(map(int, GLIBC.split("."))):
+    if not agrees(said.stdout):
         raise SystemExit(f"auditwheel does not agree with the name of {wheel.name}")
 
 
+def agrees(said: str) -> bool:
+    """Whether a wheel runs with the C library that its name promises, going by what auditwheel says."""
+    found = re.search(r'platform tag:\s+"manylinux_(\d+)_(\d+)_x86_64"', said)
+    return found is not None and tuple(map(int, found.groups())) <= tuple(map(int, GLIBC.split(".")))
+
+
 def _build(kind: str, *, env: dict[str, str], platform: str | None = None) -> None:
-    with (
-        tempfile.TemporaryDirectory() as folder
-    ):  # a build of its own: objects of another processor lie in build/
+    # A copy for each build: in build/ lie objects of another processor.
+    with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "vqshield"
         subprocess.run(["git", "clone", "--quiet", ROOT, copy], check=True)
         options = [] if platform is None else [f"-C--build-option=--plat-name={platform}"]
@@ -61,7 +65,7 @@ def _build(kind: str, *, env: dict[str, str], platform: str | None = None) -> No
         )
 
 
-def _compilers(folder: Path, machine: str) -> dict[str, str]:
+def compilers(folder: Path, machine: str) -> dict[str, str]:
     """Scripts that are Zig's compilers for a processor: setuptools wants one word."""
     found = {}
     for variable, tool in (("CC", "cc"), ("CXX", "c++")):

@@ -30,6 +30,7 @@ from serving_table import serving
 from speed_tables import SPEED_TABLES
 from tables import machine, named, table
 from trained_table import trained
+from wheel_tables import WHEEL_TABLES
 
 from vqshield.names import NONE, display_name
 from vqshield.plain import Json
@@ -39,7 +40,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = (
     "README.md", "docs/attacks.md", "docs/certificates.md", "docs/reproduction.md", "docs/results.md",
     "docs/serving.md", "docs/speed.md", "docs/ladder.md", "docs/palettes.md", "docs/integrations.md",
-    "docs/index.md", "docs/speed-tables.md", "docs/app.md",
+    "docs/index.md", "docs/speed-tables.md", "docs/app.md", "docs/releasing.md",
 )  # fmt: skip
 # Table 2 of the paper, natural accuracy in percent, by defense and number of centres.
 PAPER_NATURAL: dict[tuple[str, Json], str] = {
@@ -200,6 +201,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **PALETTE_TABLES,
     **INTEGRATION_TABLES,
     **APP_TABLES,
+    **WHEEL_TABLES,
 }
 
 

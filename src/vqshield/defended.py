@@ -96,9 +96,10 @@ class Defended(nn.Module):
 
     def _ask(self, images: Tensor) -> Tensor:
         logits = ask(self.classifier, images.to(_own_dtype(self.classifier, images.dtype)))
-        if logits.dim() < 2 or len(logits) != len(images):
+        count = images.shape[0]  # len() would fix the number of images in an exported program
+        if logits.dim() < 2 or logits.shape[0] != count:
             raise InvalidInputError(
-                f"logits of shape {tuple(logits.shape)} should be ({len(images)}, classes): a row per image"
+                f"logits of shape {tuple(logits.shape)} should be ({count}, classes): a row per image"
             )
         return logits
 

@@ -115,7 +115,16 @@ class Normalising(nn.Module):
         self.register_buffer("std", single["std"].reshape(1, -1, 1, 1))
 
     def forward(self, images: Tensor) -> Any:
-        """What the network gives for images (B, q, h, w) in [0, 1]."""
+        """What the network gives for images (B, q, h, w) in [0, 1].
+
+        Raises:
+            InvalidInputError: images of another number of channels than mean and std have.
+        """
+        given, expected = images.shape[-3], self.mean.shape[1]
+        if expected not in (1, given):  # torch would make a grey image three channels without a word
+            raise InvalidInputError(
+                f"images of {given} channels cannot be normalised by a mean and std of {expected}"
+            )
         return self.network((with_plain_gradient(images) - self.mean) / self.std)
 
 

@@ -1,10 +1,12 @@
 """Run in other processes by test_streams.py, which must be able to import it by name."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 import vqshield as vq
@@ -12,7 +14,7 @@ import vqshield as vq
 IMAGE = torch.full((1, 3, 6, 6), 0.5)
 
 
-class Drawn(Dataset[int]):
+class Drawn(Dataset[Any]):
     """Each item is the stream number that a defense drew for it."""
 
     def __init__(self, defense: vq.Defense | None, count: int = 6) -> None:
@@ -21,10 +23,17 @@ class Drawn(Dataset[int]):
     def __len__(self) -> int:
         return self.count
 
-    def __getitem__(self, index: int) -> int:
+    def __getitem__(self, index: int) -> Any:
         if self.defense is None:  # made in the worker itself
             self.defense = vq.PRD(codes=3, seed=1)
         return take(self.defense)
+
+
+class Shielded(Drawn):
+    """Each item is the same image behind another draw."""
+
+    def __getitem__(self, index: int) -> Tensor:
+        return self.defense(IMAGE)[0]
 
 
 def take(defense: vq.Defense) -> int:
@@ -49,6 +58,15 @@ def loaded(
     for _ in range(epochs):
         found += [int(number) for number in loader]
     return [*found, take(chosen)]
+
+
+def shielded(start: str, workers: int, seed: int | None) -> list[str]:
+    """Digests of what a loader's workers make of one image, again and again."""
+    loader = DataLoader(
+        Shielded(vq.PRD(codes=3, seed=seed)), batch_size=None, num_workers=workers,
+        multiprocessing_context=start if workers else None,
+    )  # fmt: skip
+    return [hashlib.sha256(image.numpy().tobytes()).hexdigest() for image in loader]
 
 
 def made_here(_: int) -> list[int]:

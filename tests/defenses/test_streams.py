@@ -86,6 +86,26 @@ def test_a_program_that_is_run_again_repeats_its_workers_streams(start: str) -> 
     assert json.loads(done.stdout) == [0, *first[0], *first[1], 1]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("start", START_METHODS[:1])
+def test_a_program_that_is_run_again_repeats_its_workers_images_if_there_is_a_seed(start: str) -> None:
+    code = (
+        f"import json, sys, warnings; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
+        "warnings.simplefilter('ignore')  # four workers on a machine with fewer cores\n"
+        "from defenses.stream_workers import shielded\n"
+        f"images = [[shielded({start!r}, workers, seed) for workers in (0, 1, 4)] for seed in (5, None)]\n"
+        "print(json.dumps(images))"
+    )
+    runs = [
+        json.loads(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout)
+        for _ in range(2)
+    ]
+    (seeded, free), (repeated, other) = runs
+    assert seeded == repeated
+    every = [image for found in (seeded, free, other) for images in found for image in images]
+    assert len(set(every)) == len(every) == 3 * 3 * 6
+
+
 @pytest.mark.parametrize("start", START_METHODS)
 def test_processes_that_are_handed_a_defense_do_not_repeat_it(start: str) -> None:
     chosen = defense()

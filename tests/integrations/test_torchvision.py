@@ -67,6 +67,8 @@ def test_a_batch_has_a_draw_for_each_image_and_a_seed_repeats_them(image) -> Non
     assert torch.equal(found, vq.SWRD(codes=5, seed=1)(batch))
 
 
-def test_a_mode_that_is_none_is_named() -> None:
+def test_a_mode_or_shape_that_is_none_is_named() -> None:
     with pytest.raises(ValueError, match="'CMYK'"):
         ShieldTransform("prd")(Image.new("CMYK", (8, 8)))
+    with pytest.raises(ValueError, match=r"shape \(8, 8\)"):
+        ShieldTransform("prd")(torch.ones(8, 8))

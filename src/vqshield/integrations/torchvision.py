@@ -1,5 +1,6 @@
 """A shield among the transforms of torchvision (v2)."""
 
+import math
 from typing import Any
 
 from torch import Tensor
@@ -41,19 +42,23 @@ class ShieldTransform(_Transform):  # type: ignore[misc]
         if not flat_inputs:
             return {"streams": None}
         tensors = [_tensor(each)[0] for each in flat_inputs]
-        return {"streams": self.shield.draw(max(tensors, key=lambda each: each[..., 0, 0, 0].numel()))}
+        return {"streams": self.shield.draw(max(tensors, key=_count))}
 
     def transform(self, inpt: Any, params: dict[str, Any]) -> Any:
         """One input, shielded, as what it came as."""
         images, alpha = _tensor(inpt)
-        count = images[..., 0, 0, 0].numel()
-        found = self.shield(images, streams=params["streams"][:count])
+        found = self.shield(images, streams=params["streams"][: _count(images)])
         if isinstance(inpt, _image.Image):
             picture = _functional.to_pil_image(found)
             if alpha is not None:
                 picture.putalpha(alpha)
             return picture
         return _tv_tensors.wrap(found, like=inpt) if isinstance(inpt, _tv_tensors.TVTensor) else found
+
+
+def _count(images: Tensor) -> int:
+    """How many images a tensor (…, q, h, w) holds."""
+    return math.prod(images.shape[:-3])
 
 
 def _tensor(inpt: Any) -> tuple[Tensor, Any]:
