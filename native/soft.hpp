@@ -3,8 +3,8 @@
 // that share a pixel with the next one, so that nothing grows with the number of patches but their labels.
 //
 // Workspace of a thread, in bytes, for n patches of d values in rows of w, q channels, k centres, and windows of side s
-// (1 where patches lie side by side): 4·n for labels; 4·(s·(3·d + k + s² + 3·q) + 2·d + k)·(w + 4·W) for rows; and
-// 4·(W + 4)·k·d for centres and the sums of their gradients.
+// (1 where patches lie side by side): 4·n for labels; 4·(s·(3·d + k + s² + 3·q) + 4·d + k)·(w + 4·W) for rows; and
+// 16·k·(d + W) for centres and their gradients.
 #pragma once
 
 #include "worker.hpp"
@@ -70,6 +70,9 @@ inline void tiles(int64_t count, const With& with) {
     last_tile(count - first, first, with, std::make_integer_sequence<int, kTile - 1>{});
 }
 
+// e^x for x ≤ 0, and zero where that is nothing beside one: products with numbers that small take many times as long.
+inline F weight_of(F x) { return x > -60.0f ? exponential(x) : F{}; }
+
 // Rows are kept as lines of columns, one for each component, centre or channel; lanes behind the last column, and the
 // margin before the first, hold numbers that count for nothing.
 class SoftWorker {
@@ -79,6 +82,7 @@ class SoftWorker {
           grid_{job.sliding != 0, job.size, job.channels, job.height, job.width},
           k_(job.codes),
           d_(grid_.dimensions()),
+          padded_(up(d_, W)),
           square_(grid_.size * grid_.size),
           columns_(grid_.columns()),
           lanes_(up(columns_, W)),
@@ -103,7 +107,9 @@ class SoftWorker {
         if (job.means) {
             labels_.resize(grid_.rows() * lanes_);
             members_.resize((size_t)k_);
-            sums_.resize(k_ * d_ * W);
+            sums_.resize(k_ * padded_);
+            patch_slopes_.resize(lanes_ * padded_);
+            patches_seen_.resize(lanes_ * padded_);
             totals_.resize(k_ * W);
             moves_.resize(d_ * vectors_ * W);
         }
@@ -169,7 +175,7 @@ class SoftWorker {
             for (int64_t c = 0; c < d_; ++c)
                 by_centre_[j * d_ + c] = by_component_[c * k_ + j] = centres[j * d_ + c] - origin_[(size_t)channel(c)];
         if (!job_.means) return;
-        std::fill_n((float*)sums_, k_ * d_ * W, 0.0f);
+        std::fill_n((float*)sums_, k_ * padded_, 0.0f);
         std::fill_n((float*)totals_, k_ * W, 0.0f);
         std::fill(members_.begin(), members_.end(), 0);
     }
@@ -294,7 +300,7 @@ class SoftWorker {
         for (int v = 0; v < V; ++v, weights += W) {
             F total = {};
             for (int64_t j = 0; j < k_; ++j) {
-                const F weight = exponential((nearest.distance[v] - load<F>(weights + j * line_)) * colder);
+                const F weight = weight_of((nearest.distance[v] - load<F>(weights + j * line_)) * colder);
                 total += weight;
                 store(weights + j * line_, weight);
             }
@@ -349,7 +355,7 @@ class SoftWorker {
                     const U window = (U)(counting() + (int32_t)(x - dx));
                     const H low = to_half(similar(y - dy, x - dx, 0) - largest[0]);
                     const H high = to_half(similar(y - dy, x - dx, 1) - largest[1]);
-                    const F weight = window < (uint32_t)columns_ ? exponential(joined(low, high)) : F{};
+                    const F weight = window < (uint32_t)columns_ ? weight_of(joined(low, high)) : F{};
                     store(shares + (dy * size + dx) * line_ + x, weight);
                     total += weight;
                 }
@@ -438,13 +444,17 @@ class SoftWorker {
         return channel(c) * grid_.pixels() + (row * grid_.size + down(c)) * grid_.width + x * grid_.size + across(c);
     }
 
-    // Adds the row's share to the gradients of centres, lane by lane: as what is mixed, and as what is near.
+    // Adds the row's share to the gradients of centres: as what is mixed, and as what is near.
     void pull_centres(int64_t row) {
-        const float *weights = weights_ + place(row, k_), *seen = seen_ + place(row, d_);
-        for (int64_t j = 0; j < k_; j += 4)
-            for (int64_t c = 0; c < d_; c += 4)
-                j + 4 <= k_ && c + 4 <= d_ ? pull_some<4>(weights, seen, j, c)
-                                           : pull_edge(weights, seen, j, c);
+        const float* weights = weights_ + place(row, k_);
+        by_patch(slopes_, patch_slopes_);
+        by_patch(seen_ + place(row, d_), patches_seen_);
+        tiles(k_, [&](auto some, int64_t first) {
+            constexpr int C = decltype(some)::value;
+            int64_t c = 0;
+            for (; c + 2 * W <= padded_; c += 2 * W) pull_some<C, 2>(weights, first, c);
+            if (c < padded_) pull_some<C, 1>(weights, first, c);
+        });
         for (int64_t j = 0; j < k_; ++j) {
             F total = load<F>(totals_ + j * W);
             for (int64_t x = 0; x < lanes_; x += W) total += load<F>(pulls_ + j * line_ + x);
@@ -452,31 +462,37 @@ class SoftWorker {
         }
     }
 
-    void pull_edge(const float* weights, const float* seen, int64_t first, int64_t component) {
-        for (int64_t j = first; j < std::min(first + 4, k_); ++j)
-            for (int64_t c = component; c < std::min(component + 4, d_); ++c) pull_some<1>(weights, seen, j, c);
+    // Lines of columns become rows of components, one for each patch.
+    void by_patch(const float* lines, float* rows) const {
+        for (int64_t x = 0; x < lanes_; x += W)
+            for (int64_t c = 0; c < padded_; c += W) {
+                F part[W];
+                for (int r = 0; r < W; ++r) part[r] = c + r < d_ ? load<F>(lines + (c + r) * line_ + x) : F{};
+                transpose(part);
+                for (int r = 0; r < W; ++r) store(rows + (x + r) * padded_ + c, part[r]);
+            }
     }
 
-    template <int C>
-    void pull_some(const float* weights, const float* seen, int64_t first, int64_t component) {
-        F sum[C][C];
-        for (int j = 0; j < C; ++j)
-            for (int c = 0; c < C; ++c) sum[j][c] = load<F>(sums_ + ((first + j) * d_ + component + c) * W);
-        for (int64_t x = 0; x < lanes_; x += W) {
-            F slope[C], patch[C];
-            for (int c = 0; c < C; ++c) {
-                slope[c] = load<F>(slopes_ + (component + c) * line_ + x);
-                patch[c] = load<F>(seen + (component + c) * line_ + x);
+    template <int C, int V>
+    void pull_some(const float* weights, int64_t first, int64_t component) {
+        F sum[C][V] = {};
+        for (int64_t x = 0; x < columns_; ++x) {
+            F slope[V], patch[V];
+            for (int v = 0; v < V; ++v) {
+                slope[v] = load<F>(patch_slopes_ + x * padded_ + component + v * W);
+                patch[v] = load<F>(patches_seen_ + x * padded_ + component + v * W);
             }
-#pragma GCC unroll 4
+#pragma GCC unroll 16
             for (int j = 0; j < C; ++j) {
-                const F weight = load<F>(weights + (first + j) * line_ + x);
-                const F pull = load<F>(pulls_ + (first + j) * line_ + x);
-                for (int c = 0; c < C; ++c) sum[j][c] += weight * slope[c] + pull * patch[c];
+                const float weight = weights[(first + j) * line_ + x], pull = pulls_[(first + j) * line_ + x];
+                for (int v = 0; v < V; ++v) sum[j][v] += weight * slope[v] + pull * patch[v];
             }
         }
         for (int j = 0; j < C; ++j)
-            for (int c = 0; c < C; ++c) store(sums_ + ((first + j) * d_ + component + c) * W, sum[j][c]);
+            for (int v = 0; v < V; ++v) {
+                float* to = sums_ + (first + j) * padded_ + component + v * W;
+                store(to, load<F>(to) + sum[j][v]);
+            }
     }
 
     void put_windows(int64_t row) {
@@ -517,7 +533,7 @@ class SoftWorker {
         for (int64_t j = 0; j < k_; ++j) {
             const float total = sum_of(load<F>(totals_ + j * W));
             for (int64_t c = 0; c < d_; ++c) {
-                const float sum = sum_of(load<F>(sums_ + (j * d_ + c) * W)) - total * by_centre_[j * d_ + c];
+                const float sum = sums_[j * padded_ + c] - total * by_centre_[j * d_ + c];
                 moves_[c * vectors_ * W + j] = sum / (float)std::max<int64_t>(1, members_[(size_t)j]);
             }
         }
@@ -545,7 +561,7 @@ class SoftWorker {
 
     const VqSoftJob& job_;
     Grid grid_;
-    int64_t k_, d_, square_, columns_, lanes_;
+    int64_t k_, d_, padded_, square_, columns_, lanes_;
     int64_t depth_, margin_, line_;  // rows at hand; values before the first column; values from a line to the next
     bool drawn_, apart_;             // whether there is noise to draw; whether clean patches are others than those seen
     int64_t vectors_, image_ = 0;
@@ -557,7 +573,8 @@ class SoftWorker {
     Buffer<float> slopes_, changes_, pulls_, rest_, steep_, noise_;  // of one row
     Buffer<int32_t> labels_;                                 // of all patches
     std::vector<int64_t> members_;
-    Buffer<float> sums_, totals_;  // [k][d][W] and [k][W]
+    Buffer<float> sums_, totals_;                // [k][padded] and [k][W]
+    Buffer<float> patch_slopes_, patches_seen_;  // of one row: [lanes][padded]
     Buffer<float> moves_;          // [d][codes]
 };
 
