@@ -272,7 +272,7 @@ class _InParts(nn.Module):
         self.classifier = classifier
 
     def forward(self, images: Tensor) -> Tensor:
-        return torch.cat([self.classifier(part) for part in images.split(IMAGES_AT_ONCE)])
+        return torch.cat([self.classifier(part) for part in torch.split(images, IMAGES_AT_ONCE)])
 
 
 class _Counted(nn.Module):
