@@ -310,14 +310,14 @@ def surrogates() -> str:
 
 
 def demo_speed() -> str:
-    """The demo's measuring part before and after that kernel."""
+    """The demo's measuring part before and after."""
     content = json.loads((RESULTS / "demo-speed.json").read_text())
     record = from_plain(DemoSpeed, content, "demo-speed.json", strict=False)
     before, after = (" and ".join(f"{each:.0f}" for each in side) for side in (record.before, record.after))
     return (
-        f"The measuring part of `vqshield demo` ({record.images} images, one thread) took {before} CPU seconds "
-        f"before this kernel, and {after} with it, in turn: {record.ratio:.2f} times as fast. Most of the rest "
-        "is the classifier's convolutions."
+        f"The measuring part of `vqshield demo` ({record.images} images, one thread) took {before} CPU "
+        f"seconds before, and {after} with this kernel, each codebook found once, and the classifier asked "
+        f"in smaller batches; the runs took turns: {record.ratio:.2f} times as fast."
     )
 
 
