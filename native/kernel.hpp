@@ -6,6 +6,7 @@
 
 #include "pool.hpp"
 #include "processor.hpp"
+#include "soft.hpp"
 #include "worker.hpp"
 
 #define VQ_EXPORT extern "C" __attribute__((visibility("default")))
@@ -13,8 +14,8 @@
 // Of VQ_INVALID the job's message says what is wrong.
 enum VqStatus : int32_t { VQ_DONE = 0, VQ_OUT_OF_MEMORY = 1, VQ_STOPPED = 2, VQ_INVALID = 3 };
 
-// Raised whenever VqJob or VqLloydJob changes: a library built from other source is not to be called.
-constexpr int32_t kInterface = 2;
+// Raised whenever VqJob, VqLloydJob or VqSoftJob changes: a library built from other source is not to be called.
+constexpr int32_t kInterface = 3;
 
 namespace {
 
@@ -94,6 +95,11 @@ VQ_EXPORT int32_t vq_lloyd(VqLloydJob* job) {
     return checked(
         job, VqCall::lloyd, [&] { return LloydWorker(*job); },
         [](LloydWorker& worker, int64_t i) { worker.run(i); });
+}
+
+VQ_EXPORT int32_t vq_soft(VqSoftJob* job) {
+    return checked(
+        job, VqCall::soft, [&] { return SoftWorker(*job); }, [](SoftWorker& worker, int64_t i) { worker.run(i); });
 }
 
 // Words 0 … 4·blocks−1 of a stream and the normal values made of them, to be compared with vqshield.noise.

@@ -46,7 +46,27 @@ struct VqLloydJob {
 namespace {
 
 enum Stage : uint32_t { kCodebook = 0, kAssignment = 1, kInit = 2 };
-enum class VqCall { codebook, quantize, shield, lloyd };
+enum class VqCall { codebook, quantize, shield, lloyd, soft };
+
+struct GridSize {
+    int64_t patches, dimensions;
+};
+
+// An image that can be cut so.
+GridSize check_grid(const Grid& grid) {
+    check_whole("channels", grid.channels, 1, kMostPatches);
+    check_whole("height", grid.height, 1, kMostPatches);
+    check_whole("width", grid.width, 1, kMostPatches);
+    check_whole("size", grid.size, 1, std::min(grid.height, grid.width));
+    if (!grid.sliding && (grid.height % grid.size != 0 || grid.width % grid.size != 0))
+        throw Invalid("height=%lld and width=%lld should be multiples of size=%lld", (long long)grid.height,
+                      (long long)grid.width, (long long)grid.size);
+    const int64_t patches = checked_product("the number of patches", {grid.rows(), grid.columns()}, kMostPatches);
+    const int64_t dimensions =
+        checked_product("the number of values in a patch", {grid.channels, grid.size, grid.size}, kMostPatches);
+    checked_product("the number of values in all patches", {patches, dimensions}, kMostNoiseValues);
+    return {patches, dimensions};
+}
 
 // Everything that decides where the work reads and writes, and that every number is one the arithmetic holds. What
 // is in the arrays is looked at image by image.
@@ -54,18 +74,8 @@ void check_job(const VqJob& job, VqCall call) {
     check_whole("threads", job.threads, 1, kMostThreads);
     check_whole("memory", job.keep, 0, INT64_MAX);
     check_whole("batch", job.batch, 0, kMostInMemory);
-    check_whole("channels", job.channels, 1, kMostPatches);
-    check_whole("height", job.height, 1, kMostPatches);
-    check_whole("width", job.width, 1, kMostPatches);
-    check_whole("size", job.size, 1, std::min(job.height, job.width));
-    if (!job.sliding && (job.height % job.size != 0 || job.width % job.size != 0))
-        throw Invalid("height=%lld and width=%lld should be multiples of size=%lld", (long long)job.height,
-                      (long long)job.width, (long long)job.size);
     const Grid grid{job.sliding != 0, job.size, job.channels, job.height, job.width};
-    const int64_t patches = checked_product("the number of patches", {grid.rows(), grid.columns()}, kMostPatches);
-    const int64_t dimensions =
-        checked_product("the number of values in a patch", {job.channels, job.size, job.size}, kMostPatches);
-    checked_product("the number of values in all patches", {patches, dimensions}, kMostNoiseValues);
+    const auto [patches, dimensions] = check_grid(grid);
     check_whole("codes", job.codes, 1, call == VqCall::quantize ? kMostCodes : std::min(kMostCodes, patches));
     check_whole("iterations", job.iterations, 1, kMostIterations);
     check_real("tolerance", job.tolerance, 0, 1);

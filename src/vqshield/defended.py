@@ -13,6 +13,7 @@ from vqshield.defenses import (
     DefenseSettings,
     ImageFunction,
     Preprocessor,
+    Quantizer,
     create_any,
     is_preprocessor,
     preprocessor_from,
@@ -86,13 +87,22 @@ class Defended(nn.Module):
         """
         pixels = self.defense.pixels(images)
         streams = self.defense.streams(pixels, streams)
-        # Detached: the gradient is this surrogate's alone, and not a defense's own besides.
-        quantized = self.defense(pixels.detach(), streams=streams)
         if pixels.requires_grad and torch.is_grad_enabled():
-            logits = self._surrogate.logits(self._ask, Shielding(pixels, quantized, self.defense, streams))
+            logits = self._surrogate.logits(self._ask, self._shielding(pixels, streams))
         else:
-            logits = self._ask(quantized)
+            logits = self._ask(self.defense(pixels.detach(), streams=streams))
         return logits if images.dim() == 4 else logits[0]
+
+    def _shielding(self, pixels: Tensor, streams: Tensor) -> Shielding:
+        """One draw. Detached: the gradient is this surrogate's alone, and not a defense's own besides."""
+        defense, images = self.defense, pixels.detach()
+        if not (self._surrogate.centres_first(defense) and _shields_in_two_steps(defense)):
+            return Shielding(pixels, defense(images, streams=streams), defense, streams)
+        assert isinstance(defense, Quantizer)
+        centres = defense.codebook(images, streams=streams)
+        return Shielding(
+            pixels, defense.quantize(images, centres, streams=streams), defense, streams, centres
+        )
 
     def _ask(self, images: Tensor) -> Tensor:
         logits = ask(self.classifier, images.to(_own_dtype(self.classifier, images.dtype)))
@@ -102,6 +112,13 @@ class Defended(nn.Module):
                 f"logits of shape {tuple(logits.shape)} should be ({count}, classes): a row per image"
             )
         return logits
+
+
+def _shields_in_two_steps(defense: Defense) -> bool:
+    """Whether a call of it is nothing but its codebook and what is quantized by that: no user's own forward,
+    and no hooks that a call would run."""
+    hooked = bool(defense._forward_hooks or defense._forward_pre_hooks)
+    return isinstance(defense, Quantizer) and type(defense).forward is Quantizer.forward and not hooked
 
 
 def _own_dtype(classifier: object, usual: torch.dtype) -> torch.dtype:

@@ -43,7 +43,7 @@ ISAS = ("generic", "avx2", "avx512")
 _FOLDER = Path(__file__).parent
 _SUFFIX = EXTENSION_SUFFIXES[-1]  # as setup.py names them: without the version of Python
 _DONE, _OUT_OF_MEMORY, _INVALID = 0, 1, 3
-_INTERFACE = 2  # kInterface of native/kernel.hpp
+_INTERFACE = 3  # kInterface of native/kernel.hpp
 _MESSAGE = 160
 _ANY_MEMORY = 2**62  # more than there is anywhere, and less than the interface's integers hold
 _NUMPY_TYPES = {torch.float32: np.float32, torch.float64: np.float64, torch.int64: np.int64}
@@ -74,6 +74,25 @@ class _LloydJob(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("codes", "iterations")),
         ("tolerance", ctypes.c_double),
         *((f"{name}_count", ctypes.c_int64) for name in ("patches", "start", "centres")),
+        ("message", ctypes.c_char * _MESSAGE),
+    )
+
+
+class _SoftJob(ctypes.Structure):
+    """VqSoftJob of native/soft.hpp."""
+
+    _fields_ = (
+        *(
+            (name, ctypes.c_void_p)
+            for name in ("images", "assigned", "streams", "centres", "slopes", "output")
+        ),
+        ("stop", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("threads", "batch", "channels", "height", "width")),
+        ("seed", ctypes.c_uint64),
+        *((name, ctypes.c_int64) for name in ("sliding", "size", "codes", "means", "noisy_weights")),
+        *((name, ctypes.c_double) for name in ("tau", "beta", "temperature")),
+        *((f"{name}_count", ctypes.c_int64) for name in ("images", "assigned", "streams", "centres")),
+        *((f"{name}_count", ctypes.c_int64) for name in ("slopes", "output")),
         ("message", ctypes.c_char * _MESSAGE),
     )
 
@@ -148,6 +167,66 @@ class Native:
         self._run("vq_quantize", padded, centres, output, recipe, draw, labels)
         return _of_type(labels, torch.int64)
 
+    def soft_gradient(
+        self,
+        padded: Tensor,
+        assigned: Tensor,
+        centres: Tensor,
+        slopes: Tensor,
+        recipe: Recipe,
+        draw: Draw,
+        *,
+        temperature: float,
+        means: bool,
+    ) -> Tensor:
+        """The gradient of the soft surrogate towards the padded images, of any number of centres (B, k, d).
+
+        Forward and backward in one pass over the rows of patches, in float32: the only memory that grows with
+        the number of patches n is 4·n bytes a thread. The builds' results differ in their last bits.
+
+        Args:
+            padded: images (B, q, h, w).
+            assigned: the same images as the assignment sees them; recipe.tau adds noise to their patches.
+            centres: of the patches of each image.
+            slopes: the gradient towards the smooth images, of the shape of padded.
+            recipe: its grid, tau, beta and weights_from count here.
+            draw: of recipe.tau's noise.
+            temperature: T of the softmax.
+            means: whether a centre moves as the mean of the clean patches nearest to it does.
+        """
+        for name, each in (("images", padded), ("assigned", assigned), ("slopes", slopes)):
+            _check_device(name, each)
+            if each.shape != padded.shape:
+                raise InvalidInputError(
+                    f"{name} of shape {tuple(each.shape)} should be as the images, {tuple(padded.shape)}"
+                )
+        check_images(padded, recipe, draw)
+        check_centres(centres, padded, recipe)
+        images = _plain(padded)
+        seen = images if assigned is padded else _plain(assigned)
+        books, given, streams = _plain(centres), _plain(slopes), draw.streams.contiguous()
+        output = torch.empty_like(images)
+        batch, channels, height, width = images.shape
+        codes = centres.shape[1]
+        job = _SoftJob(
+            images=images.data_ptr(), assigned=seen.data_ptr(), streams=streams.data_ptr(),
+            centres=books.data_ptr(), slopes=given.data_ptr(), output=output.data_ptr(),
+            threads=torch.get_num_threads(), batch=batch, channels=channels, height=height, width=width,
+            seed=draw.seed, sliding=isinstance(recipe.grid, Sliding), size=recipe.grid.size, codes=codes,
+            means=means, noisy_weights=recipe.weights_from == "noisy", tau=recipe.tau, beta=recipe.beta,
+            temperature=temperature, images_count=images.numel(), assigned_count=seen.numel(),
+            streams_count=streams.numel(), centres_count=books.numel(), slopes_count=given.numel(),
+            output_count=output.numel(),
+        )  # fmt: skip
+        values = batch * recipe.grid.count(height, width) * channels * recipe.grid.size**2
+        try:
+            self._call("vq_soft", job, 6 * values * codes, [images, seen, streams, books, given, output])
+        except InvalidInputError:
+            check_magnitude("images", padded)
+            check_magnitude("centres", centres)
+            raise
+        return _of_type(output, padded.dtype)
+
     def lloyd(self, patches: Tensor, start: Tensor, *, iterations: int, tolerance: float) -> Tensor:
         """Plain k-means."""
         _check_device("patches", patches)
@@ -211,7 +290,9 @@ class Native:
                 check_magnitude("centres", centres)
             raise
 
-    def _call(self, name: str, job: _Job | _LloydJob, work: float, memory: list[Tensor | None]) -> None:
+    def _call(
+        self, name: str, job: _Job | _LloydJob | _SoftJob, work: float, memory: list[Tensor | None]
+    ) -> None:
         """Call the kernel. A long call runs beside this thread, which stays awake for Ctrl-C and stops it."""
         function = getattr(self._library(), name)
         if work <= _SHORT or threading.current_thread() is not threading.main_thread():
@@ -305,7 +386,8 @@ def _load(isa: str) -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
     if not hasattr(library, "vq_interface") or library.vq_interface() != _INTERFACE:
         raise OSError(f"{path.name} was built from another version's source; install vqshield again")
-    for name, job in (("codebook", _Job), ("quantize", _Job), ("shield", _Job), ("lloyd", _LloydJob)):
+    jobs = {"codebook": _Job, "quantize": _Job, "shield": _Job, "lloyd": _LloydJob, "soft": _SoftJob}
+    for name, job in jobs.items():
         function = getattr(library, f"vq_{name}")
         function.argtypes, function.restype = [ctypes.POINTER(job)], ctypes.c_int32
     library.vq_isa.restype = ctypes.c_char_p

@@ -22,6 +22,8 @@ class Shielding:
         quantized: what came out, of the same shape.
         defense: which made it so.
         streams: the stream number of each image, (B,).
+        centres: a quantizer's codebook of this draw, (B, k, d), where it is at hand; None: a surrogate that
+            needs it finds it again.
 
     Example:
         >>> defense, streams = vq.PRD(seed=0), torch.arange(8)
@@ -35,6 +37,7 @@ class Shielding:
     quantized: Tensor
     defense: Defense
     streams: Tensor
+    centres: Tensor | None = None
 
 
 class Surrogate(ABC):
@@ -55,6 +58,10 @@ class Surrogate(ABC):
     @abstractmethod
     def logits(self, classifier: Classifier, shielding: Shielding) -> Tensor:
         """classifier(quantized), with a gradient towards the images."""
+
+    def centres_first(self, defense: Defense) -> bool:
+        """Whether it needs the codebook of a draw, which then is found once, for the draw and for it."""
+        return False
 
     def check(self, defense: Defense) -> None:  # noqa: B027 - most surrogates take every defense
         """Raise InvalidInputError where this surrogate has no gradient for such a defense."""

@@ -1,13 +1,15 @@
 """Soft assignment: each patch a mixture of centres instead of the nearest one, in the backward pass."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vqshield import checks
-from vqshield.defenses import Quantizer
+from vqshield import checks, clustering
+from vqshield.clustering.native import Native
+from vqshield.defenses import Defense, Quantizer
 from vqshield.noise import Draw, Stage
 from vqshield.patches import Sliding
 from vqshield.surrogates.base import ImageSurrogate, Shielding, as_quantizer
@@ -60,17 +62,53 @@ class Soft(ImageSurrogate):
         if not isinstance(shielding.defense, Quantizer):
             attached = attach_own(shielding)
             return Learned().attach(shielding) if attached is None else attached
+        if _kernel(self, shielding) is not None:
+            found = _centres(shielding)
+            result: Tensor = _Softened.apply(shielding.images, found, self, shielding)  # type: ignore[no-untyped-call]
+            return result
         smooth = self._smooth(shielding)
         return shielding.quantized + (smooth - smooth.detach())
 
+    def centres_first(self, defense: Defense) -> bool:
+        return isinstance(defense, Quantizer)
+
     def _smooth(self, shielding: Shielding) -> Tensor:
         defense, images = as_quantizer("soft", shielding.defense), shielding.images
-        found = defense.codebook(images, streams=shielding.streams)  # (B, k, d)
+        found = _centres(shielding)  # (B, k, d)
         patches = cut(defense, images)  # (B, n, d)
         centres = self._differentiable(found, patches)
         assigned = patches if self.noise == "none" else patches + self._omega(defense, shielding, patches)
         mixed = torch.bmm(self._weights(assigned, centres), centres)
         return put_together(defense, mixed, patches, assigned, images)
+
+    def _slopes(self, shielding: Shielding, slopes: Tensor) -> Tensor:
+        """The kernel's gradient of the smooth images, in place of that of `_smooth`."""
+        kernel = _kernel(self, shielding)
+        assert kernel is not None, "attach has asked before"
+        defense = as_quantizer("soft", shielding.defense)
+        grid, images = defense.grid, shielding.images.detach()
+        padded, recipe = grid.pad(images), defense.recipe()
+        assigned = padded
+        if self.noise == "none":
+            recipe = replace(recipe, tau=0.0)
+        elif defense.noise != "patch":
+            assigned = grid.pad(defense.seen(images, Stage.ASSIGNMENT, streams=shielding.streams))
+        (height, width), (high, wide) = images.shape[2:], padded.shape[2:]
+        found = kernel.soft_gradient(
+            padded,
+            assigned,
+            _centres(shielding),
+            F.pad(slopes, (0, wide - width, 0, high - height)),
+            recipe,
+            Draw(defense.seed, shielding.streams),
+            temperature=self.temperature,
+            means=self.centres == "means",
+        )
+        if padded is images:
+            return found
+        with torch.enable_grad():  # what is padded may be a copy of what is inside
+            inner = images.requires_grad_()
+            return torch.autograd.grad(grid.pad(inner), inner, found)[0]
 
     def _omega(self, defense: Quantizer, shielding: Shielding, patches: Tensor) -> Tensor:
         """The noise that this draw's assignment saw."""
@@ -101,6 +139,44 @@ class Soft(ImageSurrogate):
                 total = weights.sum(1)[..., None].clamp(min=torch.finfo(weights.dtype).tiny)
                 moving = torch.bmm(weights.transpose(1, 2), patches) / total
         return centres + (moving - moving.detach())
+
+
+class _Softened(torch.autograd.Function):
+    """The quantized images, with the kernel's gradient: the smooth images' values are never needed."""
+
+    @staticmethod
+    def forward(ctx: Any, images: Tensor, centres: Tensor, soft: Soft, shielding: Shielding) -> Tensor:
+        ctx.save_for_backward(images, centres)
+        ctx.soft, ctx.shielding = soft, replace(shielding, images=images.detach())
+        return shielding.quantized.view_as(shielding.quantized)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None, None, None]:
+        images, centres = ctx.saved_tensors
+        shielding = replace(ctx.shielding, images=images, centres=centres)
+        if torch.is_grad_enabled():  # a gradient of this gradient is wanted: the formula has one
+            smooth = ctx.soft._smooth(shielding)
+            (slopes,) = torch.autograd.grad(smooth, images, gradients[0], create_graph=True)
+            return slopes, None, None, None
+        return ctx.soft._slopes(shielding, gradients[0]), None, None, None
+
+
+def _kernel(soft: Soft, shielding: Shielding) -> Native | None:
+    """The native kernel, where it can serve: the formula above knows other devices and dtypes, and is what
+    torch.compile and torch.func look into."""
+    images, defense = shielding.images, as_quantizer("soft", shielding.defense)
+    if soft.centres == "unrolled" or images.device.type != "cpu" or images.dtype != torch.float32:
+        return None
+    if torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(images):
+        return None
+    backend = clustering.get(defense.backend, images.device)
+    return backend if isinstance(backend, Native) else None
+
+
+def _centres(shielding: Shielding) -> Tensor:
+    if shielding.centres is not None:
+        return shielding.centres
+    return as_quantizer("soft", shielding.defense).codebook(shielding.images, streams=shielding.streams)
 
 
 def _closeness(patches: Tensor, centres: Tensor) -> Tensor:
