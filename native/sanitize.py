@@ -121,14 +121,18 @@ def inside(folder: Path, task: str, *numbers: str) -> int:
         return 0
     # The contract tests on the native backend, and the kernel's own tests.
     options = ["-q", "--capture=sys", "-p", "no:cacheprovider", f"--rootdir={FOLDER.parent}"]
-    contract, own = (
-        str(TESTS / "contracts/test_defense_contract.py"),
-        str(TESTS / "clustering/test_native.py"),
+    contract, own, gradient = (
+        str(TESTS / name)
+        for name in (
+            "contracts/test_defense_contract.py",
+            "clustering/test_native.py",
+            "surrogates/test_soft_kernel.py",
+        )
     )
     if task == "brief":
         return int(pytest.main([*options, "-k", "larger_than_a_strip or change_no_bit", own]))
     wanted = ["-k", "native and not interrupt and not process", "-m", "not slow"]
-    return int(pytest.main([*options, *wanted, contract, own]))
+    return int(pytest.main([*options, *wanted, contract, own])) or int(pytest.main([*options, gradient]))
 
 
 if __name__ == "__main__":
