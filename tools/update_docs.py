@@ -28,6 +28,7 @@ from reproduction_tables import REPRODUCTION_TABLES
 from reproduction_whole import WHOLE_TABLES
 from serving_table import serving
 from speed_tables import SPEED_TABLES
+from surrogate_tables import SURROGATE_TABLES
 from tables import machine, named, table
 from trained_table import trained
 from wheel_tables import WHEEL_TABLES
@@ -195,6 +196,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **REPRODUCTION_TABLES,
     **CURVE_TEXTS,
     **SPEED_TABLES,
+    **SURROGATE_TABLES,
     **L1_TABLES,
     "ladder": ladder,
     "ladder-short": ladder_short,

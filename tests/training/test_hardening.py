@@ -278,7 +278,9 @@ def test_labels_and_classes_that_do_not_fit_are_named(start, tmp_path):
         vq.harden(str(start), SHIELD, images, out=tmp_path)
     with pytest.raises(InvalidInputError, match="64 images but 3 labels"):
         vq.harden(str(start), SHIELD, images, TRAINING.labels[:3], out=tmp_path)
-    with pytest.raises(InvalidInputError, match="takes no images of shape"):
+    with pytest.raises(
+        InvalidInputError, match="images of 2 channels cannot be normalised by a mean and std of 3"
+    ):
         vq.harden(str(start), SHIELD, images[:, :2], TRAINING.labels, out=tmp_path)
     with pytest.raises(InvalidInputError, match=r"without its defense"):
         vq.harden(vq.defend(load_classifier(start)), SHIELD, images, TRAINING.labels, out=tmp_path)
