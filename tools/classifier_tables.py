@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import recorded
 from recorded import Machine
-from reproduction_values import ADAPTIVE, MEASURED, compared, images, mean_distance, part, rows
+from reproduction_values import ADAPTIVE, compared, differences, images, mean_distance, part, rows
 from tables import machine, percent, percent_or_dash, signed, table
 
 from vqshield.names import NONE, display_defense
@@ -107,7 +107,7 @@ def explained() -> str:
     lines = [["no defense, natural", *(_bare(each) for each in measured)]]
     means = []
     for column, deltas in compared(measured[0]):
-        alike = [dict(compared_column(each, column.key)) for each in measured]
+        alike = [differences(each, column.key) for each in measured]
         lines += [[f"{title}, {column.title}", *(signed(each[title]) for each in alike)] for title in deltas]
         means.append(
             [f"**mean distance, {column.title}**", *(f"{mean_distance(each):.1f}" for each in alike)]
@@ -122,16 +122,9 @@ def explained() -> str:
     )
 
 
-def compared_column(found: PartSummary, key: str) -> dict[str, float]:
-    """The differences in one column."""
-    return next(deltas for column, deltas in compared(found) if column.key == key)
-
-
 def _by_classifier(id: str, name: str) -> list[PartSummary]:
     folders = sorted(each.name for each in (recorded.RESULTS / OTHERS).iterdir() if (each / id).is_dir())
-    found = [part(id, name=name), *(part(id, f"{OTHERS}/{folder}", name) for folder in folders)]
-    assert all(each.classifier is not None for each in found), MEASURED
-    return found
+    return [part(id, name=name), *(part(id, f"{OTHERS}/{folder}", name) for folder in folders)]
 
 
 def _bare(found: PartSummary) -> str:

@@ -31,6 +31,8 @@ from vqshield.cli.options import (
     Records,
     Seed,
     SummaryOnly,
+    UsualBatch,
+    UsualRuns,
     parse_eps,
 )
 from vqshield.cli.resumable import run_to_end, set_aside, write_summary
@@ -106,11 +108,9 @@ def ladder(
     norm: Norm = FULL.norm,
     eps: Eps = "8/255",
     limit: Limit = None,
-    runs: Annotated[
-        int | None, typer.Option(help="Fresh draws of the defense behind each figure; without it, 10 or 5.")
-    ] = None,
+    runs: UsualRuns = None,
     seed: Seed = FULL.seed,
-    batch: Annotated[int | None, typer.Option(help="Images attacked at once; without it, 250 or 32.")] = None,
+    batch: UsualBatch = None,
     quick: Annotated[
         bool,
         typer.Option(

@@ -28,6 +28,8 @@ from vqshield.cli.options import (
     Norm,
     Seed,
     SummaryOnly,
+    UsualBatch,
+    UsualRuns,
     parse_eps,
 )
 from vqshield.cli.resumable import run_to_end, set_aside
@@ -85,11 +87,9 @@ def leaderboard(
     norm: Norm = FULL.ladder.norm,
     eps: Eps = "8/255",
     limit: Limit = None,
-    runs: Annotated[
-        int | None, typer.Option(help="Fresh draws of the defense behind each figure; without it, 10 or 5.")
-    ] = None,
+    runs: UsualRuns = None,
     seed: Seed = FULL.ladder.seed,
-    batch: Annotated[int | None, typer.Option(help="Images attacked at once; without it, 250 or 32.")] = None,
+    batch: UsualBatch = None,
     quick: Annotated[
         bool,
         typer.Option(

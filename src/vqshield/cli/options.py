@@ -42,6 +42,10 @@ Norm = Annotated[str, typer.Option(help=f"The attacks' norm: {', '.join(list_nor
 Eps = Annotated[str, typer.Option(help="The attacks' budget, as in 8/255 or 0.5.")]
 Limit = Annotated[int | None, typer.Option(help="Only the first images, this many; without it, all.")]
 Seed = Annotated[int, typer.Option(help="Decides every draw of defenses and attacks.")]
+UsualRuns = Annotated[
+    int | None, typer.Option(help="Fresh draws of the defense behind each figure; without it, 10 or 5.")
+]
+UsualBatch = Annotated[int | None, typer.Option(help="Images attacked at once; without it, 250 or 32.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: the GPU where there is one.")]
 Records = Annotated[
     Path, typer.Option(help="Folder for records and summary; a run that was stopped goes on there.")

@@ -39,7 +39,7 @@ class BitDepth(Defense):
         self.streams(images, streams)
         images = operators.inside(images.detach())
         levels = 2**self.bits - 1
-        rounded: Tensor = (images.detach() * levels).round() / levels
+        rounded: Tensor = (images * levels).round() / levels
         return rounded
 
     def settings(self) -> dict[str, Setting]:

@@ -63,7 +63,7 @@ class EssentialFeatures(Defense):
         images = operators.inside(images.detach())
         if self._colours.seed != self.seed:  # a copy with another seed
             self._colours.seed = self.seed
-        found: Tensor = self._colours(self._blurred(images.detach()).clamp(0, 1), streams=streams)
+        found: Tensor = self._colours(self._blurred(images).clamp(0, 1), streams=streams)
         return found
 
     def surrogate(self, images: Tensor, *, streams: Tensor) -> Tensor:

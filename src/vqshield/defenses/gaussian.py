@@ -46,7 +46,7 @@ class GaussianNoise(Defense):
         """Noisy images of the same shape, dtype and device; given stream numbers repeat a draw."""
         streams = self.streams(images, streams)
         images = operators.inside(images.detach())
-        flat = images.detach().flatten(1)
+        flat = images.flatten(1)
         noisy = torch.empty_like(flat)
         most = _CACHE_FRIENDLY if images.device.type == "cpu" else _AT_ONCE
         rows = max(1, most // flat.shape[1])

@@ -62,10 +62,10 @@ class JPEG(Defense):
         self.streams(images, streams)
         images = operators.inside(images.detach())
         codec = pillow()
-        pixels = (images.detach() * 255).round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
+        pixels = (images * 255).round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
         files = [self._compressed(codec, each) for each in pixels]
         if not files:
-            return images.detach().clone()
+            return images.clone()
         found = torch.from_numpy(np.stack(files)).permute(0, 3, 1, 2)
         return found.to(images.device).to(images.dtype) / 255
 

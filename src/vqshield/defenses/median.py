@@ -47,7 +47,7 @@ class MedianFilter(Defense):
     def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
         self.streams(images, streams)
         images = operators.inside(images.detach())
-        return self._filtered(images.detach())
+        return self._filtered(images)
 
     def surrogate(self, images: Tensor, *, streams: Tensor) -> Tensor:
         """The filter itself: torch differentiates it."""

@@ -86,9 +86,9 @@ class Preprocessor(Defense):
         streams = self.streams(images, streams)
         images = operators.inside(images.detach())
         if len(images) == 0:
-            return images.detach().clone()
+            return images.clone()
         with torch.no_grad():
-            found = self._called(self.function, images.detach(), streams)
+            found = self._called(self.function, images, streams)
         self._check_output(found, images)
         return found.detach()
 

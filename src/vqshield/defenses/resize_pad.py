@@ -42,7 +42,7 @@ class ResizePad(Defense):
     def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
         streams = self.streams(images, streams)
         images = operators.inside(images.detach())
-        return self._placed(images.detach(), streams).clamp(0, 1)
+        return self._placed(images, streams).clamp(0, 1)
 
     def surrogate(self, images: Tensor, *, streams: Tensor) -> Tensor:
         """The same draw of it: torch differentiates it."""
