@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import recorded
 from recorded import Machine
@@ -101,9 +102,9 @@ def _recipe(row: Trained) -> list[str]:
     ]
 
 
-def explained() -> str:
-    """T2 by classifier: each cell's distance from the paper, and their means."""
-    measured = _by_classifier("T2", "cifar10")
+def explained(id: str, name: str, paper: str) -> str:
+    """A table by classifier: each cell's distance from the paper, and their means; paper: without defense."""
+    measured = _by_classifier(id, name)
     lines = [["no defense, natural", *(_bare(each) for each in measured)]]
     means = []
     for column, deltas in compared(measured[0]):
@@ -112,12 +113,13 @@ def explained() -> str:
         means.append(
             [f"**mean distance, {column.title}**", *(f"{mean_distance(each):.1f}" for each in alike)]
         )
-    heads = ["cell", *(each.classifier.name.removeprefix("resnet18-cifar10-") for each in measured)]
+    names = [recorded.stem(each.classifier.name).removeprefix(f"resnet18-{name}-") for each in measured]
     counts = " / ".join(f"{images(each):,}" for each in measured)
     return "\n".join(
         [
-            *table(heads, [*lines, *means]),
-            f"\nFirst line in %, the paper's is 95.16; then ours less the paper's, in points. N = {counts}.",
+            *table(["cell", *names], [*lines, *means]),
+            f"\nFirst line in %, the paper's is {paper}; then ours less the paper's, in points. "
+            f"N = {counts}.",
         ]
     )
 
@@ -154,6 +156,6 @@ def large_images() -> str:
 
 CLASSIFIER_TABLES: dict[str, Callable[[], str]] = {
     "reproduction-T1-sensitivity": sensitivity,
-    "reproduction-T2-classifiers": explained,
+    "reproduction-T2-classifiers": partial(explained, "T2", "cifar10", "95.16"),
     "reproduction-T4-classifiers": large_images,
 }

@@ -169,7 +169,7 @@ IGNORANT = {
 
 def knowing() -> str:
     """T5 beside T2: does an attacker who knows the defense leave more?"""
-    informed, ignorant = part("T5"), part("T2")
+    informed, ignorant = part("T5", name="cifar10"), part("T2")
     titles = {column.key: column.title for column in informed.columns}
     both = {each.defense for each in rows(ignorant)} - {BARE}
     lines = []

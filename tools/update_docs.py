@@ -21,6 +21,7 @@ from integration_tables import INTEGRATION_TABLES
 from l1_tables import L1_TABLES
 from ladder_table import ladder, ladder_short
 from palette_tables import PALETTE_TABLES
+from protocol_tables import PROTOCOL_TABLES
 from radius_tables import RADIUS_TABLES
 from recorded import Machine
 from reproduction_curves import CURVE_TEXTS
@@ -193,6 +194,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **RADIUS_TABLES,
     **WHOLE_TABLES,
     **CLASSIFIER_TABLES,
+    **PROTOCOL_TABLES,
     **REPRODUCTION_TABLES,
     **CURVE_TEXTS,
     **SPEED_TABLES,
