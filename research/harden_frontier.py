@@ -356,7 +356,6 @@ def write(options: argparse.Namespace, laboratory: Laboratory, every: list[Subje
         "eps": EPS,
         "images": options.images,
         "square_images": options.square_images,
-        "adaptive_images": options.adaptive_images or options.images,
         "complete": len(ordered) == len(every)
         and all(set(row.subject.rungs) <= set(row.rungs) for row in ordered),
         "machine": environment(target.place),

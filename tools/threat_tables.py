@@ -13,6 +13,7 @@ from tables import listed, machine, percent, percent_or_dash, signed, table
 
 from vqshield.data.corruptions import list_corruptions
 from vqshield.names import NONE, display_defense
+from vqshield.plain import Json
 from vqshield.reports.ladder import figure_text
 from vqshield.studies.ladder import MAIN, LadderRow, LadderSummary, Subject
 
@@ -34,7 +35,7 @@ TITLES = {
     MAIN: "tuned shield",
     "light": "light tuned shield",
     "published": "shield as published",
-    "noise": "Gaussian noise, tuned",
+    "noise": "tuned Gaussian noise",
     "adversarial": "adversarial training",
     "bare": "nothing",
 }
@@ -98,19 +99,22 @@ def _made_with(summary: LadderSummary, subjects: Sequence[Subject]) -> str:
     missing = dict.fromkeys(each.rung for each in summary.plan.not_measured if each.rung in ("grey-box",))
     measured = {row.rung for row in summary.rows}
     left = [rung for rung in missing if rung not in measured]
-    unsaid = f" Not measured with these: {listed(left)}." if left else ""
-    white = next((row for row in summary.rows if row.rung == "white-box"), None)
-    attack = "" if white is None else f" White-box: {_suite(white)}."
+    unsaid = f" The {listed(left)} attacker of the ladder was not run." if left else ""
+    first = {row.rung: row for row in reversed(summary.rows)}
+    attack = ""
+    if "transfer" in first:
+        sources = [each.removeprefix("transfer/") for each in first["transfer"].attacks]
+        attack += f" Images of others were made for {listed(each for each in sources if '+' not in each)}."
+    if "white-box" in first:
+        attack += (
+            f" Those who know the shield attack with `{first['white-box'].attacks[0].partition('/')[0]}`."
+        )
     return (
         f"Accuracy in % ± standard error over {most:,} images of {summary.data}{some}; ε = "
         f"{round(summary.plan.settings.eps * 255)}/255 (L∞), {summary.plan.settings.runs} draws behind each "
         f"figure, seed {summary.plan.settings.seed}; {machine(summary.machine)}. “Kept most” names the best, "
         f"and what is within two standard errors of it. {who[0].upper()}{who[1:]}.{attack}{unsaid}"
     )
-
-
-def _suite(row: LadderRow) -> str:
-    return f"`{row.attacks[0].partition('/')[0]}`" if row.attacks else "none"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,63 +145,62 @@ def corruptions() -> str:
     if name is None:
         return ""
     found = recorded.read(Corrupted, name)
-    models = dict.fromkeys((row.subject, row.defense) for row in found.rows)
-    bare = _mean(found.rows, "bare", NONE, list_corruptions())
-    rows, gains = [], {}
-    for subject, defense in models:
-        own = [row for row in found.rows if (row.subject, row.defense) == (subject, defense)]
-        cells = [
-            statistics.fmean(row.accuracy for row in own if row.severity == severity) for severity in range(6)
-        ]
-        whole = _mean(found.rows, subject, defense, list_corruptions())
-        gains[subject, defense] = whole - bare
-        rows.append(
-            [_model(subject, defense), *map(percent, cells), percent(whole), signed(100 * (whole - bare))]
-        )
+    models: dict[str, list[CorruptedRow]] = {}
+    shields = {row.subject: row.defense for row in found.rows if row.defense != NONE}
+    for row in found.rows:
+        models.setdefault(_model(row, shields.get(row.subject)), []).append(row)
+    kinds, bare = list_corruptions(), models["bare"]
+    rows = []
+    for title, own in models.items():
+        by_severity = [_mean(own, [*kinds, "clean"], [severity]) for severity in range(6)]
+        gain = _mean(own, kinds) - _mean(bare, kinds)
+        rows.append([title, *map(percent, by_severity), percent(_mean(own, kinds)), signed(100 * gain)])
     heads = ["model", "clean", *(f"severity {number}" for number in range(1, 6)), "mean of 1 to 5", "to bare"]
-    kinds = _kinds(found.rows, models)
+    lines = [[_said(kind), *(percent(_mean(own, [kind])) for own in models.values())] for kind in kinds]
     return "\n".join(
         [
             *table(heads, rows),
-            f"\nAccuracy in %, mean over {len(list_corruptions())} kinds of corruption "
+            f"\nAccuracy in %, mean over {len(kinds)} kinds of corruption "
             f"(`vqshield.data.corruptions`); {found.data.images:,} CIFAR-10 test images, one draw an image; "
-            f"{machine(found.environment)}.",
-            f"\n{_helps(gains)} By kind, mean over severities:\n",
-            *kinds,
+            f"{found.classifier.stem}; {machine(found.environment)}.",
+            f"\n{_verdict(models)} By kind, mean over severities:\n",
+            *table(["corruption", *models], lines),
         ]
     )
 
 
-def _helps(gains: Mapping[tuple[str, str], float]) -> str:
-    """Whether shields help, in a sentence."""
-    shielded = {key: gain for key, gain in gains.items() if key[1] != NONE}
-    if not shielded:
-        return ""
-    better = [key for key, gain in shielded.items() if gain > 0]
-    if not better:
-        return "No shield helps against corruptions on the whole: each costs accuracy there."
-    if len(better) == len(shielded):
-        return "Every shield measured helps against corruptions on the whole."
-    return f"On the whole only {listed(_model(*key) for key in better)} helps against corruptions."
+def _verdict(models: Mapping[str, Sequence[CorruptedRow]]) -> str:
+    """Which shields help on the whole, and where each of them hurts."""
+    kinds, bare, said = list_corruptions(), models["bare"], []
+    for title, own in models.items():
+        if own[0].defense == NONE:
+            continue
+        helps = _mean(own, kinds) > _mean(bare, kinds)
+        worse = [_said(kind) for kind in kinds if _mean(own, [kind]) < _mean(bare, [kind])]
+        text = (
+            f"**{title[0].upper()}{title[1:]}, the classifier {'gains' if helps else 'loses'} on the whole**"
+        )
+        if worse and helps:
+            text += f", but loses with {listed(worse)}"
+        said.append(f"{text}.")
+    return " ".join(said)
 
 
-def _kinds(rows: Sequence[CorruptedRow], models: Mapping[tuple[str, str], None]) -> list[str]:
-    lines = [
-        [kind.replace("-", " "), *(percent(_mean(rows, *model, [kind])) for model in models)]
-        for kind in list_corruptions()
-    ]
-    return table(["corruption", *(_model(*model) for model in models)], lines)
+def _said(kind: str) -> str:
+    return kind.replace("-", " ")
 
 
-def _mean(rows: Sequence[CorruptedRow], subject: str, defense: str, kinds: Sequence[str]) -> float:
-    return statistics.fmean(
-        row.accuracy for row in rows if (row.subject, row.defense) == (subject, defense) and row.kind in kinds
-    )
+def _mean(rows: Sequence[CorruptedRow], kinds: Sequence[str], severities: Sequence[int] = range(6)) -> float:
+    return statistics.fmean(row.accuracy for row in rows if row.kind in kinds and row.severity in severities)
 
 
-def _model(subject: str, defense: str) -> str:
-    behind = "" if defense == NONE else f" behind {display_defense(defense)}"
-    return f"{subject}{behind}" if subject == "bare" or behind else f"{subject}, no shield"
+def _model(row: CorruptedRow, shield: str | None) -> str:
+    """What a model is called; shield: what it was tuned behind, which may not stand before it."""
+    if row.defense != NONE:
+        return f"tuned behind {display_defense(row.defense)}"
+    if shield is not None:
+        return f"tuned for {display_defense(shield)}, without it"
+    return "adversarial training" if row.subject.startswith("adversarial") else row.subject
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,7 +229,7 @@ class HardenedRow:
     """A subject of research/harden_frontier.py."""
 
     subject: Trained
-    training: Mapping[str, object] | None
+    training: Mapping[str, Json] | None
     training_seconds: float
     rungs: Mapping[str, Measured]
 
@@ -244,8 +247,16 @@ class HardenedRow:
     def title(self) -> str:
         """Shield and method."""
         method = self.subject.method.partition(":")[0]
+        if method == "adversarial":
+            method = f"adversarial at ε {self.budget}"
         trained = "as given" if not self.epochs else f"{method}, {self.epochs} epochs"
         return f"{display_defense(self.subject.defense)}: {trained}"
+
+    @property
+    def budget(self) -> str:
+        """That of an adversarial training, as its method's text has it."""
+        settings = dict(each.split("=") for each in self.subject.method.partition(":")[2].split(","))
+        return settings["eps"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,10 +264,13 @@ class Hardened:
     """What research/harden_frontier.py wrote."""
 
     classifier: Classifier
-    images: int
-    square_images: int
     machine: Machine
     rows: tuple[HardenedRow, ...]
+
+    def images(self, *rungs: str) -> str:
+        """How many images these rungs were measured on."""
+        found = {row.rungs[rung].n for row in self.rows for rung in rungs if rung in row.rungs}
+        return " or ".join(f"{number:,}" for number in sorted(found))
 
 
 def frontier() -> str:
@@ -283,8 +297,9 @@ def frontier() -> str:
             "",
             *table(heads, lines),
             "",
-            f"In %; first {found.images:,} CIFAR-10 test images, queries: {found.square_images}; s: seconds "
-            f"of the fine-tuning, beside other work on the same GPU; {machine(found.machine)}.",
+            f"In %; first {found.images('natural', 'transfer', 'ignorant')} CIFAR-10 test images, queries: "
+            f"{found.images('square', 'square5')}, through the shield: {found.images('adaptive')}; s: "
+            f"seconds of the fine-tuning, beside other work on the same GPU; {machine(found.machine)}.",
         ]
     )
 
@@ -304,7 +319,7 @@ def twins() -> str:
     if not gains:
         return ""
     lines = [
-        [str(row.subject.seed), display_defense(row.subject.defense), _budget(row), str(row.epochs),
+        [str(row.subject.seed), display_defense(row.subject.defense), row.budget, str(row.epochs),
          *(f"{percent(row.rungs[rung].mean)} ± {percent(row.rungs[rung].standard_error)}"
            for rung in ("natural", "adaptive"))]
         for row in sorted(points.values(), key=lambda row: (row.subject.seed, row.subject.defense != NONE))
@@ -330,16 +345,11 @@ def twins() -> str:
             "",
             *table(["seed", "shield", "trained at ε", "epochs", "natural", "adaptive"], lines),
             "",
-            f"In % ± standard error over images; {found.classifier.stem}, first {found.images:,} CIFAR-10 "
-            f"test images; attacked at ε = 8/255 through the shield where there is one; "
-            f"{machine(found.machine)}.",
+            f"In % ± standard error over images; {found.classifier.stem}, first {found.images('natural')} "
+            f"CIFAR-10 test images, adaptive: {found.images('adaptive')}; attacked at ε = 8/255, through the "
+            f"shield where there is one; {machine(found.machine)}.",
         ]
     )
-
-
-def _budget(row: HardenedRow) -> str:
-    settings = dict(each.split("=") for each in row.subject.method.partition(":")[2].split(","))
-    return settings["eps"]
 
 
 def _above_line(points: Mapping[tuple[int, bool, str], HardenedRow], seed: int) -> float | None:

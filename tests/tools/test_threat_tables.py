@@ -53,7 +53,7 @@ def hardened(subject: Subject, natural: float, adaptive: float) -> Row:
         for name, mean in (("natural", natural), ("adaptive", adaptive))
     }
     return Row(
-        subject=subject, weights_sha256="ab", before=0.7, after=0.8, training={"epochs": 4},
+        subject=subject, weights_sha256="ab", before=0.7, after=0.8, training={"epochs": 4, "nesterov": True},
         training_seconds=50.0, rungs=rungs,
     )  # fmt: skip
 
@@ -119,12 +119,17 @@ class TestTwins:
 
 def test_the_frontier_has_a_line_for_every_shield(results: Path) -> None:
     subject = Subject(name="tuned", defense="swrd:size=2,codes=15")
-    write_hardened(results, threat_tables.FRONTIER, hardened(subject, 0.92, 0.02))
+    rows = [hardened(subject, 0.92, 0.02), hardened(twins()[0], 0.78, 0.41)]
+    write_hardened(results, threat_tables.FRONTIER, *rows)
     text = threat_tables.frontier()
     assert "| swRD (s=2, k=15): natural, 4 epochs | 92.0 | 92.0 | – | – | – | – | 2.0 | 50 |" in text
+    assert "| no defense: adversarial at ε 8/255, 4 epochs | 78.0 |" in text
 
 
-@pytest.mark.parametrize(("gain", "said"), [(0.1, "Every shield measured helps"), (-0.1, "No shield helps")])
+@pytest.mark.parametrize(
+    ("gain", "said"),
+    [(0.1, "the classifier gains on the whole**."), (-0.1, "the classifier loses on the whole**.")],
+)
 def test_corruptions_say_whether_a_shield_helps(results: Path, gain: float, said: str) -> None:
     rows = [
         corruptions.Row(
