@@ -1,6 +1,7 @@
 """research/harden_frontier.py and research/corruptions.py in all but their measurements, which take a GPU."""
 
 import argparse
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,6 +10,9 @@ import harden_frontier as frontier
 import pytest
 from harden_frontier import Row, Rung, Subject
 
+from vqshield.plain import from_plain, to_plain
+
+ROOT = Path(__file__).resolve().parents[1]
 SWRD = "swrd:size=3,codes=25"
 
 
@@ -95,6 +99,14 @@ class TestEarlierRuns:
             place.hardened(unfinished)
         (tmp_path / "mine.safetensors").touch()
         assert place.hardened(unfinished).rungs == finished.rungs
+
+    def test_kept_corruptions_are_read_and_written_alike(self) -> None:
+        path = ROOT / "results" / "corruptions-small-cifar10.json"
+        record = json.loads(path.read_text())
+        rows = from_plain(tuple[corruptions.Row, ...], record["rows"], path.name)
+        assert to_plain(rows) == record["rows"]
+        assert record["complete"]
+        assert len(rows) == 4 * len(corruptions.conditions()) == len({row.key for row in rows})
 
     def test_corruptions_are_measured_of_whatever_has_weights(self, tmp_path: Path) -> None:
         place = laboratory(tmp_path)

@@ -113,7 +113,8 @@ def _made_with(summary: LadderSummary, subjects: Sequence[Subject]) -> str:
         f"Accuracy in % ± standard error over {most:,} images of {summary.data}{some}; ε = "
         f"{round(summary.plan.settings.eps * 255)}/255 (L∞), {summary.plan.settings.runs} draws behind each "
         f"figure, seed {summary.plan.settings.seed}; {machine(summary.machine)}. “Kept most” names the best, "
-        f"and what is within two standard errors of it. {who[0].upper()}{who[1:]}.{attack}{unsaid}"
+        "and what is within two standard errors of it; a dash: not measured, or no shield that an attacker "
+        f"could overlook. {who[0].upper()}{who[1:]}.{attack}{unsaid}"
     )
 
 
