@@ -7,6 +7,13 @@ Writes results/corruptions-cifar10-resnet18.json. FOLDER is that of research/har
 are measured, each behind the shield that it was fine-tuned behind and without it, on fifteen kinds of
 corruption at five severities (vqshield.data.corruptions) and on the images as they are; one draw an image.
 The bare classifier is among them. What is finished is in the file; the same command continues.
+
+results/corruptions-small-cifar10.json is of the bundled networks and images, and of one that `vqshield harden
+--classifier small-cifar10 --defense none --method adversarial:eps=8/255,steps=7` made:
+
+    python research/corruptions.py --weights small-cifar10 --images 500 \\
+        --out results/corruptions-small-cifar10.json --model adversarial=adversarial.safetensors \\
+        --model tuned=small-cifar10-hardened+swrd:size=3,codes=25
 """
 
 import argparse
@@ -30,6 +37,7 @@ from vqshield.names import NONE
 from vqshield.plain import from_plain, to_plain
 from vqshield.seeds import derived_seed
 from vqshield.studies.asked import defense_from
+from vqshield.studies.ladder import parse_control
 
 CLEAN = "clean"
 
@@ -63,13 +71,18 @@ class Row:
 def models(options: argparse.Namespace) -> list[Model]:
     """The bare classifier, and every hardened one with and without its shield."""
     found = [Model(subject="bare", weights=options.weights, defense=NONE)]
-    for file in sorted(options.work.glob("*.json")) if options.work else ():
+    for text in options.model:
+        name, weights, defense = parse_control(text)
+        found += [
+            Model(subject=name, weights=weights, defense=each) for each in dict.fromkeys((defense, NONE))
+        ]
+    for file in sorted((options.work / "rows").glob("*.json")) if options.work else ():
         subject = from_plain(Hardened, json.loads(file.read_text()), file.name).subject
-        if not subject.epochs or (options.only and subject.name not in options.only):
+        weights = options.work / f"{subject.name}.safetensors"
+        if not weights.is_file() or (options.only and subject.name not in options.only):
             continue
         for defense in dict.fromkeys((subject.defense, NONE)):
-            weights = str(options.work / f"{subject.name}.safetensors")
-            found.append(Model(subject=subject.name, weights=weights, defense=defense))
+            found.append(Model(subject=subject.name, weights=str(weights), defense=defense))
     return found
 
 
@@ -154,6 +167,7 @@ def arguments() -> argparse.Namespace:
     parser = make_parser(__doc__, "results/corruptions-cifar10-resnet18.json")
     parser.add_argument("--weights", required=True, help="the bare classifier")
     parser.add_argument("--work", type=Path, help="folder of research/harden_frontier.py")
+    parser.add_argument("--model", action="append", default=[], help="one more, NAME=CLASSIFIER+DEFENSE")
     parser.add_argument("--only", nargs="*", default=[], help="only these of its subjects")
     parser.add_argument("--images", type=int, default=1000)
     parser.add_argument("--batch", type=int, default=1000)

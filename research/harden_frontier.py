@@ -5,7 +5,9 @@
 
 Writes results/harden-frontier.json. Every subject (a shield and a way to fine-tune) is hardened by vq.harden
 and measured rung by rung, from the cheapest rung for all subjects to the dearest; its weights and a file of
-its own stay in --work, outside the repository, and the same command continues there. The rungs:
+its own (rows/NAME.json) stay in --work, outside the repository, and the same command continues there.
+Several processes may work there at once, each with subjects of its own (--only) and a file of its own
+(--out); --collect then writes what all of them found, and measures nothing. The rungs:
 
     natural    images as they are, ten draws
     transfer   images that PGD-100 with momentum found on the classifier as it was given, before any tuning
@@ -15,15 +17,19 @@ its own stay in --work, outside the repository, and the same command continues t
     adaptive   adaptive-v1; where there is no quantizer, the same attacks with the noise's own gradient
 
 --twins --out results/harden-twins.json measures instead whether adversarial training through a shield is
-better than without it: pairs that differ by the shield alone, at equal epochs and attack steps, three seeds.
+better than without it: networks that differ by the shield alone, at equal epochs and attack steps, three
+seeds; without it at several budgets, so that there is a line to lie above or below.
+
+--choose names the two subjects for presets: heavy, at least 90 % natural, and light, at least 92 %.
 """
 
 import argparse
 import json
 import math
 import re
+import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -34,7 +40,7 @@ from torch import Tensor
 import vqshield as vq
 from vqshield.attacks import PGD, Linf
 from vqshield.environment import environment
-from vqshield.files import write_json
+from vqshield.files import write_atomically, write_json
 from vqshield.names import NONE
 from vqshield.plain import Json, from_plain, to_plain
 from vqshield.studies.evaluation import ALL, EvaluationSummary
@@ -54,8 +60,10 @@ ATTACKS = {
 WITHOUT_QUANTIZER = tuple(
     f"{_CLIMB},{more}" for more in ("loss=margin", "loss=cross-entropy", "loss=margin,basis=block2")
 )
-QUANTIZERS = ("swrd:size=3,codes=25", "swrd:size=3,codes=70")
-NOISES = (0.06, 0.12, 0.03, 0.09)
+SWRD_25, SWRD_70, SWRD_2 = "swrd:size=3,codes=25", "swrd:size=3,codes=70", "swrd:size=2,codes=15"
+# What a preset should keep; by queries, 10,000 calls with five draws a query, the stronger way to ask.
+HEAVY = {"natural": 0.90, "transfer": 0.87, "ignorant": 0.82, "square5": 0.74}
+LIGHT = {"natural": 0.92, "transfer": 0.85, "ignorant": 0.78}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,30 +118,23 @@ def noisy(quantizer: str, sigma: float, *, noise: str = "shared") -> str:
 
 def frontier() -> list[Subject]:
     """All shields, the most telling first, and the controls among them."""
-    first, second = QUANTIZERS
-    subjects = [
+    return [
         Subject(name="bare", defense=NONE, epochs=0, rungs=("natural", "transfer", "ignorant", "square")),
-        Subject(name="swrd-25-as-given", defense=first, epochs=0),
-        Subject(name="swrd-25", defense=first),
+        Subject(name="swrd-25-as-given", defense=SWRD_25, epochs=0),
+        Subject(name="swrd-25", defense=SWRD_25),
+        Subject(name="swrd-s2-15-noise-0.06", defense=noisy(SWRD_2, 0.06)),
         Subject(name="gaussian-0.06", defense="gaussian:sigma=0.06"),
-        Subject(name="swrd-25-noise-0.06", defense=noisy(first, 0.06)),
+        Subject(name="swrd-70-noise-0.06", defense=noisy(SWRD_70, 0.06)),
+        Subject(name="swrd-s2-15", defense=SWRD_2),
+        Subject(name="swrd-25-noise-0.06", defense=noisy(SWRD_25, 0.06)),
+        Subject(name="swrd-70", defense=SWRD_70),
         Subject(name="gaussian-0.12", defense="gaussian:sigma=0.12"),
-        Subject(name="swrd-70", defense=second),
-        Subject(name="swrd-70-noise-0.06", defense=noisy(second, 0.06)),
         adversarial(eps="8/255", shield=NONE),
         adversarial(eps="5.5/255", shield=NONE),
-        adversarial(eps="8/255", shield=first),
-        Subject(name="swrd-25-noise-0.06-two-draws", defense=noisy(first, 0.06, noise="image")),
+        adversarial(eps="8/255", shield=SWRD_25),
+        Subject(name="swrd-s2-15-noise-0.09", defense=noisy(SWRD_2, 0.09)),
+        Subject(name="swrd-s2-15-noise-0.06-two-draws", defense=noisy(SWRD_2, 0.06, noise="image")),
     ]
-    done = {subject.name for subject in subjects}
-    for sigma in NOISES:
-        more = [Subject(name=f"gaussian-{sigma:g}", defense=f"gaussian:sigma={sigma:g}")]
-        more += [
-            Subject(name=f"swrd-{text.rpartition('=')[2]}-noise-{sigma:g}", defense=noisy(text, sigma))
-            for text in QUANTIZERS
-        ]
-        subjects += [subject for subject in more if subject.name not in done]
-    return subjects
 
 
 def extra(defense: str) -> Subject:
@@ -155,13 +156,32 @@ def adversarial(*, eps: str, shield: str, seed: int = 0) -> Subject:
 
 
 def twins() -> list[Subject]:
-    """With and without the shield, at equal epochs and steps; both ends of the trade-off first."""
+    """With and without the shield, at equal epochs and steps: a line without it first, for every seed."""
+    pairs = [("8/255", NONE), ("5.5/255", NONE), ("8/255", SWRD_25), ("5.5/255", SWRD_25)]
+    order = [(seed, *pair) for part in (pairs[:3], pairs[3:]) for seed in (0, 1, 2) for pair in part]
     return [
         replace(adversarial(eps=eps, shield=shield, seed=seed), rungs=("natural", "adaptive"))
-        for seed in (0, 1, 2)
-        for eps in ("8/255", "4/255", "5.5/255")
-        for shield in (NONE, QUANTIZERS[0])
+        for seed, eps, shield in order
     ]
+
+
+def preset(rows: Sequence[Row], wanted: Mapping[str, float], *, other_than: Row | None = None) -> Row | None:
+    """The quantizer that is furthest above all that is wanted, or least below the rung that gives way."""
+    fit = [
+        row
+        for row in rows
+        if row.subject.defense.startswith("swrd")
+        and row.subject.method == "natural"
+        and row.subject.epochs
+        and row is not other_than
+        and set(wanted) <= set(row.rungs)
+    ]
+    return max(fit, key=lambda row: slack(row, wanted), default=None)
+
+
+def slack(row: Row, wanted: Mapping[str, float]) -> float:
+    """How far the worst rung lies above what is wanted of it."""
+    return min(row.rungs[rung].mean - least for rung, least in wanted.items())
 
 
 class Laboratory:
@@ -169,7 +189,8 @@ class Laboratory:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options, self.began = options, time.monotonic()
-        options.work.mkdir(parents=True, exist_ok=True)
+        self.rows = options.work / "rows"
+        self.rows.mkdir(parents=True, exist_ok=True)
 
     def target(self, weights: Path | str, images: int) -> Target:
         chosen = self.options
@@ -187,12 +208,12 @@ class Laboratory:
 
     def hardened(self, subject: Subject) -> Row:
         """The row of a subject, with its classifier fine-tuned, now or in an earlier run."""
-        file, chosen = self.options.work / f"{subject.name}.json", self.options
-        if file.is_file():
-            row = from_plain(Row, json.loads(file.read_text()), file.name)
-            if replace(row.subject, rungs=subject.rungs) == subject:  # twins want other rungs of it
-                return replace(row, subject=subject)
-            raise SystemExit(f"{file} is of another subject, {row.subject}; move it away")
+        chosen, row = self.options, self.kept(subject)
+        if row is not None and (self.weights(subject).is_file() or set(subject.rungs) <= set(row.rungs)):
+            return row  # else its weights were left behind, and what was measured of them with them
+        for rung in RUNGS:
+            for old in (chosen.work / "records").glob(f"{subject.name}-{rung}-*"):
+                shutil.rmtree(old)
         before = after = card = None
         began, weights = time.perf_counter(), Path(chosen.weights)
         if subject.epochs:
@@ -216,8 +237,18 @@ class Laboratory:
         self.keep(row)
         return row
 
+    def kept(self, subject: Subject) -> Row | None:
+        """What an earlier run has of a subject."""
+        file = self.rows / f"{subject.name}.json"
+        if not file.is_file():
+            return None
+        row = from_plain(Row, json.loads(file.read_text()), file.name)
+        if replace(row.subject, rungs=subject.rungs) != subject:  # twins want other rungs of it
+            raise SystemExit(f"{file} is of another subject, {row.subject}; move it away")
+        return replace(row, subject=subject)
+
     def keep(self, row: Row) -> None:
-        write_json(self.options.work / f"{row.subject.name}.json", to_plain(row))
+        write_json(self.rows / f"{row.subject.name}.json", to_plain(row))
 
     def weights(self, subject: Subject) -> Path:
         own = self.options.work / f"{subject.name}.safetensors"
@@ -226,7 +257,11 @@ class Laboratory:
     def measured(self, row: Row, rung: str) -> Row:
         """The row with one more rung, which is on the disk then."""
         began, subject, chosen = time.perf_counter(), row.subject, self.options
-        count = chosen.square_images if rung.startswith("square") else chosen.images
+        count = chosen.images
+        if rung.startswith("square"):
+            count = chosen.square_images
+        elif rung == "adaptive":
+            count = chosen.adaptive_images or chosen.images
         if rung == "transfer":
             target = self.target(self.weights(subject), count)
             images, labels = self.transferred(count)
@@ -260,7 +295,7 @@ class Laboratory:
             attack = PGD(ball=Linf(EPS), steps=100, step=EPS / 10, momentum=1.0)
             parts = zip(images.split(500), labels.split(500), strict=True)
             found = torch.cat([attack(target.model, *part) for part in parts])
-            file.write_bytes(tensors_to_bytes({"images": found.cpu()}))
+            write_atomically(file, tensors_to_bytes({"images": found.cpu()}))
         return read_tensors(file)[0]["images"].to(images.device), labels
 
 
@@ -283,6 +318,18 @@ def work(options: argparse.Namespace) -> None:
     ]
     if missing := set(options.only) - {each.name for each in every}:
         raise SystemExit(f"no subject {sorted(missing)}; there are {', '.join(each.name for each in every)}")
+    if options.collect or options.choose:
+        found = [row for subject in every if (row := laboratory.kept(subject)) is not None]
+        if options.collect:
+            write(options, laboratory, every, found)
+        print(*found, sep="\n")
+        if options.choose:
+            heavy = preset(found, HEAVY)
+            light = preset(found, LIGHT, other_than=heavy)
+            for name, row, wanted in (("heavy", heavy, HEAVY), ("light", light, LIGHT)):
+                if row is not None:
+                    print(f"{name} {row.subject.name} slack {100 * slack(row, wanted):+.1f}")
+        return
     rows: dict[str, Row] = {}
     for rung in options.rungs:
         for subject in subjects:
@@ -301,11 +348,8 @@ def work(options: argparse.Namespace) -> None:
 def write(options: argparse.Namespace, laboratory: Laboratory, every: list[Subject], rows: list[Row]) -> None:
     """The result so far, of this run and of earlier ones."""
     named = {row.subject.name: row for row in rows}
-    for subject in every:
-        file = options.work / f"{subject.name}.json"
-        if subject.name not in named and file.is_file():
-            named[subject.name] = from_plain(Row, json.loads(file.read_text()), file.name)
-    ordered = [named[subject.name] for subject in every if subject.name in named]
+    found = [named.get(subject.name) or laboratory.kept(subject) for subject in every]
+    ordered = [row for row in found if row is not None]
     target = laboratory.target(options.weights, options.images)
     heading = {
         **described(target),
@@ -323,13 +367,16 @@ def arguments() -> argparse.Namespace:
     parser = make_parser(__doc__, "results/harden-frontier.json", data_required=True)
     parser.add_argument("--weights", required=True, help="the classifier to harden, safetensors")
     parser.add_argument("--work", type=Path, required=True, help="folder for weights and records")
-    parser.add_argument("--images", type=int, default=500, help="test images of every rung but Square's")
+    parser.add_argument("--images", type=int, default=500, help="test images of a rung")
     parser.add_argument("--square-images", type=int, default=250)
+    parser.add_argument("--adaptive-images", type=int, help="without it, as many as of other rungs")
     parser.add_argument("--runs", type=int, default=10, help="draws behind every figure")
     parser.add_argument("--rungs", nargs="+", choices=RUNGS, default=list(RUNGS))
     parser.add_argument("--only", nargs="*", default=[], help="only these subjects")
     parser.add_argument("--also", nargs="*", default=[], help="more shields, as in swrd:size=2,codes=25")
     parser.add_argument("--twins", action="store_true")
+    parser.add_argument("--collect", action="store_true", help="write what is in --work, measure nothing")
+    parser.add_argument("--choose", action="store_true", help="say which two would be presets")
     parser.add_argument("--epochs", type=int, help="of every subject, in place of its own")
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--lr", type=float, default=0.1)

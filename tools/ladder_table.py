@@ -8,7 +8,8 @@ from vqshield.reports.ladder import figure_text, ladder_lines, ladder_markdown
 from vqshield.reports.numbers import percent
 from vqshield.studies.ladder import LadderRow, LadderSummary
 
-_SUMMARY = "ladder-small-cifar10/summary.json"
+_SUMMARY = "ladder-small-cifar10-hardened/summary.json"
+_TITLES = {"model": "shielded, tuned", "published": "shielded, not tuned", "bare": "bare"}
 
 
 def ladder() -> str:
@@ -29,24 +30,25 @@ def ladder() -> str:
 
 
 def ladder_short() -> str:
-    """The rungs that were run, queries with the most calls: the shielded model beside the bare one."""
+    """The rungs that were run, queries with the most calls: the tuned shield beside its controls."""
     summary = recorded.read(LadderSummary, _SUMMARY)
-    model, *controls = summary.plan.subjects
-    bare = next(number for number, each in enumerate(controls, 1) if each.name == "bare")
+    subjects = [each.name for each in summary.plan.subjects]
+    shown = [(subjects.index(name), title) for name, title in _TITLES.items() if name in subjects]
     rungs = {line.rung.name: line for line in ladder_lines(summary) if isinstance(line.figures[0], LadderRow)}
     rows = [
-        [line.title, line.rung.knows, _figure(line.figures[0]), _figure(line.figures[bare])]
+        [line.title, line.rung.knows, *(_figure(line.figures[place]) for place, _ in shown)]
         for line in rungs.values()
     ]
+    tuned = summary.plan.subjects[0]
     return "\n".join(
         [
-            "| attacker | knows | shielded | bare |",
-            "|---|---|---:|---:|",
+            f"| attacker | knows | {' | '.join(title for _, title in shown)} |",
+            "|---|---|" + "---:|" * len(shown),
             *(f"| {' | '.join(row)} |" for row in rows),
-            f"\nAccuracy in % ± standard error over {summary.images} images of {summary.data}; "
-            f"{model.classifier} behind {display_defense(model.defense)}, not tuned for it; "
-            f"ε = {round(summary.plan.settings.eps * 255)}/255; seed {summary.plan.settings.seed}; "
-            f"{machine(summary.machine)}.",
+            f"\nAccuracy in % ± standard error over {summary.images} images of {summary.data}; the bundled "
+            f"classifier behind {display_defense(tuned.defense)}, fine-tuned for it ({tuned.classifier}) and "
+            f"as it was; ε = {round(summary.plan.settings.eps * 255)}/255; seed "
+            f"{summary.plan.settings.seed}; {machine(summary.machine)}.",
         ]
     )
 

@@ -31,6 +31,7 @@ from serving_table import serving
 from speed_tables import SPEED_TABLES
 from surrogate_tables import SURROGATE_TABLES
 from tables import machine, named, table
+from threat_tables import THREAT_TABLES
 from trained_table import trained
 from wheel_tables import WHEEL_TABLES
 
@@ -42,7 +43,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = (
     "README.md", "docs/attacks.md", "docs/certificates.md", "docs/reproduction.md", "docs/results.md",
     "docs/serving.md", "docs/speed.md", "docs/ladder.md", "docs/palettes.md", "docs/integrations.md",
-    "docs/index.md", "docs/speed-tables.md", "docs/app.md", "docs/releasing.md",
+    "docs/index.md", "docs/speed-tables.md", "docs/app.md", "docs/releasing.md", "docs/threats.md",
 )  # fmt: skip
 # Table 2 of the paper, natural accuracy in percent, by defense and number of centres.
 PAPER_NATURAL: dict[tuple[str, Json], str] = {
@@ -60,13 +61,15 @@ def demo_table() -> str:
     for row in summary.rows:
         rows.setdefault(row.defense, {})[row.threat] = row
     attack = rows["swRD"]["adaptive"].attack.replace("pgd", "PGD").replace("eot", "EOT")
-    heads = ["accuracy in %", "natural", "attack that ignores the shield", f"attack through it ({attack})"]
+    asked = rows["swRD"]["score"]
+    heads = ["accuracy in %", "natural", "images made for another network", "attack that ignores the shield"]
+    heads += [f"queries by score ({asked.attack.capitalize()})", f"attack through it ({attack})"]
     lines = [
         [
             display_name(name) if name == NONE else name,
             *(
                 _accuracy(threats[threat].robust, threats[threat].std or 0)
-                for threat in (NONE, "ignorant", "adaptive")
+                for threat in (NONE, "transfer", "ignorant", "score", "adaptive")
             ),
         ]
         for name, threats in rows.items()
@@ -75,8 +78,9 @@ def demo_table() -> str:
     return "\n".join(
         [
             *table(heads, lines),
-            f"\n{last.n} CIFAR-10 test images, ε = {round(summary.epsilon * 255)}/255 (L∞), bundled small "
-            f"classifier; mean ± standard deviation of {last.runs} runs, seed {summary.seeds['defense']}; "
+            f"\n{last.n} CIFAR-10 test images (queries: the first {asked.n}), "
+            f"ε = {round(summary.epsilon * 255)}/255 (L∞), bundled small classifier; mean ± standard "
+            f"deviation of {last.runs} runs, seed {summary.seeds['defense']}; "
             f"{summary.seconds:.0f} s on {used['threads']} cores ({used['processor']}), "
             f"torch {used['torch']}.",
         ]
@@ -206,6 +210,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **INTEGRATION_TABLES,
     **APP_TABLES,
     **WHEEL_TABLES,
+    **THREAT_TABLES,
 }
 
 

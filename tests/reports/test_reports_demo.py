@@ -60,8 +60,10 @@ def gallery(label: str = "cat", caption: str = "clean", verdict: str = "dog") ->
 
 class TestPivot:
     def test_threats_stand_from_weak_to_strong_in_whatever_order_they_come(self) -> None:
-        rows = [row("prd", threat, 0.1) for threat in ("adaptive", "eot", "ignorant", "ste", "none")]
-        assert pivot(rows).threats == ("none", "ignorant", "ste", "eot", "adaptive")
+        threats = ("adaptive", "eot", "score", "ignorant", "transfer", "ste", "none")
+        rows = [row("prd", threat, 0.1) for threat in threats]
+        known = ("none", "transfer", "ignorant", "score", "ste", "eot", "adaptive")
+        assert pivot(rows).threats == known
 
     def test_of_two_attacks_under_one_threat_the_stronger_counts(self) -> None:
         rows = [row("prd", "ste", 0.3), row("prd", "ste", 0.1, attack="longer"), row("prd", "ste", 0.2)]
@@ -107,6 +109,12 @@ class TestTable:
         rows = [row("prd", "ste", 0.3), row("prd", "ste", 0.4, settings={"codes": 70})]
         assert len(pivot(rows).lines) == 2
         assert "codes=70" in self.text_of(*rows)
+
+    def test_an_attack_on_fewer_images_is_named_with_their_number(self) -> None:
+        text = self.text_of(
+            row("prd", "none", 0.8), row("prd", "score", 0.5, n=50, attack="square, 9 calls"), width=200
+        )
+        assert "N = 100 images; Queries by score (square, 9 calls): N = 50" in " ".join(text.split())
 
     def test_it_fits_a_narrow_terminal(self) -> None:
         rows = [row("randdisc", threat, 0.5) for threat in ("none", "ignorant", "ste", "eot", "adaptive")]

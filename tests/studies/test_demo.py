@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from vqshield.cli.application import app
 from vqshield.studies.demo import Demo, DemoSettings
 
-QUICK = ["--images", "10", "--steps", "2", "--draws", "1", "--runs", "2"]
+QUICK = ["--images", "10", "--steps", "2", "--draws", "1", "--runs", "2", "--calls", "12"]
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def test_summary_has_a_row_for_every_defense_and_threat(finished: tuple[Path, st
     assert [(row["defense"], row["threat"]) for row in summary["rows"]] == [
         (defense, threat)
         for defense in ("none", "RandDisc", "pRD", "swRD", "swRD, tuned classifier")
-        for threat in ("none", "ignorant", "adaptive")
+        for threat in ("none", "transfer", "ignorant", "score", "adaptive")
     ]
     for row in summary["rows"]:
         assert {"defense", "threat", "attack", "natural", "robust", "std", "n"} <= set(row)
@@ -34,7 +34,7 @@ def test_summary_has_a_row_for_every_defense_and_threat(finished: tuple[Path, st
         assert row["n"] == 10
         assert row["threat"] != "none" or row["robust"] == row["natural"]
     assert summary["machine"]["torch"]
-    assert len(summary["sentences"]) == 3
+    assert len(summary["sentences"]) == 4
 
 
 def test_the_bundled_classifier_is_good_and_the_attacks_bite(finished: tuple[Path, str]) -> None:
@@ -49,13 +49,26 @@ def test_page_and_terminal_show_the_figures_and_the_pictures(finished: tuple[Pat
     assert page.count("data:image/png;base64,") == 6 * 6
     for text in ("attacked through swRD, then swRD", "who expects it", "RandDisc"):
         assert text in page
-    assert "swRD" in finished[1]
     assert "report.html" in finished[1]
+    for shown in (finished[1], page):
+        figures = shown.index("RandDisc")
+        assert shown.index("For: models behind an interface") < shown.index("Not for: anybody") < figures
+    assert "square, 12 calls" in page
+
+
+def test_fewer_images_are_asked_about_and_their_natural_accuracy_is_their_own() -> None:
+    run = Demo(DemoSettings(images=8, steps=1, draws=1, runs=1, queried=3, calls=10), lambda *_: None)
+    run.run()
+    rows = {row.threat: row for row in run.rows if row.defense == "none"}
+    assert (rows["score"].n, rows["score"].attack) == (3, "square, 10 calls")
+    right = run.classifier(run.images).argmax(1) == run.labels
+    assert rows["score"].natural == pytest.approx(right[:3].double().mean().item())
+    assert rows["transfer"].natural == pytest.approx(right.double().mean().item())
 
 
 def test_equal_seeds_give_equal_figures_and_other_seeds_others() -> None:
     def figures(seed: int) -> list[tuple[float, float]]:
-        run = Demo(DemoSettings(images=6, steps=1, draws=1, runs=3, seed=seed), lambda *_: None)
+        run = Demo(DemoSettings(images=6, steps=1, draws=1, runs=3, calls=10, seed=seed), lambda *_: None)
         run.run()
         return [(row.robust, row.std) for row in run.rows]
 
@@ -66,7 +79,8 @@ def test_equal_seeds_give_equal_figures_and_other_seeds_others() -> None:
 
 def test_the_progress_bar_counts_every_image_once() -> None:
     counted: list[int] = []
-    run = Demo(DemoSettings(images=3, steps=2, draws=3, runs=2), lambda _, count: counted.append(count))
+    settings = DemoSettings(images=3, steps=2, draws=3, runs=2, queried=2, calls=20)
+    run = Demo(settings, lambda _, count: counted.append(count))
     run.run()
     assert sum(counted) == run.work
 
@@ -74,10 +88,10 @@ def test_the_progress_bar_counts_every_image_once() -> None:
 def test_an_interrupted_demo_keeps_what_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Demo._defended
 
-    def interrupted(self: Demo, defense: str, *rest: object) -> None:
+    def interrupted(self: Demo, defense: str, *rest: object, **named: object) -> None:
         if defense == "pRD":
             raise KeyboardInterrupt
-        whole(self, defense, *rest)
+        whole(self, defense, *rest, **named)
 
     monkeypatch.setattr(Demo, "_defended", interrupted)
     result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path), *QUICK])
@@ -88,7 +102,7 @@ def test_an_interrupted_demo_keeps_what_is_finished(tmp_path: Path, monkeypatch:
     assert "RandDisc" in (tmp_path / "report.html").read_text()
 
 
-@pytest.mark.parametrize("option", ["--images", "--steps", "--draws", "--runs"])
+@pytest.mark.parametrize("option", ["--images", "--steps", "--draws", "--runs", "--calls"])
 def test_nonsense_is_refused_by_name(option: str, tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "out"), option, "0"])
     assert result.exit_code == 2
@@ -98,6 +112,20 @@ def test_nonsense_is_refused_by_name(option: str, tmp_path: Path) -> None:
 
 def test_json_output_is_the_summary(tmp_path: Path) -> None:
     result = CliRunner().invoke(
-        app, ["demo", "--out", str(tmp_path), "--json", "--images", "2", "--steps", "1", "--runs", "1"]
+        app,
+        [
+            "demo",
+            "--out",
+            str(tmp_path),
+            "--json",
+            "--images",
+            "2",
+            "--steps",
+            "1",
+            "--runs",
+            "1",
+            "--calls",
+            "10",
+        ],
     )
     assert json.loads(result.stdout)["rows"] == json.loads((tmp_path / "summary.json").read_text())["rows"]

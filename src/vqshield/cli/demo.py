@@ -10,7 +10,7 @@ from rich.console import Console
 from vqshield.cli.bars import progress_bar
 from vqshield.files import write_atomically, write_json
 from vqshield.plain import to_plain
-from vqshield.reports.demo import demo_table, render_demo
+from vqshield.reports.demo import FOR_WHOM, demo_table, render_demo
 from vqshield.studies.demo import Demo, DemoSettings
 
 DEFAULT = DemoSettings()
@@ -22,11 +22,14 @@ def demo(
     steps: Annotated[int, typer.Option(help="Steps of each attack.")] = DEFAULT.steps,
     draws: Annotated[int, typer.Option(help="Draws averaged by the informed attack.")] = DEFAULT.draws,
     runs: Annotated[int, typer.Option(help="Fresh draws behind each figure.")] = DEFAULT.runs,
+    calls: Annotated[
+        int, typer.Option(help="Calls of the model an image, for the attacker who asks.")
+    ] = DEFAULT.calls,
     seed: Annotated[int, typer.Option(help="Seed of defenses and attacks.")] = DEFAULT.seed,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
     """Attack the bundled classifier with and without each shield: a table, and a page with pictures."""
-    settings = DemoSettings(images=images, steps=steps, draws=draws, runs=runs, seed=seed)
+    settings = DemoSettings(images=images, steps=steps, draws=draws, runs=runs, calls=calls, seed=seed)
     with progress_bar("{task.description:10}", hidden=as_json) as bar:
         task = bar.add_task("starting", total=None)
         measured = Demo(settings, lambda doing, count: bar.update(task, description=doing, advance=count))
@@ -39,6 +42,8 @@ def demo(
     if as_json:
         typer.echo(json.dumps(to_plain(summary), indent=1))
         return
+    for sentence in FOR_WHOM:
+        typer.echo(sentence)
     Console().print(demo_table(summary))
     for sentence in summary.sentences:
         typer.echo(sentence)

@@ -20,11 +20,21 @@ NOT_RUN = "not run"
 # The columns in reading order, from the weakest attacker to the strongest.
 THREATS = {
     "none": "Natural accuracy",
+    "transfer": "Images made for another network",
     "ignorant": "Attack that ignores the shield",
+    "score": "Queries by score",
     "ste": "Attack through the shield (STE)",
     "eot": "Attack through the shield and its noise (STE + EOT)",
     "adaptive": "Attack made for the shield",
 }
+
+FOR_WHOM = (
+    "For: models behind an interface that answers queries, and images that were made to fool other models. "
+    "Fine-tune the classifier behind the shield first (vqshield harden); the last row is one.",
+    "Not for: anybody whose weights an attacker may have; the last column is theirs. Use adversarial "
+    "training (vqshield harden --method adversarial) or a certificate (vqshield certify) there.",
+)
+"""What a reader should know before any figure."""
 
 
 @dataclass(frozen=True)
@@ -92,11 +102,11 @@ def demo_table(summary: DemoSummary) -> "Table":
     except ImportError as error:
         raise MissingExtraError("rich", "cli") from error
     figures = pivot(summary.rows)
-    counts = sorted({cell.n for line in figures.lines for cell in line.cells.values()})
     table = FoldingTable(
         title=Text(summary.title),
-        caption=f"accuracy in %, ± standard deviation over runs, N = {' / '.join(map(str, counts))} images",
+        caption=f"accuracy in %, ± standard deviation over runs, {_counts(figures)}",
         box=box.SIMPLE_HEAD,
+        pad_edge=False,  # five figures fit into 80 characters so
     )
     table.add_column("Defense", overflow="fold")
     for threat in figures.threats:
@@ -110,6 +120,15 @@ def demo_table(summary: DemoSummary) -> "Table":
             name.append(f"\n{line.settings}", style="not bold dim")
         table.add_row(name, *(_figure(line.cells.get(threat)) for threat in figures.threats))
     return table
+
+
+def _counts(figures: Pivot) -> str:
+    """How many images: those of the natural accuracy, and the attacks that had fewer."""
+    cells = [(threat, cell) for line in figures.lines for threat, cell in line.cells.items()]
+    most = max((cell.n for _, cell in cells), default=0)
+    fewer = {(THREATS[threat], cell.n, cell.attack): None for threat, cell in cells if cell.n < most}
+    notes = [f"{title} ({attack}): N = {n}" for title, n, attack in fewer]
+    return "; ".join([f"N = {most} images", *notes])
 
 
 def _figure(cell: DemoCell | None) -> "Text":
@@ -129,6 +148,7 @@ def render_demo(summary: DemoSummary, gallery: Sequence[GalleryRow]) -> str:
     return page(
         "demo.html",
         title=summary.title,
+        for_whom=FOR_WHOM,
         figures=table,
         threat_titles=THREATS,
         attacks=_attacks_by_threat(table),

@@ -1,9 +1,11 @@
-"""The first minute: the bundled classifier with and without each defense, clean, and under two attackers.
+"""The first minute: the bundled classifier with and without each defense, clean, and under four attackers.
 
 The last row is the same network fine-tuned behind swRD, which is how a shield should be used.
 
-One attacker does not know of the shield (ignorant); the other attacks through it, with gradients made for
-quantizers, averaged over several draws (adaptive). What is reported are fresh draws that no attack has seen.
+From the one who knows least: images made to fool the other of the two bundled networks (transfer); images
+made with the very weights, the shield left out (ignorant); a few calls of the model, by its scores (score);
+an attack through the shield, with gradients made for quantizers, averaged over several draws (adaptive).
+What is reported are fresh draws that no attack has seen.
 """
 
 import base64
@@ -15,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from vqshield import checks
-from vqshield.attacks import EOT, PGD, Linf
+from vqshield.attacks import EOT, PGD, Linf, Square
 from vqshield.classifiers import small_cifar10, small_cifar10_hardened
 from vqshield.data import ImageSet, sample
 from vqshield.defended import Defended
@@ -44,10 +46,15 @@ class DemoSettings:
     steps: int = 20
     draws: int = 4
     runs: int = 5
+    queried: int = 50
+    """The first images alone are attacked by queries, which take a call each."""
+    calls: int = 100
     seed: int = 0
 
     def __post_init__(self) -> None:
         checks.whole("images", self.images, least=1, below=501)
+        checks.whole("queried", self.queried, least=1)
+        checks.whole("calls", self.calls, least=self.score.besides + 2)
         for name in ("steps", "draws", "runs"):
             checks.whole(name, getattr(self, name), least=1)
         checks.whole("seed", self.seed, least=0, below=2**64)
@@ -65,10 +72,17 @@ class DemoSettings:
             loss="margin", seed=self.seed,
         )  # fmt: skip
 
+    @property
+    def score(self) -> Square:
+        """The attack that asks for scores."""
+        return Square(ball=Linf(self.eps), seed=self.seed)
+
 
 @dataclass(frozen=True, kw_only=True)
 class DemoRow:
-    """What one threat leaves of one defense; natural and robust are fractions, std is that of robust."""
+    """What one threat leaves of one defense; natural and robust are fractions of the same n images, std is
+    that of robust.
+    """
 
     defense: str
     settings: Mapping[str, Json]
@@ -121,20 +135,25 @@ class Demo:
     def work(self) -> int:
         """How many images will be classified in all: what a progress bar counts."""
         each, options = len(self.images), self.settings
-        bare = each * (2 * options.steps + 2)  # two classifiers are attacked; one is asked without a shield
-        defended = each * (options.steps * options.draws + 3 * options.runs)
-        return bare + defended * (len(list_defenses()) + 1)
+        asked = self._queried * (options.calls + options.runs)
+        attacked = 2 * each * options.steps  # both networks without a shield
+        bare = 3 * each + self._queried * (options.calls + 1)
+        defended = each * (options.steps * options.draws + 4 * options.runs) + asked
+        return attacked + bare + defended * (len(list_defenses()) + 1)
 
     def run(self) -> None:
         """Measure everything, the undefended classifier first."""
         began = time.perf_counter()
-        ignorant = self._undefended()
+        tuned = _InParts(small_cifar10_hardened())
+        for_bare, for_tuned = (self._without_shield(each) for each in (self.classifier, tuned))
+        self._undefended(ignorant=for_bare, transferred=for_tuned)
         self.seconds = time.perf_counter() - began
         for name in list_defenses():
-            defense = create(name, seed=self.settings.seed)
-            self._defended(display_name(name), self.classifier, defense, ignorant)
+            shielded = self._shielded(self.classifier, create(name, seed=self.settings.seed))
+            self._defended(display_name(name), shielded, ignorant=for_bare, transferred=for_tuned)
             self.seconds = time.perf_counter() - began
-        self._tuned()
+        shielded = self._shielded(tuned, SWRD.hardened("cifar10", seed=self.settings.seed))
+        self._defended(TUNED, shielded, ignorant=for_tuned, transferred=for_bare)
         self.seconds = time.perf_counter() - began
 
     def summary(self) -> DemoSummary:
@@ -161,28 +180,36 @@ class Demo:
             for index in range(min(GALLERY_ROWS, len(self.images)))
         ]
 
-    def _undefended(self) -> Tensor:
-        """Attack the bare classifier: the images an ignorant attacker would send."""
+    @property
+    def _queried(self) -> int:
+        return min(self.settings.queried, len(self.images))
+
+    def _without_shield(self, classifier: nn.Module) -> Tensor:
+        """Images made to fool a bare network."""
+        model = _Counted(classifier, lambda count: self._report("attacks", count))
+        return self.settings.ignorant(model, self.images, self.labels)
+
+    def _undefended(self, *, ignorant: Tensor, transferred: Tensor) -> None:
         model = _Counted(self.classifier, lambda count: self._report("no defense", count))
-        attacked = self.settings.ignorant(model, self.images, self.labels)
         natural = draw_predictions(model, self.images, self.labels, runs=1)
-        robust = draw_predictions(model, attacked, self.labels, runs=1)
+        robust = draw_predictions(model, ignorant, self.labels, runs=1)
         self._show("clean", self.images, natural)
-        self._show("attacked", attacked, robust)
+        self._show("attacked", ignorant, robust)
         name = f"pgd-{self.settings.steps}"
-        self._add(UNDEFENDED, {}, natural, {"ignorant": (name, robust), "adaptive": (name, robust)})
-        return attacked
+        attacks = {
+            "transfer": (name, draw_predictions(model, transferred, self.labels, runs=1)),
+            "ignorant": (name, robust),
+            "score": self._asked(model, runs=1),
+            "adaptive": (name, robust),
+        }
+        self._add(UNDEFENDED, {}, natural, attacks)
 
-    def _tuned(self) -> None:
-        """The classifier that was fine-tuned behind swRD: attacked without its shield, then through it."""
-        classifier = _InParts(small_cifar10_hardened())
-        model = _Counted(classifier, lambda count: self._report(TUNED, count))
-        ignorant = self.settings.ignorant(model, self.images, self.labels)
-        self._defended(TUNED, classifier, SWRD.hardened("cifar10", seed=self.settings.seed), ignorant)
+    @staticmethod
+    def _shielded(classifier: nn.Module, defense: Defense) -> Defended:
+        return Defended(classifier, defense, surrogate="soft")
 
-    def _defended(self, name: str, classifier: nn.Module, defense: Defense, ignorant: Tensor) -> None:
+    def _defended(self, name: str, shielded: Defended, *, ignorant: Tensor, transferred: Tensor) -> None:
         options = self.settings
-        shielded = Defended(classifier, defense, surrogate="soft")
         model = _Counted(shielded, lambda count: self._report(name, count))
         natural = draw_predictions(model, self.images, self.labels, runs=options.runs)
         unaware = draw_predictions(model, ignorant, self.labels, runs=options.runs)
@@ -192,11 +219,22 @@ class Demo:
             self._show_quantized(f"attacked, then {name}", shielded, ignorant)
         if name == BEST:
             self._show_quantized(f"attacked through {name}, then {name}", shielded, attacked)
+        sent = draw_predictions(model, transferred, self.labels, runs=options.runs)
         attacks = {
+            "transfer": (f"pgd-{options.steps}", sent),
             "ignorant": (f"pgd-{options.steps}", unaware),
+            "score": self._asked(model, runs=options.runs),
             "adaptive": (f"pgd-{options.steps} + soft + eot-{options.draws}", aware),
         }
         self._add(name, shielded.defense.settings(), natural, attacks)
+
+    def _asked(self, model: "_Counted", *, runs: int) -> tuple[str, Draws]:
+        """What an attacker makes of the model's scores: every draw is a call."""
+        options, images, labels = self.settings, self.images[: self._queried], self.labels[: self._queried]
+        before = model.count
+        found = options.score.trace(model, images, labels, calls=(options.calls,)).images[-1]
+        model.report(options.calls * len(images) - (model.count - before))  # it may end before that
+        return f"square, {options.calls} calls", draw_predictions(model, found, labels, runs=runs)
 
     def _add(
         self,
@@ -206,17 +244,18 @@ class Demo:
         attacks: Mapping[str, tuple[str, Draws]],
     ) -> None:
         for threat, (attack, under) in {"none": ("none", natural), **attacks}.items():
+            count = len(under.labels)
             self.rows.append(
                 DemoRow(
                     defense=defense,
                     settings=settings,
                     threat=threat,
                     attack=attack,
-                    natural=natural.mean,
+                    natural=Draws(natural.predictions[:, :count], self.labels[:count]).mean,
                     robust=under.mean,
                     std=under.std,
                     runs=len(under.predictions),
-                    n=len(self.labels),
+                    n=count,
                 )
             )
 
@@ -256,11 +295,15 @@ def sentences(rows: Sequence[DemoRow], settings: DemoSettings) -> list[str]:
         "the shield is no protection against an adversary who expects it.",
     ]
     if (TUNED, "adaptive") in accuracy:
-        said.append(
+        said += [
             f"With a classifier that was fine-tuned behind it, {BEST} has {accuracy[TUNED, 'none']:.0%} on "
             f"clean images and keeps {accuracy[TUNED, 'ignorant']:.0%} against the attack that does not know "
-            f"of the shield, and {accuracy[TUNED, 'adaptive']:.0%} against the one that does."
-        )
+            f"of the shield, and {accuracy[TUNED, 'adaptive']:.0%} against the one that does.",
+            f"An attacker who may ask {settings.calls} times for each image and sees the scores leaves "
+            f"{accuracy[TUNED, 'score']:.0%} right with that one, {accuracy[BEST, 'score']:.0%} without the "
+            f"tuning and {accuracy[UNDEFENDED, 'score']:.0%} without a shield; `vqshield ladder` tries "
+            "10,000 calls.",
+        ]
     return said
 
 
@@ -278,11 +321,16 @@ class _InParts(nn.Module):
 class _Counted(nn.Module):
     """The same model, with a word to whoever counts the images it has classified."""
 
-    def __init__(self, model: nn.Module, count: Callable[[int], None]) -> None:
+    def __init__(self, model: nn.Module, tell: Callable[[int], None]) -> None:
         super().__init__()
-        self.model, self._count = model, count
+        self.model, self._tell, self.count = model, tell, 0
 
     def forward(self, images: Tensor) -> Tensor:
         logits: Tensor = self.model(images)
-        self._count(len(images))
+        self.report(len(images))
         return logits
+
+    def report(self, count: int) -> None:
+        """That number of images is done."""
+        self.count += count
+        self._tell(count)
