@@ -27,6 +27,7 @@ class Settings:
     batch: int
     shield: str | None
     start: Start | None
+    method: str | None = None
 
 
 @dataclass(frozen=True)
@@ -68,9 +69,10 @@ def _order(entry: tuple[str, Card]) -> tuple[bool, str]:
 def _line(name: str, card: Card) -> str:
     used = card.settings
     start = f", from {used.start.file.removesuffix('.safetensors')}" if used.start else ""
-    behind = f"`{used.shield}`{start}" if used.shield else "nothing"
+    behind = f"`{used.shield}`" if used.shield else "nothing"
+    method = f", `{used.method}`" if used.method else ""
     return (
-        f"| {name} | {used.arch} | {used.data} | {behind} | {used.epochs} | {used.peak_lr:g} "
+        f"| {name} | {used.arch} | {used.data} | {behind}{method}{start} | {used.epochs} | {used.peak_lr:g} "
         f"| {used.batch} | {100 * card.test_accuracy:.2f} | {card.seconds:.0f} "
         f"| {card.device}, torch {card.torch} |"
     )
