@@ -110,17 +110,17 @@ def test_no_setting_of_a_surrogate_hides_one_of_an_attack() -> None:
             "surrogate='magic' is unknown; choose one of learned, none, own, score, soft, ste",
         ),
         ("pgd:surrogate=3", "surrogate='3' is unknown"),
-        ("pgd:luck=1", "pgd has no setting 'luck'; it has surrogate, eot, average, basis, steps, step"),
+        ("pgd:luck=1", "pgd has no setting 'luck'; it has surrogate, eot, average, basis, precision, steps"),
         (
             "pgd:surrogate=soft,luck=1",
-            "pgd has no setting 'luck'; it has surrogate, eot, average, basis, temperature, centres, rounds, "
-            "noise, steps",
+            "pgd has no setting 'luck'; it has surrogate, eot, average, basis, precision, temperature, "
+            "centres, rounds, noise, steps",
         ),
         ("pgd:seed=3", "pgd has no setting 'seed'; it has surrogate"),
         ("pgd:ball=3", "pgd has no setting 'ball'"),
         ("pgd:temperature=0.1", "pgd has no setting 'temperature'"),
         ("pgd:surrogate=none,temperature=0.1", "pgd has no setting 'temperature'"),
-        ("square:steps=3", "square has no setting 'steps'; it has surrogate, eot, average, basis, queries"),
+        ("square:steps=3", "square has no setting 'steps'; it has surrogate, eot, average, basis, precision"),
         ("pgd:surrogate=soft,temperature=0", "temperature=0 should be >= 1e-06"),
         ("pgd:steps=0", "steps=0 should be >= 1"),
         ("pgd:steps=2.5", "steps=2.5 should be a whole number"),

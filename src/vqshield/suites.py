@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from vqshield import checks
-from vqshield.attacks import PGD, Ball, list_attacks
+from vqshield.attacks import PGD, PRECISIONS, Ball, list_attacks
 from vqshield.attacks.losses import TARGETED
 from vqshield.errors import InvalidInputError
 from vqshield.settings import parse_spec
@@ -102,18 +102,32 @@ def suite(name: str, ball: Ball, *, seed: int = 0) -> list[Threat]:
     return _SUITES[checks.one_of("suite", name, _SUITES)](ball, seed)
 
 
-def expand(text: str, ball: Ball, *, seed: int = 0) -> list[Threat]:
+def expand(text: str, ball: Ball, *, seed: int = 0, precision: str = PRECISIONS[0]) -> list[Threat]:
     """The members of a suite, or the one threat that the text describes.
+
+    Args:
+        text: the name of a suite, or a threat as `threat` takes it.
+        ball: where it may move an image to.
+        seed: the attacks'.
+        precision: of their gradients; a threat whose text names one keeps that.
+
+    Raises:
+        InvalidInputError: an unknown name or key, answered with the known ones.
 
     Example:
         >>> from vqshield.suites import expand
         >>> [each.level for each in expand("adaptive-v1-quick", vq.attacks.Linf(8 / 255))]
         ['adaptive', 'eot']
     """
+    checks.one_of("precision", precision, PRECISIONS)
     name, settings = parse_spec(text)
     checks.one_of("attack", name, [*list_attacks(), *list_suites()])
     if name not in _SUITES:
-        return [threat(text, ball, seed=seed)]
-    if settings:
+        found = [threat(text, ball, seed=seed)]
+    elif settings:
         raise InvalidInputError(f"{text!r} has settings; a suite such as {name} takes none")
-    return suite(name, ball, seed=seed)
+    else:
+        found = suite(name, ball, seed=seed)
+    if "precision" in settings or precision == PRECISIONS[0]:
+        return found
+    return [replace(each, precision=precision) for each in found]

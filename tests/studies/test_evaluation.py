@@ -133,9 +133,9 @@ def test_attack_selection_and_report_have_seeds_of_their_own(
     seeds: list[int] = []
 
     def watched(original):
-        def call(*arguments, seed=0):
+        def call(*arguments, seed=0, **others):
             seeds.append(seed)
-            return original(*arguments, seed=seed)
+            return original(*arguments, seed=seed, **others)
 
         return call
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vqshield import checks
 from vqshield.attacks.balls import Ball
-from vqshield.attacks.base import QueryAttack
+from vqshield.attacks.base import QueryAttack, places_in_batch
 from vqshield.attacks.losses import errors
 from vqshield.models import Model
 from vqshield.noise import Draw, Stage
@@ -89,7 +89,7 @@ class _Rays(ABC):
         self._tolerance = attack.tolerance
         self._places = torch.arange(self._values, device=images.device)
         self._deepest = int(math.log2(self._values))
-        draw = Draw(attack.seed, torch.arange(len(images), device=images.device))
+        draw = Draw(attack.seed, places_in_batch(images))
         self.signs = self._first_rays(draw)  # (B, n)
         self.radius = torch.ones(len(images), dtype=images.dtype, device=images.device)
         self.stage = torch.full_like(labels, -1)  # -1: the first ray itself, nothing flipped

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vqshield import checks
 from vqshield.attacks.balls import L2, Ball, Linf
-from vqshield.attacks.base import QueryAttack
+from vqshield.attacks.base import QueryAttack, places_in_batch
 from vqshield.attacks.best import Best
 from vqshield.attacks.losses import ENOUGH, margin
 from vqshield.errors import InvalidInputError
@@ -74,7 +74,7 @@ class Square(QueryAttack):
 
         All images are asked about as often, until there is nothing left to gain with any of them.
         """
-        queries, draw = marks[-1], Draw(self.seed, torch.arange(len(images), device=images.device))
+        queries, draw = marks[-1], Draw(self.seed, places_in_batch(images))
         moves = _MOVES[type(self.ball)](self.ball, images, draw)
         best = Best(images, labels, judgements=self.judgements)
         held = _Held(model, moves.start(), labels)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,13 +12,14 @@ from torch import Tensor, nn
 
 from vqshield import attacks as attack_room
 from vqshield import checks
-from vqshield.attacks import EOT, AutoAttack, Ball
+from vqshield.attacks import EOT, PRECISIONS, AutoAttack, Ball
 from vqshield.classifiers import BUNDLED
 from vqshield.data import SAMPLE_NAME
 from vqshield.defenses import list_defenses
 from vqshield.draws import Draws, strongest
 from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
+from vqshield.models import Part, asking_about
 from vqshield.names import NONE
 from vqshield.plain import Json
 from vqshield.runs.code import CodeId
@@ -104,17 +106,28 @@ class EvaluationManifest:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationCell:
-    """The unit of work: one attack (or none) on one chunk of images in front of one defense (or none)."""
+    """The unit of work: one attack (or none) on one chunk of images in front of one defense (or none).
+
+    later: the members of a suite, each with its level, that are tried after the attack on what it leaves;
+        none but in a fast suite, where the members are cells of their own otherwise.
+    """
 
     defense: str
     attack: str
     level: str
     images: range
+    later: tuple[tuple[str, str], ...] = ()
 
     @property
     def keys(self) -> list[Key]:
         """What its records are of."""
-        return [(self.defense, self.attack, image) for image in self.images]
+        return [(self.defense, each.attack, image) for each in self.in_turn for image in self.images]
+
+    @property
+    def in_turn(self) -> list["EvaluationCell"]:
+        """The attacks one by one."""
+        first = replace(self, later=())
+        return [first, *(replace(first, attack=name, level=level) for name, level in self.later)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +146,9 @@ class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
         runs: draws of the defense that are reported; selection: other draws, by which the strongest of
             several attacks is chosen for each image (None: as many as runs).
         batch: images of a chunk; a chunk's results depend on nothing but the study.
+        precision: of the attacks' gradients, as of `vqshield.threats.Threat`. All but float32 are fast: of a
+            suite, each member then is tried on the images alone that those before it did not make wrong in
+            every selection draw, and a member's row says what it and those before it leave.
     """
 
     defenses: tuple[str, ...] = ("swrd",)
@@ -143,6 +159,7 @@ class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
     selection: int | None = None
     seed: int = 0
     batch: int = 100
+    precision: str = PRECISIONS[0]
 
     manifest_type = EvaluationManifest
 
@@ -161,6 +178,7 @@ class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
             raise InvalidInputError(f"no defense is given; give one of {choices}")
         for text in self.defenses:
             defense_from(text, seed=0)
+        checks.one_of("precision", self.precision, PRECISIONS)
         for text in self.attacks:
             expand(text, within)
 
@@ -188,7 +206,7 @@ class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
             seed=self.seed,
             batch=self.batch,
             defenses=defense_ids(self.defenses),
-            attacks=attack_ids(self.attacks, self.ball),
+            attacks=attack_ids(self.attacks, self.ball, self.precision),
             machine=environment(self.target.place),
             code=CodeId.of([defense_from(text, seed=0) for text in self.defenses], self.target.place),
         )
@@ -196,17 +214,25 @@ class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
     @staticmethod
     def cells_of(manifest: EvaluationManifest) -> list[EvaluationCell]:
         """Chunk after chunk: a run that is stopped has every attack on the same images."""
-        plan = [(NONE, NONE, NONE)]  # the bare classifier, always: what a defense costs is seen beside it
+        # The bare classifier, always: what a defense costs is seen beside it.
+        plan = [(NONE, [(NONE, NONE)])]
         for defense in manifest.defenses:
-            plan += [(defense.name, NONE, NONE)] if defense.name != NONE else []
-            plan += [(defense.name, each.name, _level(defense, each, manifest)) for each in manifest.threats]
+            plan += [(defense.name, [(NONE, NONE)])] if defense.name != NONE else []
+            for attack in manifest.attacks:
+                members = [(each.name, _level(defense, each, manifest)) for each in attack.threats]
+                in_turn = all(each.precision is not None for each in attack.threats)
+                plan += [(defense.name, members)] if in_turn else [(defense.name, [each]) for each in members]
         count, batch = manifest.data.images, manifest.batch
         return [
             EvaluationCell(
-                defense=name, attack=attack, level=level, images=range(first, min(first + batch, count))
+                defense=name,
+                attack=attack,
+                level=level,
+                images=range(first, min(first + batch, count)),
+                later=tuple(later),
             )
             for first in range(0, count, batch)
-            for name, attack, level in plan
+            for name, ((attack, level), *later) in plan
         ]
 
     @staticmethod
@@ -231,26 +257,54 @@ class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
     def measure(
         self, cell: EvaluationCell, progress: CellProgress = no_cell_progress
     ) -> list[EvaluationRecord]:
+        records: list[EvaluationRecord] = []
         with counted(self.title(cell), progress, self.target.model):
             images, labels = self.target.part(cell.images)
-            found, right = images, None
-            if cell.attack != NONE:
+            left, held = torch.arange(len(images)), list[EvaluationRecord]()
+            for attack in cell.in_turn:
+                found = self._measured(attack, images, labels, left)
+                if len(found) < len(images):  # the others were lost before
+                    lost = [replace(each, attack=attack.attack, level=attack.level) for each in held]
+                    for place, record in zip(left.tolist(), found, strict=True):
+                        lost[place] = record
+                    found = lost
+                records, held = records + found, found
+                left = torch.tensor(
+                    [place for place, each in enumerate(held) if each.selected], dtype=torch.int64
+                )
+        return records
+
+    def _measured(
+        self, cell: EvaluationCell, images: Tensor, labels: Tensor, left: Tensor
+    ) -> list[EvaluationRecord]:
+        """The records of one attack on those images of the chunk that are left."""
+        if len(left) == 0:
+            return []
+        if len(left) < len(images):
+            places = left.to(images.device)
+            part, images, labels = Part(places, len(images)), images[places], labels[places]
+            attacking: AbstractContextManager[None] = asking_about(part)
+        else:
+            attacking = nullcontext()
+        found, right = images, None
+        if cell.attack != NONE:
+            with attacking:
                 found = self._attacked(cell, images, labels)
-                right = self._draws(cell, "selection", found, labels).right.tolist()
-            answers = self._draws(cell, "report", found, labels).predictions.T.tolist()
+            right = self._draws(cell, "selection", found, labels).right.tolist()
+        answers = self._draws(cell, "report", found, labels).predictions.T.tolist()
         distances, true = self.ball.distance(found, images).tolist(), labels.tolist()
         return [
             EvaluationRecord(
                 defense=cell.defense,
                 attack=cell.attack,
                 level=cell.level,
-                image=image,
+                image=cell.images[place],
                 label=true[number],
                 distance=distances[number],
                 selected=None if right is None else right[number],
                 predictions=tuple(answers[number]),
             )
-            for number, image in enumerate(cell.images)
+            for number, place in enumerate(left.tolist())
         ]
 
     def cost(self, cell: EvaluationCell) -> int:
@@ -258,11 +312,13 @@ class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
 
         An attack that ignores the defense is counted once, for the first defense: the others find it done.
         """
-        draws = self.runs
-        if cell.attack != NONE:
-            draws += self.selection_draws
-            if not self._threats[cell.attack].ignores_defense or cell.defense == self.defenses[0]:
-                draws += self._efforts[cell.attack]
+        draws = 0
+        for each in cell.in_turn:
+            draws += self.runs
+            if each.attack != NONE:
+                draws += self.selection_draws
+                if not self._threats[each.attack].ignores_defense or cell.defense == self.defenses[0]:
+                    draws += self._efforts[each.attack]
         return draws * len(cell.images)
 
     def needs(self, cell: EvaluationCell) -> tuple[str, int] | None:
@@ -320,7 +376,7 @@ class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
 
     def _threat(self, name: str, *, seed: int) -> Threat:
         text, place = self._places[name]
-        return expand(text, self.ball, seed=seed)[place]
+        return expand(text, self.ball, seed=seed, precision=self.precision)[place]
 
     def _seed(self, cell: EvaluationCell, purpose: str) -> int:
         return derived_seed(self.seed, cell.defense, cell.attack, cell.images.start, purpose)
@@ -495,6 +551,7 @@ def evaluate(
     selection: int | None = None,
     seed: int = 0,
     batch: int = 100,
+    precision: str = PRECISIONS[0],
     limit: int | None = None,
     data_dir: Path | str | None = None,
     device: str = "auto",
@@ -523,6 +580,10 @@ def evaluate(
         selection: draws that choose each image's strongest attack; without it, as many as runs.
         seed: decides every draw of defenses and attacks.
         batch: images attacked at once.
+        precision: of the attacks' gradients. "tf32" and "bf16" are the fast way: images that are lost for
+            certain take no more steps, and of a suite each member is tried on those alone that the members
+            before it did not make wrong in every selection draw. Answers that choose and are reported stay
+            float32.
         limit: the first images alone.
         data_dir: where the files of a data set are; without it, the cache folder.
         device: "cpu", "cuda" or "auto", for a classifier given by name; a module stays where it is.
@@ -557,6 +618,7 @@ def evaluate(
             selection=selection,
             seed=seed,
             batch=batch,
+            precision=precision,
         )
         found = run_study(study, out, executor=executor, progress=progress)
     return EvaluationSummary.of(found)

@@ -1,0 +1,80 @@
+"""Gradients in less precision: answers stay what they are, gradients point the same way."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from tests.attacks.toys import convnet
+from tests.conftest import noise_images
+from vqshield.attacks import PRECISIONS, FastGradients
+from vqshield.attacks.losses import cross_entropy
+from vqshield.errors import InvalidInputError
+from vqshield.models import gradient
+
+FAST = PRECISIONS[1:]
+
+
+def slopes(model: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    points = images.clone().requires_grad_()
+    return gradient(cross_entropy(model(points), labels), points)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_answers_are_the_classifiers_to_the_bit(precision: str) -> None:
+    model, images = convnet(), noise_images(4, 3, 16, 16)
+    assert torch.equal(FastGradients(model, precision)(images), model(images))
+    points = images.clone().requires_grad_()
+    with torch.no_grad():  # as an attack judges its candidates
+        assert torch.equal(FastGradients(model, precision)(points), model(points))
+
+
+@pytest.mark.parametrize("precision", FAST)
+def test_gradients_point_the_same_way_and_are_float32(precision: str) -> None:
+    model, images, labels = convnet(), noise_images(4, 3, 16, 16), torch.arange(4)
+    found, exact = slopes(FastGradients(model, precision), images, labels), slopes(model, images, labels)
+    assert found.dtype == torch.float32
+    assert bool((torch.cosine_similarity(found.flatten(1), exact.flatten(1)) > 0.995).all())
+
+
+def test_bfloat16_rounds_and_float32_does_not() -> None:
+    model, images, labels = convnet(), noise_images(4, 3, 16, 16), torch.arange(4)
+    exact = slopes(model, images, labels)
+    assert torch.equal(slopes(FastGradients(model, "float32"), images, labels), exact)
+    assert not torch.equal(slopes(FastGradients(model, "bf16"), images, labels), exact)
+
+
+def test_the_classifier_itself_is_left_as_it_was() -> None:
+    model = convnet()
+    before = copy.deepcopy(model.state_dict())
+    fast = FastGradients(model, "bf16")
+    slopes(fast, noise_images(2, 3, 16, 16), torch.arange(2))
+    assert [each.dtype for each in fast.parameters()] == [each.dtype for each in model.parameters()]
+    assert all(torch.equal(value, model.state_dict()[name]) for name, value in before.items())
+
+
+def test_what_cannot_be_copied_and_what_is_no_module_is_asked_as_it_is() -> None:
+    class Uncopyable(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = convnet()
+
+        def __deepcopy__(self, memo: object) -> None:
+            raise TypeError("it holds a lock")
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            return self.inner(images)
+
+    images, labels, network = noise_images(2, 3, 16, 16), torch.arange(2), convnet()
+    for model in (Uncopyable(), lambda pixels: network(pixels)):
+        found = slopes(FastGradients(model, "bf16"), images, labels)
+        exact = slopes(network, images, labels)
+        assert bool((torch.cosine_similarity(found.flatten(1), exact.flatten(1)) > 0.99).all())
+
+
+def test_an_unknown_precision_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(
+        InvalidInputError, match="precision='fp8' is unknown; choose one of bf16, float32, tf32"
+    ):
+        FastGradients(convnet(), "fp8")
