@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from vqshield import checks
-from vqshield.attacks import PRECISIONS, Ball
+from vqshield.attacks import Ball
 from vqshield.classifiers import load_classifier
 from vqshield.data import load
 from vqshield.data.base import MAX_CLASSES
@@ -140,12 +140,9 @@ def defense_ids(texts: Sequence[str]) -> tuple[DefenseId, ...]:
     return tuple(DefenseId.of(text, defense_from(text, seed=0)) for text in texts)
 
 
-def attack_ids(texts: Sequence[str], ball: Ball, precision: str = PRECISIONS[0]) -> tuple[AttackId, ...]:
+def attack_ids(texts: Sequence[str], ball: Ball) -> tuple[AttackId, ...]:
     """The attacks as a manifest holds them."""
-    return tuple(
-        AttackId(name=text, threats=tuple(map(ThreatId.of, expand(text, ball, precision=precision))))
-        for text in texts
-    )
+    return tuple(AttackId(name=text, threats=tuple(map(ThreatId.of, expand(text, ball)))) for text in texts)
 
 
 ROUNDING = 1e-5

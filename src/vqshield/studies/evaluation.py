@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from vqshield import attacks as attack_room
 from vqshield import checks
-from vqshield.attacks import EOT, PRECISIONS, AutoAttack, Ball
+from vqshield.attacks import EOT, AutoAttack, Ball
 from vqshield.classifiers import BUNDLED
 from vqshield.data import SAMPLE_NAME
 from vqshield.defenses import list_defenses
@@ -138,6 +138,10 @@ class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
     they are compared on, and draws that are reported have seeds of their own. Attacks that ignore the defense
     run once for all defenses.
 
+    The members of a suite whose gradients are faster than float32 ("adaptive-v1:precision=bf16") are tried in
+    turn: each on those images alone that the one before it did not make wrong in every selection draw. The
+    others count for it as they did for the one before.
+
     Attributes:
         defenses: by text, "swrd:size=3"; "none": attack the bare classifier too, as a baseline. Its natural
             accuracy is measured in any case.
@@ -146,9 +150,6 @@ class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
         runs: draws of the defense that are reported; selection: other draws, by which the strongest of
             several attacks is chosen for each image (None: as many as runs).
         batch: images of a chunk; a chunk's results depend on nothing but the study.
-        precision: of the attacks' gradients, as of `vqshield.threats.Threat`. All but float32 are fast: of a
-            suite, each member then is tried on the images alone that those before it did not make wrong in
-            every selection draw, and a member's row says what it and those before it leave.
     """
 
     defenses: tuple[str, ...] = ("swrd",)
@@ -159,7 +160,6 @@ class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
     selection: int | None = None
     seed: int = 0
     batch: int = 100
-    precision: str = PRECISIONS[0]
 
     manifest_type = EvaluationManifest
 
@@ -178,7 +178,6 @@ class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
             raise InvalidInputError(f"no defense is given; give one of {choices}")
         for text in self.defenses:
             defense_from(text, seed=0)
-        checks.one_of("precision", self.precision, PRECISIONS)
         for text in self.attacks:
             expand(text, within)
 
@@ -206,7 +205,7 @@ class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
             seed=self.seed,
             batch=self.batch,
             defenses=defense_ids(self.defenses),
-            attacks=attack_ids(self.attacks, self.ball, self.precision),
+            attacks=attack_ids(self.attacks, self.ball),
             machine=environment(self.target.place),
             code=CodeId.of([defense_from(text, seed=0) for text in self.defenses], self.target.place),
         )
@@ -376,7 +375,7 @@ class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
 
     def _threat(self, name: str, *, seed: int) -> Threat:
         text, place = self._places[name]
-        return expand(text, self.ball, seed=seed, precision=self.precision)[place]
+        return expand(text, self.ball, seed=seed)[place]
 
     def _seed(self, cell: EvaluationCell, purpose: str) -> int:
         return derived_seed(self.seed, cell.defense, cell.attack, cell.images.start, purpose)
@@ -551,7 +550,6 @@ def evaluate(
     selection: int | None = None,
     seed: int = 0,
     batch: int = 100,
-    precision: str = PRECISIONS[0],
     limit: int | None = None,
     data_dir: Path | str | None = None,
     device: str = "auto",
@@ -571,7 +569,8 @@ def evaluate(
         images: (N, channels, height, width) in [0, 1], or the name of a data set.
         labels: (N,), the true classes; none where images is the name of a data set.
         attacks: "pgd:steps=20,eot=5,surrogate=soft", or a suite such as "adaptive-v1"; several in a list.
-            "surrogate=none" ignores the defense. Without any, natural accuracy alone.
+            "surrogate=none" ignores the defense; "precision=bf16" is faster, also as a suite's only setting.
+            Without any, natural accuracy alone.
         defense: "swrd:size=3,codes=25", "package.module:function" for a preprocessor of your own, "none" for
             the bare classifier, or several in a list. Without it, the defense that the model has, else none.
         norm: the norm of the attacks' budget, "linf" or "l2".
@@ -580,10 +579,6 @@ def evaluate(
         selection: draws that choose each image's strongest attack; without it, as many as runs.
         seed: decides every draw of defenses and attacks.
         batch: images attacked at once.
-        precision: of the attacks' gradients. "tf32" and "bf16" are the fast way: images that are lost for
-            certain take no more steps, and of a suite each member is tried on those alone that the members
-            before it did not make wrong in every selection draw. Answers that choose and are reported stay
-            float32.
         limit: the first images alone.
         data_dir: where the files of a data set are; without it, the cache folder.
         device: "cpu", "cuda" or "auto", for a classifier given by name; a module stays where it is.
@@ -618,7 +613,6 @@ def evaluate(
             selection=selection,
             seed=seed,
             batch=batch,
-            precision=precision,
         )
         found = run_study(study, out, executor=executor, progress=progress)
     return EvaluationSummary.of(found)
