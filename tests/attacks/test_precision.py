@@ -78,3 +78,36 @@ def test_an_unknown_precision_is_answered_with_the_known_ones() -> None:
         InvalidInputError, match="precision='fp8' is unknown; choose one of bf16, float32, tf32"
     ):
         FastGradients(convnet(), "fp8")
+
+
+def test_weights_that_changed_are_noticed_by_the_next_attack() -> None:
+    """The prepared copy is kept for attack after attack on a classifier; training in between counts."""
+    model, images, labels = convnet(), noise_images(2, 3, 16, 16), torch.arange(2)
+    before = slopes(FastGradients(model, "bf16"), images, labels)
+    assert torch.equal(slopes(FastGradients(model, "bf16"), images, labels), before)
+    with torch.no_grad():
+        model[0].weight.mul_(2)
+    assert not torch.equal(slopes(FastGradients(model, "bf16"), images, labels), before)
+
+
+def test_norms_that_changed_are_noticed_too() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.LazyLinear(3)).eval()
+    images, labels = noise_images(2, 3, 8, 8), torch.arange(2)
+    model(images)
+    before = slopes(FastGradients(model, "bf16"), images, labels)
+    model[1].running_var.mul_(4)
+    assert not torch.equal(slopes(FastGradients(model, "bf16"), images, labels), before)
+
+
+def test_hooks_of_the_classifier_are_run_once_for_each_call() -> None:
+    """Progress bars count images by them, and they may come and go."""
+    model, images, seen = convnet(), noise_images(2, 3, 16, 16), list[int]()
+    fast = FastGradients(model, "bf16")
+    for _ in range(2):
+        handle = model.register_forward_hook(lambda *given: seen.append(len(given[2])))
+        slopes(fast, images, torch.arange(2))
+        handle.remove()
+        slopes(fast, images, torch.arange(2))
+    assert seen == [2, 2]
+    model.register_forward_hook(lambda module, given, logits: 0 * logits)
+    assert float(slopes(fast, images, torch.arange(2)).abs().max()) == 0

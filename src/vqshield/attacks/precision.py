@@ -5,9 +5,11 @@ are few, and have to be exact. So the wrapper computes in less precision only wh
 """
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -31,8 +33,7 @@ class FastGradients(nn.Module):
     taken of, are float32 again.
 
     Args:
-        classifier: images in [0, 1] → logits. It is copied at the first gradient: later changes of its
-            weights are not seen.
+        classifier: images in [0, 1] → logits. Changes of its weights after the first gradient are not seen.
         precision: "tf32" rounds the factors of matrix products and convolutions to 10 bits on GPUs that can,
             "bf16" computes in bfloat16 (torch.autocast), "float32" changes nothing. Beware: torch lets
             cuDNN's convolutions use tf32 by default, so that "float32" is that on a GPU, unless
@@ -52,46 +53,70 @@ class FastGradients(nn.Module):
         0
     """
 
-    def __init__(self, classifier: Model, precision: str, *, most_captured: int = 512) -> None:
+    def __init__(self, classifier: Model, precision: str, *, most_captured: int = 256) -> None:
         super().__init__()
         self.classifier = classifier
         self.precision = checks.one_of("precision", precision, PRECISIONS)
         self._most_captured = checks.whole("most_captured", most_captured, least=0)
         self.training = getattr(classifier, "training", False)
-        self._layers: list[Model] = []  # a list: no submodule, whose parameters would be counted twice
-        self._graphs: _Graphs | None = None
+        self._layers: _Layers | None = None
 
     def forward(self, images: Tensor) -> Tensor:
         """The classifier's logits."""
         if not (images.requires_grad and torch.is_grad_enabled()) or self.precision == PRECISIONS[0]:
             return ask(self.classifier, images)
-        if not self._layers:
-            self._layers.append(_prepared(self.classifier, self.precision))
-        rows = _rounded_up(len(images))
+        if self._layers is None:
+            self._layers = _prepared(self.classifier, self.precision)
+        rows, logits = _rounded_up(len(images)), None
         if images.is_cuda and rows <= self._most_captured:
-            if self._graphs is None:
-                self._graphs = _Graphs(self._compute)
-            captured = self._graphs.logits(images, rows)
-            if captured is not None:
-                return captured
-        return self._compute(images)
+            logits = self._layers.graphs.logits(images, rows)
+        if logits is None:
+            logits = self._layers.compute(images)
+        return _after_hooks(self.classifier, images, logits)
 
-    def _compute(self, images: Tensor) -> Tensor:
-        with _reduced(self.precision, images.device.type):
+
+class _Layers:
+    """A classifier as its kernels read it fastest, and the passes through it that were captured."""
+
+    def __init__(self, classifier: Model, precision: str) -> None:
+        self._classifier, self._precision = _laid_out(classifier, precision), precision
+        self.graphs = _Graphs(self.compute)
+
+    def compute(self, images: Tensor) -> Tensor:
+        """The logits."""
+        with _reduced(self._precision, images.device.type):
             last = images.contiguous(memory_format=torch.channels_last)
-            logits = ask(self._layers[0], last)
+            logits = ask(self._classifier, last)
         return logits.to(images.dtype)
 
 
-def _prepared(classifier: Model, precision: str) -> Model:
-    """A copy whose weights lie as its kernels read them; the classifier itself where it cannot be copied."""
+_LAYERS: WeakKeyDictionary[nn.Module, dict[str, tuple[object, _Layers]]] = WeakKeyDictionary()
+"""By classifier and precision, with what its weights were then: attack follows attack on the same one."""
+
+
+def _prepared(classifier: Model, precision: str) -> _Layers:
+    if not isinstance(classifier, nn.Module):
+        return _Layers(classifier, precision)
+    weights = [(each.data_ptr(), each._version) for each in classifier.parameters()]
+    # By value: every attack puts buffers back where they were, which counts as a change of them.
+    sums = [each.double().sum() for each in classifier.buffers()]
+    now = classifier.training, weights, torch.stack(sums).tolist() if sums else []
+    known = _LAYERS.setdefault(classifier, {})
+    if precision not in known or known[precision][0] != now:
+        known[precision] = now, _Layers(classifier, precision)
+    return known[precision][1]
+
+
+def _laid_out(classifier: Model, precision: str) -> Model:
+    """A copy with its weights channels last; the classifier itself where it is none that can be copied."""
     if not isinstance(classifier, nn.Module):
         return classifier
     try:
         copied = copy.deepcopy(classifier)
     except (TypeError, RuntimeError):  # something in it holds a lock, a file or a tensor with a history
-        return classifier
+        return classifier.forward
     copied.requires_grad_(False)
+    copied._forward_hooks.clear()  # those of the classifier are run, whoever is registered by then
     if not copied.training:
         fold_norms(copied)
     for module in copied.modules():
@@ -101,6 +126,15 @@ def _prepared(classifier: Model, precision: str) -> Model:
         if precision == "bf16" and isinstance(module, nn.Conv2d | nn.Linear):
             module.to(torch.bfloat16)
     return copied
+
+
+def _after_hooks(classifier: Model, images: Tensor, logits: Tensor) -> Tensor:
+    """What the classifier's own forward hooks make of the logits; one counts images for a progress bar."""
+    for number, hook in list(getattr(classifier, "_forward_hooks", {}).items()):
+        takes_more = number in getattr(classifier, "_forward_hooks_with_kwargs", {})
+        found = hook(classifier, (images,), {}, logits) if takes_more else hook(classifier, (images,), logits)
+        logits = logits if found is None else found
+    return logits
 
 
 @contextmanager
@@ -135,63 +169,76 @@ def _rounded_up(count: int) -> int:
     return size
 
 
+@dataclass(frozen=True)
+class _Graph:
+    """The two captured passes of one size of batch, and the tensors that they read and write."""
+
+    forward: Any
+    backward: Any
+    images: Tensor
+    logits: Tensor
+    slopes: Tensor
+    found: Tensor
+
+
 class _Graphs:
     """A pass through a classifier and back, captured once for each size of batch, and replayed.
 
-    All captures share their memory: a replay overwrites what another left there. So each says which pass the
-    memory holds, and a backward pass that finds another one there repeats its own forward pass first.
+    All captures share their memory: a replay overwrites what another left there. So it is known which pass
+    the memory holds, and a backward pass that finds another one there repeats its own forward pass first.
     """
 
-    def __init__(self, compute: Any) -> None:
+    def __init__(self, compute: Callable[[Tensor], Tensor]) -> None:
         self._compute = compute
-        self._captured: dict[tuple[int, ...], _Graph] = {}
+        self._captured: dict[tuple[object, ...], _Graph | None] = {}
         self._pool: Any = None
-        self._usable = True
         self.holds = 0  # the number of the forward pass whose values the memory holds; 0: none's
         self.passes = 0
 
     def logits(self, images: Tensor, rows: int) -> Tensor | None:
         """The logits, of a batch padded to that many rows; None where this classifier cannot be captured."""
-        if not self._usable:
-            return None
-        key = (rows, *images.shape[1:])
+        key = (rows, images.shape[1:], images.dtype, images.device)
         if key not in self._captured:
             try:
                 self._captured[key] = self._capture(images, rows)
             except RuntimeError:  # it looks at values, or does something else that no capture allows
-                self._usable = False
-                return None
-        found: Tensor = _Replayed.apply(images, self, self._captured[key])  # type: ignore[no-untyped-call]
+                self._captured[key] = None
+        graph = self._captured[key]
+        if graph is None:
+            return None
+        found: Tensor = _Replayed.apply(images, self, graph)  # type: ignore[no-untyped-call]
         return found
 
-    def _capture(self, images: Tensor, rows: int) -> "_Graph":
+    def _capture(self, images: Tensor, rows: int) -> _Graph:
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         self.holds = 0
-        held = images.new_zeros(rows, *images.shape[1:]).requires_grad_()
+        held = torch.zeros((rows, *images.shape[1:]), dtype=images.dtype, device=images.device)
+        held.requires_grad_()
+        forward, backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside), torch.enable_grad():
             for _ in range(_WARM_UPS):
                 logits = self._compute(held)
-                torch.autograd.grad(logits, held, torch.zeros_like(logits))
+                slopes = torch.zeros_like(logits)
+                torch.autograd.grad(logits, held, slopes)
+            torch.cuda.synchronize()
+            with _capturing(forward, self._pool):
+                logits = self._compute(held)
+            with _capturing(backward, self._pool):
+                (found,) = torch.autograd.grad(logits, held, slopes)
         torch.cuda.current_stream().wait_stream(aside)
-        forward, backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-        with torch.enable_grad(), torch.cuda.graph(forward, pool=self._pool):
-            logits = self._compute(held)
-        slopes = torch.zeros_like(logits)
-        with torch.cuda.graph(backward, pool=self._pool):
-            (found,) = torch.autograd.grad(logits, held, slopes)
-        return _Graph(forward, backward, held.detach(), logits.detach(), slopes.detach(), found)
+        return _Graph(forward, backward, held.detach(), logits.detach(), slopes, found)
 
 
-class _Graph:
-    """The two captured passes of one size of batch, and the tensors that they read and write."""
-
-    def __init__(
-        self, forward: Any, backward: Any, images: Tensor, logits: Tensor, slopes: Tensor, found: Tensor
-    ) -> None:
-        self.forward, self.backward = forward, backward
-        self.images, self.logits, self.slopes, self.found = images, logits, slopes, found
+@contextmanager
+def _capturing(graph: Any, pool: Any) -> Iterator[None]:
+    """As torch.cuda.graph, which also empties the allocator's cache: that costs more than a capture saves."""
+    graph.capture_begin(pool=pool)
+    try:
+        yield
+    finally:
+        graph.capture_end()
 
 
 class _Replayed(torch.autograd.Function):
