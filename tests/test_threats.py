@@ -13,6 +13,8 @@ import vqshield as vq
 from vqshield import attacks
 from vqshield.attacks import APGD, EOT, L2, PGD, Attack, InBasis, Linf, RandomNoise, Square, ball, list_losses
 from vqshield.errors import InvalidInputError
+from vqshield.plain import to_plain
+from vqshield.runs.manifests import ThreatId
 from vqshield.surrogates import Score, Soft, get, list_surrogates
 from vqshield.surrogates import known_settings as surrogate_settings
 from vqshield.threats import LEVELS, Threat, threat
@@ -306,3 +308,38 @@ def test_an_unbounded_l2_attack_runs() -> None:
     length = (found - start).flatten(1).norm(dim=1)
     assert float(length.max()) <= eps + 1e-6
     assert float(length.min()) > eps / 2
+
+
+def test_the_usual_precision_is_named_nowhere_and_another_one_everywhere() -> None:
+    """Seeds of audits come from this text, and manifests of earlier runs are compared with today's."""
+    usual, fast = (threat(text, Linf(0.1)) for text in ("pgd:steps=2", "pgd:steps=2,precision=bf16"))
+    assert repr(usual) == repr(usual.attack).join(
+        ("Threat(name='pgd:steps=2', level='ste', attack=",
+         ", surrogate='ste', eot=1, average='gradients', basis='pixels')")
+    )  # fmt: skip
+    assert repr(fast).endswith("basis='pixels', precision='bf16')")
+    assert "precision" not in to_plain(ThreatId.of(usual))
+    assert to_plain(ThreatId.of(fast))["precision"] == "bf16"
+    assert threat("pgd:steps=2,precision=float32", Linf(0.1)).is_fast is False
+    with pytest.raises(
+        InvalidInputError, match="precision='half' is unknown; choose one of bf16, float32, tf32"
+    ):
+        threat("pgd:precision=half", Linf(0.1))
+    with pytest.raises(InvalidInputError, match="precision=16 is unknown"):
+        threat("pgd:precision=16", Linf(0.1))
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_a_fast_threat_asks_the_defense_in_float32_and_drops_the_lost(precision: str) -> None:
+    """The classifier alone is faster: what it is asked without gradients is what it always answers."""
+    seen: list[torch.dtype] = []
+
+    class Watched(vq.PRD):
+        def forward(self, given, *, streams=None):
+            seen.append(given.dtype)
+            return super().forward(given, streams=streams)
+
+    text = f"pgd:steps=4,eot=2,precision={precision}"
+    found = threat(text, Linf(0.3))(linear(), Watched(codes=4, seed=1), images(), LABELS)
+    assert set(seen) == {torch.float32} == {found.dtype}
+    assert float((found - images()).abs().max()) <= 0.3 + 1e-6

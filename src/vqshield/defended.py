@@ -96,7 +96,7 @@ class Defended(nn.Module):
     def _streams(self, pixels: Tensor) -> Tensor:
         """Fresh stream numbers; of a part of a batch those that it would have in the whole, draw by draw."""
         part = None if torch.compiler.is_compiling() else asked_part()
-        if part is None or self.defense._streams_from == "content":
+        if part is None or self.defense._streams_from == "content" or len(pixels) % len(part.places):
             return self.defense.streams(pixels)
         draws = len(pixels) // len(part.places)
         numbers = self.defense.streams(pixels[:1].expand(draws * part.whole, -1, -1, -1))

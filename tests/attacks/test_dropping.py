@@ -2,11 +2,10 @@
 
 import pytest
 import torch
+from conftest import noise_images
 from torch import Tensor, nn
 
-from tests.attacks.toys import convnet
-from tests.conftest import noise_images
-from vqshield.attacks import EOT, PGD, Linf
+from vqshield.attacks import APGD, EOT, PGD, Linf, RandomNoise, RayS, Square
 from vqshield.attacks import best as judging
 from vqshield.attacks.losses import TARGETED
 from vqshield.defended import Defended
@@ -29,35 +28,43 @@ class Counting(nn.Module):
         return logits
 
 
-class OneByOne(nn.Module):
-    """A network that sees no batch, in which convolutions would be rounded by its size."""
+class RowByRow(nn.Module):
+    """Logits that are sums of an image's own values: matrix products are rounded by the batch's size."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.network = convnet()
+        source = torch.Generator().manual_seed(0)
+        self.weight = nn.Parameter(0.3 * torch.randn(5, 3, 16, 16, generator=source))
 
     def forward(self, images: Tensor) -> Tensor:
-        return 8 * torch.cat([self.network(image[None]) for image in images])
+        return (images[:, None] * self.weight).flatten(2).sum(2)
 
 
 def shielded(seed: int = 0) -> Defended:
-    return Defended(OneByOne(), GaussianNoise(sigma=0.02, seed=seed))
+    return Defended(RowByRow(), GaussianNoise(sigma=0.02, seed=seed))
 
 
 def some(count: int = 8) -> tuple[Tensor, Tensor]:
     images = noise_images(count, 3, 16, 16)
-    return images, convnet()(images).argmax(1)
+    return images, RowByRow()(images).argmax(1)
 
 
-@pytest.mark.parametrize(
-    "change", [{}, {"loss": "cross-entropy"}, {"loss": TARGETED, "restarts": 2}, {"candidates": 1}]
-)
+ATTACKS = {
+    "pgd": PGD(ball=Linf(0.03), **PLAIN),
+    "pgd, last step alone": PGD(ball=Linf(0.03), **{**PLAIN, "candidates": 1}),
+    "pgd, targeted": PGD(ball=Linf(0.03), **{**PLAIN, "loss": TARGETED, "restarts": 2}),
+    "apgd": APGD(ball=Linf(0.03), steps=12, loss="margin", restarts=2),
+    "square": Square(ball=Linf(0.4), queries=60),
+    "rays": RayS(ball=Linf(0.4), queries=60),
+}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
 def test_who_stays_ends_where_he_would_have_if_all_had_stayed(
-    change: dict[str, object], monkeypatch: pytest.MonkeyPatch
+    name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To the bit: an image's draws follow its place in the batch, however many are left of it."""
-    images, labels = some()
-    attack = PGD(ball=Linf(0.04), **{**PLAIN, **change})
+    attack, (images, labels) = ATTACKS[name], some()
     left: list[int] = []
     judge = judging.Best.consider_some
 
@@ -67,13 +74,16 @@ def test_who_stays_ends_where_he_would_have_if_all_had_stayed(
         return lost
 
     monkeypatch.setattr(judging.Best, "consider_some", watched)
-    dropped = attack(EOT(shielded(), draws=5), images, labels, drop_lost=True)
+    model = Counting(EOT(shielded(), draws=5))
+    dropped = attack(model, images, labels, drop_lost=True)
     stayed = list(left)
     assert 0 < len(stayed) < len(images), "a test needs both kinds"
     monkeypatch.setattr(judging, "_SURE_LEAD", torch.inf)
-    whole = attack(EOT(shielded(), draws=5), images, labels, drop_lost=True)
+    patient = Counting(EOT(shielded(), draws=5))
+    whole = attack(patient, images, labels, drop_lost=True)
     assert left == list(range(len(images)))
     assert torch.equal(dropped[stayed], whole[stayed])
+    assert model.asked < patient.asked
     lost = [each for each in range(len(images)) if each not in stayed]
     with torch.no_grad():
         answers = torch.stack([shielded(seed)(dropped).argmax(1) for seed in range(1, 21)])
@@ -82,17 +92,18 @@ def test_who_stays_ends_where_he_would_have_if_all_had_stayed(
 
 def test_lost_images_cost_nothing_more() -> None:
     images, _ = some()
-    model = Counting(OneByOne())
-    wrong = OneByOne()(images).argmin(1)  # every image is lost before the first step
+    model = Counting(RowByRow())
+    wrong = RowByRow()(images).argmin(1)  # every image is lost before the first step
     PGD(ball=Linf(0.001), **PLAIN)(model, images, wrong, drop_lost=True)
     assert model.asked == (1 + 2) * len(images), "one step, and two judgements of a model that is not random"
 
 
-def test_without_the_word_nothing_changes() -> None:
-    images, labels = some()
-    attack = PGD(ball=Linf(0.04), **PLAIN)
-    usual = attack(shielded(), images, labels)
-    assert torch.equal(usual, attack(shielded(), images, labels, drop_lost=False))
+def test_a_model_that_is_not_random_needs_no_ten_answers() -> None:
+    """RayS then leaves lost images alone by itself; what else there is takes all its steps."""
+    images, labels = some(4)
+    for attack in (RayS(ball=Linf(0.15), queries=20), RandomNoise(ball=Linf(0.03))):
+        usual = attack(RowByRow(), images, labels)
+        assert torch.equal(usual, attack(RowByRow(), images, labels, drop_lost=True))
 
 
 def test_a_part_of_a_batch_has_the_draws_of_the_whole() -> None:
@@ -107,7 +118,7 @@ def test_a_part_of_a_batch_has_the_draws_of_the_whole() -> None:
 
 def test_draws_by_content_stay_by_content() -> None:
     images, _ = some(4)
-    model = Defended(OneByOne(), GaussianNoise(sigma=0.02, seed=0, streams="content"))
+    model = Defended(RowByRow(), GaussianNoise(sigma=0.02, seed=0, streams="content"))
     with asking_about(Part(torch.tensor([3, 0]), 4)):
         part = model(images[[3, 0]])
     assert torch.equal(part, model(images)[[3, 0]])

@@ -4,10 +4,10 @@ import copy
 
 import pytest
 import torch
+from conftest import noise_images
 from torch import nn
+from toys import convnet
 
-from tests.attacks.toys import convnet
-from tests.conftest import noise_images
 from vqshield.attacks import PRECISIONS, FastGradients
 from vqshield.attacks.losses import cross_entropy
 from vqshield.errors import InvalidInputError

@@ -6,6 +6,12 @@ from torch import Tensor
 from vqshield.attacks.losses import errors, margin
 from vqshield.models import Model, Part, asking_about
 
+EARLY = (1 / 12, 1 / 6, 1 / 3, 1 / 2)
+"""Shares of a climb's steps after which lost images may leave: of a plain classifier's most are lost soon."""
+
+QUARTERS = (1 / 20, 1 / 4, 1 / 2, 3 / 4, 1.0)
+"""The same of a search's queries."""
+
 _SURE_DRAWS = 10  # of a random model: fewer wrong answers in a row may be luck
 _SURE_LEAD = 3.0  # logits by which the wrong answers lead, on average, where nothing is left to gain
 _ROUNDING = 1e-4  # of the largest logit: some GPU kernels add in any order, and are not random for that

@@ -11,13 +11,11 @@ from torch import Tensor
 from vqshield import checks
 from vqshield.attacks.balls import Ball
 from vqshield.attacks.base import Attack, random_start
-from vqshield.attacks.best import Best
+from vqshield.attacks.best import EARLY, Best
 from vqshield.attacks.losses import TARGETED, Loss, list_losses, loss, targeted_margin, wrong_classes
 from vqshield.models import Model, Part, asking_about, gradient
 
 SCHEDULES = ("constant", "linear", "cosine")
-
-_EARLY = (1 / 12, 1 / 6, 1 / 3, 1 / 2)  # of the steps: where lost images leave before candidates are judged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +86,7 @@ class PGD(Attack):
 
     def run_dropping(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
         """Images that are lost leave at some early steps, and wherever candidates are judged."""
-        looks = self._wanted() | {math.ceil(share * self.steps) for share in _EARLY}
+        looks = self._wanted() | {math.ceil(share * self.steps) for share in EARLY}
         targets = self._targets(model, images, labels)
         best = Best(images, labels, judgements=self.judgements)
         places = torch.arange(len(images), device=images.device)  # of the images that are still attacked

@@ -11,8 +11,9 @@ from torch import Tensor
 from vqshield import checks
 from vqshield.attacks.balls import Ball
 from vqshield.attacks.base import QueryAttack, places_in_batch
+from vqshield.attacks.best import QUARTERS, Best
 from vqshield.attacks.losses import errors
-from vqshield.models import Model
+from vqshield.models import Model, Part, asking_about
 from vqshield.noise import Draw, Stage
 
 _EDGE = 0.2  # a change counts for better where it makes at least .5 + this of the answers wrong
@@ -64,14 +65,40 @@ class RayS(QueryAttack):
         checks.real("tolerance", self.tolerance, least=1e-6, most=1.0)
         checks.whole("seed", self.seed, least=0, below=2**64)
 
+    @torch.no_grad()
+    def run_dropping(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
+        """Images that are lost at the whole budget are not asked about any more, if the model is random; if
+        it is not, they are not in any case.
+        """
+        rays = self._rays(model, images, labels)
+        if not isinstance(rays, _Noisy):
+            return self.run(model, images, labels)
+        best = Best(images, labels, judgements=1)
+        places = torch.arange(len(images), device=images.device)  # of the images that are still attacked
+        looks, asked = [math.ceil(share * self.queries) for share in QUARTERS], 2
+        for look in looks:
+            while asked < look:
+                with asking_about(Part(places, len(images))):
+                    rays.step()
+                asked += 1
+            stay = ~best.consider_some(model, rays.found(), places)
+            places = places[stay]
+            if len(places) == 0:
+                break
+            rays.keep(stay)
+        return best.images
+
+    def _rays(self, model: Model, images: Tensor, labels: Tensor) -> "_Rays":
+        """The search for this model, by whether two answers of it differ."""
+        first, second = model(images), model(images)
+        differ = float((first - second).abs().max()) > _ROUNDING * max(float(first.abs().max()), 1.0)
+        return (_Noisy if differ else _Exact)(self, model, images, labels)
+
     def search(
         self, model: Model, images: Tensor, labels: Tensor, marks: Sequence[int]
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """The image on the best ray so far: where it was wrong within the ball, else at its surface."""
-        first, second = model(images), model(images)
-        differ = float((first - second).abs().max()) > _ROUNDING * max(float(first.abs().max()), 1.0)
-        rays: _Rays = (_Noisy if differ else _Exact)(self, model, images, labels)
-        asked = 2
+        rays, asked = self._rays(model, images, labels), 2
         for mark in marks:
             while asked < mark and rays.step():
                 asked += 1
@@ -208,6 +235,14 @@ class _Noisy(_Rays):
 
     def found(self) -> Tensor:
         return self._at(self._every, self.signs, torch.full_like(self.radius, self._budget))
+
+    def keep(self, some: Tensor) -> None:
+        """Go on with some of the images alone."""
+        for name in ("_images", "_labels", "signs", "radius", "stage", "block", "used"):
+            setattr(self, name, getattr(self, name)[some])
+        for name in ("_evidence", "_challenged", "_low", "_high"):
+            setattr(self, name, getattr(self, name)[some])
+        self._every = torch.arange(len(self._labels), device=self._labels.device)
 
     def _first_look(self) -> None:
         middle = (self._low + self._high) / 2
