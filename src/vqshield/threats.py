@@ -42,8 +42,9 @@ class Threat:
         basis: the directions that the attack searches in, a name of vqshield.attacks.bases.
         precision: what the classifier's gradients are computed in, one of `vqshield.attacks.PRECISIONS`. All
             but "float32" are the fast way: the gradients are those of `vqshield.attacks.FastGradients`, and
-            images that are lost for certain take no more steps. Answers that choose between images are
-            float32 in any case, and so are those of attacks without gradients.
+            images that are lost for certain take no more steps, unless the attacker ignores the defense.
+            Answers that choose between images are float32 in any case, and so are those of attacks without
+            gradients.
 
     Raises:
         InvalidInputError: a setting that cannot work.
@@ -76,7 +77,13 @@ class Threat:
         basis(self.basis)
 
     def __call__(
-        self, classifier: nn.Module, defense: Defense | None, images: Tensor, labels: Tensor
+        self,
+        classifier: nn.Module,
+        defense: Defense | None,
+        images: Tensor,
+        labels: Tensor,
+        *,
+        transferred: bool = False,
     ) -> Tensor:
         """The adversarial images, found with draws of this defense.
 
@@ -85,9 +92,12 @@ class Threat:
             defense: what stands before it; None is enough for a threat that ignores it (surrogate "none").
             images: float images in [0, 1].
             labels: their true classes, (B,), int64.
+            transferred: whether the images are meant for another model: one that is lost here may not be
+                there, so that all take all their steps.
         """
         model = self.attacked_model(classifier, defense)
-        return self.attack(model, images, labels, drop_lost=self.is_fast)
+        elsewhere = transferred or self.surrogate == "none"
+        return self.attack(model, images, labels, drop_lost=self.is_fast and not elsewhere)
 
     def __repr__(self) -> str:
         """As dataclasses have it; the usual precision is left out, as seeds were derived from this text
@@ -98,7 +108,7 @@ class Threat:
 
     @property
     def is_fast(self) -> bool:
-        """Whether gradients are less than float32, and lost images take no more steps."""
+        """Whether gradients are less than float32."""
         return self.precision != PRECISIONS[0]
 
     def attacked_model(self, classifier: nn.Module, defense: Defense | None) -> nn.Module:
