@@ -348,14 +348,14 @@ def test_a_fast_threat_asks_the_defense_in_float32_and_drops_the_lost(precision:
 def test_images_for_another_model_take_all_their_steps() -> None:
     """What is lost on the bare classifier, or on another network, may hold behind the defense."""
     asked: list[int] = []
-    for surrogate, transferred in (("none", False), ("ste", True), ("ste", False)):
+    for surrogate, drop_lost in (("none", True), ("ste", False), ("ste", True)):
         model = linear()
         with torch.no_grad():
             model[1].weight.mul_(100)  # lost after a step or two
         asked.append(0)
         model.register_forward_hook(lambda _, given, __: asked.append(asked.pop() + len(given[0])))
         parsed = threat(f"pgd:steps=96,surrogate={surrogate},precision=bf16", Linf(0.5))
-        parsed(model, vq.PRD(codes=4, seed=1), images(), LABELS, transferred=transferred)
+        parsed(model, vq.PRD(codes=4, seed=1), images(), LABELS, drop_lost=drop_lost)
     every = 96 * len(LABELS)
     assert asked[:2] == [every, every]
     assert asked[2] < every

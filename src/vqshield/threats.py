@@ -83,7 +83,7 @@ class Threat:
         images: Tensor,
         labels: Tensor,
         *,
-        transferred: bool = False,
+        drop_lost: bool = True,
     ) -> Tensor:
         """The adversarial images, found with draws of this defense.
 
@@ -92,12 +92,13 @@ class Threat:
             defense: what stands before it; None is enough for a threat that ignores it (surrogate "none").
             images: float images in [0, 1].
             labels: their true classes, (B,), int64.
-            transferred: whether the images are meant for another model: one that is lost here may not be
-                there, so that all take all their steps.
+            drop_lost: whether images may stop early where this is a fast threat. False: all take all their
+                steps, as for images that are meant for another model, which may not be lost there, and for a
+                model whose answers depend on an image's place in the batch.
         """
         model = self.attacked_model(classifier, defense)
-        elsewhere = transferred or self.surrogate == "none"
-        return self.attack(model, images, labels, drop_lost=self.is_fast and not elsewhere)
+        may_leave = drop_lost and self.is_fast and self.surrogate != "none"
+        return self.attack(model, images, labels, drop_lost=may_leave)
 
     def __repr__(self) -> str:
         """As dataclasses have it; the usual precision is left out, as seeds were derived from this text

@@ -335,7 +335,7 @@ class RemoteAttacks(TargetStudy[RemoteManifest, RemoteCell, RemoteRecord]):
                 shield = defense if attack.behind else None
                 if shield is None:
                     threat = replace(threat, surrogate=NONE)
-                found = threat(source, shield, images, labels, transferred=True)
+                found = threat(source, shield, images, labels, drop_lost=False)
                 return [(found, [0] * len(images))]
             model = self._asked_model(threat, defense)
             assert isinstance(threat.attack, QueryAttack)
