@@ -40,7 +40,8 @@ def fast_attacks() -> str:
     lines, machines = [], []
     for path in sorted(RESULTS.glob("attacks-*.json")):
         record = _read(path)
-        whole = [row for row in record.suites if row.seconds is not None]
+        # The last of several: the first run of a size of batch also pays for the choice of kernels.
+        whole = list({(row.images, row.attack): row for row in record.suites if row.seconds}.values())
         usual = {row.images: row.seconds for row in whole if row.precision == "float32"}
         used = f"{stem(record.classifier)} on {machine(record.machine)}"
         machines += [used] if used not in machines else []

@@ -15,6 +15,8 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from vqshield.errors import InvalidInputError, NoGradientError
 
+_ROUNDING = 1e-4  # of the largest logit
+
 Model = Callable[[Tensor], Tensor]
 """Images (B, q, h, w) → logits (B, classes), or (draws, B, classes) of a model that averages over draws."""
 
@@ -175,7 +177,7 @@ def fold_norms(network: nn.Module) -> None:
     for module in list(network.modules()):
         for conv_name, norm_name in getattr(module, "folds", ()):
             conv, norm = getattr(module, conv_name), getattr(module, norm_name)
-            if isinstance(norm, nn.Identity):  # done before
+            if isinstance(norm, nn.Identity) or norm.training:  # done before; or it follows the batch
                 continue
             with torch.no_grad():
                 fused = fuse_conv_bn_eval(conv, norm)
@@ -230,6 +232,13 @@ def ask_for_logits(model: Model, images: Tensor) -> Tensor:
             "torch.no_grad?); an attack that follows gradients needs one, square and noise do not"
         )
     return logits
+
+
+def differ(first: Tensor, second: Tensor) -> bool:
+    """Whether two answers about the same images say that the model is random: they differ by more than
+    kernels that add in any order differ by.
+    """
+    return float((first - second).abs().max()) > _ROUNDING * max(float(first.abs().max()), 1.0)
 
 
 def check_rows(logits: Tensor, count: int) -> None:

@@ -1,6 +1,7 @@
 """Gradients in less precision: answers stay what they are, gradients point the same way."""
 
 import copy
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,6 +11,8 @@ from toys import convnet
 
 from vqshield.attacks import PRECISIONS, FastGradients
 from vqshield.attacks.losses import cross_entropy
+from vqshield.attacks.precision import _Graph, _Graphs, _rounded_up
+from vqshield.defenses import GaussianNoise
 from vqshield.errors import InvalidInputError
 from vqshield.models import gradient
 
@@ -54,6 +57,15 @@ def test_the_classifier_itself_is_left_as_it_was() -> None:
     assert all(torch.equal(value, model.state_dict()[name]) for name, value in before.items())
 
 
+def test_a_random_layer_makes_no_draw_twice() -> None:
+    """Judgements would otherwise see the draws that the gradients came from."""
+    defense = GaussianNoise(sigma=0.1, seed=0, surrogate="ste")
+    model = nn.Sequential(defense, convnet())
+    images = noise_images(2, 3, 16, 16)
+    slopes(FastGradients(model, "bf16"), images, torch.arange(2))
+    assert defense.streams(images).tolist() == [2, 3]
+
+
 def test_what_cannot_be_copied_and_what_is_no_module_is_asked_as_it_is() -> None:
     class Uncopyable(nn.Module):
         def __init__(self) -> None:
@@ -71,6 +83,12 @@ def test_what_cannot_be_copied_and_what_is_no_module_is_asked_as_it_is() -> None
         found = slopes(FastGradients(model, "bf16"), images, labels)
         exact = slopes(network, images, labels)
         assert bool((torch.cosine_similarity(found.flatten(1), exact.flatten(1)) > 0.99).all())
+
+
+def test_what_fails_in_the_classifier_is_told_as_it_is() -> None:
+    """Not that its weights are bfloat16, which is our doing."""
+    with pytest.raises(RuntimeError, match="expected input"):
+        slopes(FastGradients(convnet(), "bf16"), noise_images(2, 1, 16, 16), torch.arange(2))
 
 
 def test_an_unknown_precision_is_answered_with_the_known_ones() -> None:
@@ -111,3 +129,60 @@ def test_hooks_of_the_classifier_are_run_once_for_each_call() -> None:
     assert seen == [2, 2]
     model.register_forward_hook(lambda module, given, logits: 0 * logits)
     assert float(slopes(fast, images, torch.arange(2)).abs().max()) == 0
+
+
+class Replays:
+    """Captured passes as a GPU replays them, on a CPU: all in one memory, which a backward pass uses up."""
+
+    def __init__(self, network: nn.Module) -> None:
+        self.network, self.memory = network, list[torch.Tensor]()
+
+    def capture(self, images: torch.Tensor, rows: int) -> _Graph:
+        held = torch.zeros(rows, *images.shape[1:])
+        logits = self.network(held).detach()
+        slopes, found = torch.zeros_like(logits), torch.zeros_like(held)
+
+        def forward() -> None:
+            self.memory[:] = [held.clone().requires_grad_()]
+            logits.copy_(self.network(self.memory[0]).detach())
+
+        def backward() -> None:
+            with torch.enable_grad():
+                (there,) = torch.autograd.grad(self.network(self.memory[0]), self.memory[0], slopes)
+            found.copy_(there)
+            self.memory.clear()
+
+        passes = (SimpleNamespace(replay=each) for each in (forward, backward))
+        return _Graph(*passes, held, logits, slopes, found)
+
+
+def test_captured_passes_may_be_asked_in_any_order() -> None:
+    network, labels = convnet(), torch.arange(3)
+    graphs = _Graphs(network)
+    graphs._capture = Replays(network).capture
+    one, two = (noise_images(7, 3, 16, 16)[some].requires_grad_() for some in (slice(3), slice(3, 6)))
+    first, second = graphs.logits(one, 4), graphs.logits(two, 6)  # the second is on top of the first
+    assert torch.allclose(first, network(one), atol=1e-6)
+    losses = [cross_entropy(each, labels).sum() for each in (first, second)]
+    for image, loss in ((one, losses[0]), (two, losses[1]), (one, losses[0])):
+        (found,) = torch.autograd.grad(loss, image, retain_graph=True)
+        assert torch.allclose(found, slopes(network, image.detach(), labels), atol=1e-5)
+
+
+def test_what_cannot_be_captured_is_computed_as_ever() -> None:
+    graphs, asked = _Graphs(convnet()), []
+
+    def capture(images: torch.Tensor, rows: int) -> _Graph:
+        asked.append(rows)
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    graphs._capture = capture
+    images = noise_images(2, 3, 16, 16).requires_grad_()
+    assert graphs.logits(images, 32) is None
+    assert graphs.logits(images, 32) is None
+    assert asked == [32], "it is tried once"
+
+
+@pytest.mark.parametrize(("count", "rows"), [(1, 32), (32, 32), (33, 48), (49, 64), (65, 96), (200, 256)])
+def test_few_sizes_of_batch_are_captured(count: int, rows: int) -> None:
+    assert _rounded_up(count) == rows

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from vqshield.attacks.losses import errors, margin
-from vqshield.models import Model, Part, asking_about
+from vqshield.models import Model, Part, asking_about, differ
 
 EARLY = (1 / 12, 1 / 6, 1 / 3, 1 / 2)
 """Shares of a climb's steps after which lost images may leave: of a plain classifier's most are lost soon."""
@@ -14,7 +14,6 @@ QUARTERS = (1 / 20, 1 / 4, 1 / 2, 3 / 4, 1.0)
 
 _SURE_DRAWS = 10  # of a random model: fewer wrong answers in a row may be luck
 _SURE_LEAD = 3.0  # logits by which the wrong answers lead, on average, where nothing is left to gain
-_ROUNDING = 1e-4  # of the largest logit: some GPU kernels add in any order, and are not random for that
 
 
 class Best:
@@ -40,7 +39,7 @@ class Best:
         """
         with asking_about(Part(places, len(self.images))):
             logits = [model(candidates) for _ in range(max(self._judgements, 2))]
-            while len(logits) * _draws(logits[0]) < _SURE_DRAWS and _differ(*logits[:2]):
+            while len(logits) * _draws(logits[0]) < _SURE_DRAWS and differ(*logits[:2]):
                 logits.append(model(candidates))
         wrong, margins = _judged(logits, self._labels[places])
         self._keep(
@@ -67,8 +66,3 @@ def _judged(logits: list[Tensor], labels: Tensor) -> tuple[Tensor, Tensor]:
 def _draws(logits: Tensor) -> int:
     """How many draws an answer (…, B, classes) is of."""
     return logits[..., 0, 0].numel()
-
-
-def _differ(first: Tensor, second: Tensor) -> bool:
-    """Whether two answers about the same images say that the model is random."""
-    return bool((first - second).abs().max() > _ROUNDING * first.abs().max().clamp(min=1))

@@ -15,13 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from vqshield import checks
-from vqshield.models import Model, ask, fold_norms
+from vqshield.models import Model, ask, differ, fold_norms
 
 PRECISIONS = ("float32", "tf32", "bf16")
 """What gradients may be computed in; the first is the default, and changes nothing."""
 
 _WARM_UPS = 2  # passes before a capture: libraries choose and set up their kernels in the first ones
 _LEAST_ROWS = 32  # of a captured pass
+_SMALL = 2**19  # pixels: a GPU gains little by computing fewer in bfloat16 (512 images of 32×32)
 
 
 class FastGradients(nn.Module):
@@ -35,10 +36,12 @@ class FastGradients(nn.Module):
     Args:
         classifier: images in [0, 1] → logits. Changes of its weights after the first gradient are not seen.
         precision: "tf32" rounds the factors of matrix products and convolutions to 10 bits on GPUs that can,
-            "bf16" computes in bfloat16 (torch.autocast), "float32" changes nothing. Beware: torch lets
-            cuDNN's convolutions use tf32 by default, so that "float32" is that on a GPU, unless
+            "bf16" computes in bfloat16 (torch.autocast), but for small batches on a GPU, which are tf32,
+            since they gain nothing by more rounding. "float32" changes nothing. Beware: torch lets cuDNN's
+            convolutions use tf32 by default, so that "float32" is that on a GPU, unless
             torch.backends.cudnn.allow_tf32 is False.
-        most_captured: images of the largest batch that is captured on a GPU; 0: none is.
+        most_captured: pixels of the largest batch that is captured on a GPU, 256 images of 32×32 by default;
+            0: none is. What a captured pass works in stays reserved as long as the classifier lives.
 
     Raises:
         InvalidInputError: an unknown precision.
@@ -53,26 +56,32 @@ class FastGradients(nn.Module):
         0
     """
 
-    def __init__(self, classifier: Model, precision: str, *, most_captured: int = 256) -> None:
+    def __init__(self, classifier: Model, precision: str, *, most_captured: int = 2**18) -> None:
         super().__init__()
         self.classifier = classifier
         self.precision = checks.one_of("precision", precision, PRECISIONS)
         self._most_captured = checks.whole("most_captured", most_captured, least=0)
         self.training = getattr(classifier, "training", False)
-        self._layers: _Layers | None = None
+        self._layers: dict[str, _Layers] = {}
 
     def forward(self, images: Tensor) -> Tensor:
         """The classifier's logits."""
         if not (images.requires_grad and torch.is_grad_enabled()) or self.precision == PRECISIONS[0]:
             return ask(self.classifier, images)
-        if self._layers is None:
-            self._layers = _prepared(self.classifier, self.precision)
+        layers = self._layers_for(images)
         rows, logits = _rounded_up(len(images)), None
-        if images.is_cuda and rows <= self._most_captured:
-            logits = self._layers.graphs.logits(images, rows)
+        if images.is_cuda and rows * images[0, 0].numel() <= self._most_captured:
+            logits = layers.graphs.logits(images, rows)
         if logits is None:
-            logits = self._layers.compute(images)
+            logits = layers.compute(images)
         return _after_hooks(self.classifier, images, logits)
+
+    def _layers_for(self, images: Tensor) -> "_Layers":
+        small = images.is_cuda and images[:, 0].numel() <= _SMALL
+        precision = "tf32" if small else self.precision
+        if precision not in self._layers:
+            self._layers[precision] = _prepared(self.classifier, precision)
+        return self._layers[precision]
 
 
 class _Layers:
@@ -85,9 +94,9 @@ class _Layers:
     def compute(self, images: Tensor) -> Tensor:
         """The logits."""
         with _reduced(self._precision, images.device.type):
-            last = images.contiguous(memory_format=torch.channels_last)
-            logits = ask(self._classifier, last)
-        return logits.to(images.dtype)
+            answer = self._classifier(images.contiguous(memory_format=torch.channels_last))
+        # Not about the classifier: where it fails, its weights of another dtype are not why.
+        return ask(lambda _: answer, images).to(images.dtype)
 
 
 _LAYERS: WeakKeyDictionary[nn.Module, dict[str, tuple[object, _Layers]]] = WeakKeyDictionary()
@@ -111,8 +120,10 @@ def _laid_out(classifier: Model, precision: str) -> Model:
     """A copy with its weights channels last; the classifier itself where it is none that can be copied."""
     if not isinstance(classifier, nn.Module):
         return classifier
+    # What has no weights is not copied: a random layer goes on counting its draws, and none is made twice.
+    kept = {id(each): each for each in classifier.modules() if not each.state_dict()}
     try:
-        copied = copy.deepcopy(classifier)
+        copied = copy.deepcopy(classifier, kept)
     except (TypeError, RuntimeError):  # something in it holds a lock, a file or a tensor with a history
         return classifier.forward
     copied.requires_grad_(False)
@@ -201,7 +212,7 @@ class _Graphs:
         if key not in self._captured:
             try:
                 self._captured[key] = self._capture(images, rows)
-            except RuntimeError:  # it looks at values, or does something else that no capture allows
+            except RuntimeError:  # it is random, looks at values, or does what else no capture allows
                 self._captured[key] = None
         graph = self._captured[key]
         if graph is None:
@@ -213,15 +224,20 @@ class _Graphs:
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         self.holds = 0
         held = torch.zeros((rows, *images.shape[1:]), dtype=images.dtype, device=images.device)
+        held[: len(images)] = images.detach()
         held.requires_grad_()
         forward, backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside), torch.enable_grad():
+            answers = []
             for _ in range(_WARM_UPS):
                 logits = self._compute(held)
+                answers.append(logits.detach())
                 slopes = torch.zeros_like(logits)
                 torch.autograd.grad(logits, held, slopes)
+            if differ(*answers):
+                raise RuntimeError("a model that is random would repeat the draw that was captured")
             torch.cuda.synchronize()
             with _capturing(forward, self._pool):
                 logits = self._compute(held)

@@ -13,13 +13,12 @@ from vqshield.attacks.balls import Ball
 from vqshield.attacks.base import QueryAttack, places_in_batch
 from vqshield.attacks.best import QUARTERS, Best
 from vqshield.attacks.losses import errors
-from vqshield.models import Model, Part, asking_about
+from vqshield.models import Model, Part, asking_about, differ
 from vqshield.noise import Draw, Stage
 
 _EDGE = 0.2  # a change counts for better where it makes at least .5 + this of the answers wrong
 _CONVINCED, _DISCOURAGED = 3.0, -1.0  # log odds at which a change is kept, or given up
 _GAIN = 0.1  # how far an answer about the held ray moves its radius, as a share of it
-_ROUNDING = 1e-4  # of the largest logit: some GPU kernels add in any order, and are not random for that
 _FIRST_LOOK = 6  # halvings of the first radius of a random model: the following answers correct it
 
 
@@ -90,9 +89,8 @@ class RayS(QueryAttack):
 
     def _rays(self, model: Model, images: Tensor, labels: Tensor) -> "_Rays":
         """The search for this model, by whether two answers of it differ."""
-        first, second = model(images), model(images)
-        differ = float((first - second).abs().max()) > _ROUNDING * max(float(first.abs().max()), 1.0)
-        return (_Noisy if differ else _Exact)(self, model, images, labels)
+        noisy = differ(model(images), model(images))
+        return (_Noisy if noisy else _Exact)(self, model, images, labels)
 
     def search(
         self, model: Model, images: Tensor, labels: Tensor, marks: Sequence[int]
