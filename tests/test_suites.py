@@ -11,7 +11,7 @@ from torch import nn
 import vqshield as vq
 from vqshield.attacks import L2, PGD, Linf, RayS, Square
 from vqshield.errors import InvalidInputError
-from vqshield.suites import expand, list_suites, suite
+from vqshield.suites import expand, list_suites, suite, with_precision
 from vqshield.surrogates import Soft, StraightThrough, get
 from vqshield.threats import Threat, threat
 
@@ -135,3 +135,21 @@ def test_the_quick_suite_runs_and_keeps_the_budget() -> None:
         found.append(member(classifier, vq.SWRD(size=2, codes=5, seed=1), images, labels))
         assert float((found[-1] - images).abs().max()) <= BALL.eps + 1e-6
     assert not torch.equal(*found)
+
+
+@pytest.mark.parametrize("name", list_suites())
+def test_a_faster_suite_is_the_same_but_for_its_precision_and_names(name: str) -> None:
+    usual, fast = expand(name, BALL, seed=3), expand(f"{name}:precision=bf16", BALL, seed=3)
+    assert [each.precision for each in fast] == ["bf16"] * len(usual)
+    assert [each.name.replace(":precision=bf16", "") for each in fast] == [each.name for each in usual]
+    assert all(each.name.startswith(f"{name}:precision=bf16/") for each in fast)
+    for one, other in zip(usual, fast, strict=True):
+        assert replace(other, precision="float32", name=one.name) == one
+
+
+def test_a_precision_is_added_to_a_text_that_names_none() -> None:
+    assert with_precision("noise", "tf32") == "noise:precision=tf32"
+    assert with_precision("pgd:steps=3,precision=bf16", "tf32") == "pgd:steps=3,precision=bf16"
+    assert with_precision("adaptive-v1", "float32") == "adaptive-v1"
+    with pytest.raises(InvalidInputError, match="precision='fp8' is unknown"):
+        with_precision("noise", "fp8")

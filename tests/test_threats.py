@@ -13,6 +13,8 @@ import vqshield as vq
 from vqshield import attacks
 from vqshield.attacks import APGD, EOT, L2, PGD, Attack, InBasis, Linf, RandomNoise, Square, ball, list_losses
 from vqshield.errors import InvalidInputError
+from vqshield.plain import to_plain
+from vqshield.runs.manifests import ThreatId
 from vqshield.surrogates import Score, Soft, get, list_surrogates
 from vqshield.surrogates import known_settings as surrogate_settings
 from vqshield.threats import LEVELS, Threat, threat
@@ -110,17 +112,17 @@ def test_no_setting_of_a_surrogate_hides_one_of_an_attack() -> None:
             "surrogate='magic' is unknown; choose one of learned, none, own, score, soft, ste",
         ),
         ("pgd:surrogate=3", "surrogate='3' is unknown"),
-        ("pgd:luck=1", "pgd has no setting 'luck'; it has surrogate, eot, average, basis, steps, step"),
+        ("pgd:luck=1", "pgd has no setting 'luck'; it has surrogate, eot, average, basis, precision, steps"),
         (
             "pgd:surrogate=soft,luck=1",
-            "pgd has no setting 'luck'; it has surrogate, eot, average, basis, temperature, centres, rounds, "
-            "noise, steps",
+            "pgd has no setting 'luck'; it has surrogate, eot, average, basis, precision, temperature, "
+            "centres, rounds, noise, steps",
         ),
         ("pgd:seed=3", "pgd has no setting 'seed'; it has surrogate"),
         ("pgd:ball=3", "pgd has no setting 'ball'"),
         ("pgd:temperature=0.1", "pgd has no setting 'temperature'"),
         ("pgd:surrogate=none,temperature=0.1", "pgd has no setting 'temperature'"),
-        ("square:steps=3", "square has no setting 'steps'; it has surrogate, eot, average, basis, queries"),
+        ("square:steps=3", "square has no setting 'steps'; it has surrogate, eot, average, basis, precision"),
         ("pgd:surrogate=soft,temperature=0", "temperature=0 should be >= 1e-06"),
         ("pgd:steps=0", "steps=0 should be >= 1"),
         ("pgd:steps=2.5", "steps=2.5 should be a whole number"),
@@ -306,3 +308,54 @@ def test_an_unbounded_l2_attack_runs() -> None:
     length = (found - start).flatten(1).norm(dim=1)
     assert float(length.max()) <= eps + 1e-6
     assert float(length.min()) > eps / 2
+
+
+def test_the_usual_precision_is_named_nowhere_and_another_one_everywhere() -> None:
+    """Seeds of audits come from this text, and manifests of earlier runs are compared with today's."""
+    usual, fast = (threat(text, Linf(0.1)) for text in ("pgd:steps=2", "pgd:steps=2,precision=bf16"))
+    assert repr(usual) == repr(usual.attack).join(
+        ("Threat(name='pgd:steps=2', level='ste', attack=",
+         ", surrogate='ste', eot=1, average='gradients', basis='pixels')")
+    )  # fmt: skip
+    assert repr(fast).endswith("basis='pixels', precision='bf16')")
+    assert "precision" not in to_plain(ThreatId.of(usual))
+    assert to_plain(ThreatId.of(fast))["precision"] == "bf16"
+    assert threat("pgd:steps=2,precision=float32", Linf(0.1)).is_fast is False
+    with pytest.raises(
+        InvalidInputError, match="precision='half' is unknown; choose one of bf16, float32, tf32"
+    ):
+        threat("pgd:precision=half", Linf(0.1))
+    with pytest.raises(InvalidInputError, match="precision=16 is unknown"):
+        threat("pgd:precision=16", Linf(0.1))
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_a_fast_threat_asks_the_defense_in_float32_and_drops_the_lost(precision: str) -> None:
+    """The classifier alone is faster: what it is asked without gradients is what it always answers."""
+    seen: list[torch.dtype] = []
+
+    class Watched(vq.PRD):
+        def forward(self, given, *, streams=None):
+            seen.append(given.dtype)
+            return super().forward(given, streams=streams)
+
+    text = f"pgd:steps=4,eot=2,precision={precision}"
+    found = threat(text, Linf(0.3))(linear(), Watched(codes=4, seed=1), images(), LABELS)
+    assert set(seen) == {torch.float32} == {found.dtype}
+    assert float((found - images()).abs().max()) <= 0.3 + 1e-6
+
+
+def test_images_for_another_model_take_all_their_steps() -> None:
+    """What is lost on the bare classifier, or on another network, may hold behind the defense."""
+    asked: list[int] = []
+    for surrogate, drop_lost in (("none", True), ("ste", False), ("ste", True)):
+        model = linear()
+        with torch.no_grad():
+            model[1].weight.mul_(100)  # lost after a step or two
+        asked.append(0)
+        model.register_forward_hook(lambda _, given, __: asked.append(asked.pop() + len(given[0])))
+        parsed = threat(f"pgd:steps=96,surrogate={surrogate},precision=bf16", Linf(0.5))
+        parsed(model, vq.PRD(codes=4, seed=1), images(), LABELS, drop_lost=drop_lost)
+    every = 96 * len(LABELS)
+    assert asked[:2] == [every, every]
+    assert asked[2] < every

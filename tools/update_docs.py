@@ -17,6 +17,7 @@ from app_table import APP_TABLES
 from attack_tables import ATTACK_TABLES
 from certificate_tables import CERTIFICATE_TABLES
 from classifier_tables import CLASSIFIER_TABLES
+from fast_attack_table import FAST_TABLES
 from integration_tables import INTEGRATION_TABLES
 from l1_tables import L1_TABLES
 from ladder_table import ladder, ladder_short
@@ -203,6 +204,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **CURVE_TEXTS,
     **SPEED_TABLES,
     **SURROGATE_TABLES,
+    **FAST_TABLES,
     **L1_TABLES,
     "ladder": ladder,
     "ladder-short": ladder_short,

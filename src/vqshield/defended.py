@@ -19,7 +19,7 @@ from vqshield.defenses import (
     preprocessor_from,
 )
 from vqshield.errors import InvalidInputError
-from vqshield.models import Normalising, ask
+from vqshield.models import Normalising, ask, asked_part
 from vqshield.settings import parse_spec
 from vqshield.surrogates import Attach, Shielding, Surrogate
 
@@ -86,12 +86,21 @@ class Defended(nn.Module):
             streams: stream numbers (B,) that repeat a draw; None takes fresh ones.
         """
         pixels = self.defense.pixels(images)
-        streams = self.defense.streams(pixels, streams)
+        streams = self._streams(pixels) if streams is None else self.defense.streams(pixels, streams)
         if pixels.requires_grad and torch.is_grad_enabled():
             logits = self._surrogate.logits(self._ask, self._shielding(pixels, streams))
         else:
             logits = self._ask(self.defense(pixels.detach(), streams=streams))
         return logits if images.dim() == 4 else logits[0]
+
+    def _streams(self, pixels: Tensor) -> Tensor:
+        """Fresh stream numbers; of a part of a batch those that it would have in the whole, draw by draw."""
+        part = None if torch.compiler.is_compiling() else asked_part()
+        if part is None or self.defense._streams_from == "content" or len(pixels) % len(part.places):
+            return self.defense.streams(pixels)
+        draws = len(pixels) // len(part.places)
+        numbers = self.defense.streams(pixels[:1].expand(draws * part.whole, -1, -1, -1))
+        return numbers.view(draws, part.whole)[:, part.places].flatten()
 
     def _shielding(self, pixels: Tensor, streams: Tensor) -> Shielding:
         """One draw. Detached: the gradient is this surrogate's alone, and not a defense's own besides."""

@@ -5,12 +5,17 @@ A model is anything from images (B, q, h, w) to logits; who calls one that a use
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from vqshield.errors import InvalidInputError, NoGradientError
+
+_ROUNDING = 1e-4  # of the largest logit
 
 Model = Callable[[Tensor], Tensor]
 """Images (B, q, h, w) → logits (B, classes), or (draws, B, classes) of a model that averages over draws."""
@@ -41,6 +46,43 @@ def evaluating(model: object) -> Iterator[None]:
     finally:
         for module, mode in zip(modules, modes, strict=True):
             module.training = mode
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some images of a batch.
+
+    Args:
+        places: where in the batch they stand, (b,).
+        whole: how many images the batch has.
+    """
+
+    places: Tensor
+    whole: int
+
+
+_ASKED: ContextVar[Part | None] = ContextVar("asked", default=None)
+
+
+@contextmanager
+def asking_about(part: Part) -> Iterator[None]:
+    """Meanwhile models are given this part of a batch alone, which may be a part itself. A random model that
+    numbers its draws, as `Defended` does, gives every image of it the draw that it would have had in the
+    whole batch.
+    """
+    outer = _ASKED.get()
+    if outer is not None:
+        part = Part(outer.places[part.places], outer.whole)
+    before = _ASKED.set(part)
+    try:
+        yield
+    finally:
+        _ASKED.reset(before)
+
+
+def asked_part() -> Part | None:
+    """The part of a batch that models are being asked about; None: all of it."""
+    return _ASKED.get()
 
 
 class _PlainGradient(torch.autograd.Function):
@@ -128,6 +170,21 @@ class Normalising(nn.Module):
         return self.network((with_plain_gradient(images) - self.mean) / self.std)
 
 
+def fold_norms(network: nn.Module) -> None:
+    """Fold batch norms into the convolutions before them, in place: the same function in eval mode, up to
+    rounding, with less memory traffic. A module names the pairs of its own as `folds`: (convolution, norm).
+    """
+    for module in list(network.modules()):
+        for conv_name, norm_name in getattr(module, "folds", ()):
+            conv, norm = getattr(module, conv_name), getattr(module, norm_name)
+            if isinstance(norm, nn.Identity) or norm.training:  # done before; or it follows the batch
+                continue
+            with torch.no_grad():
+                fused = fuse_conv_bn_eval(conv, norm)
+            setattr(module, conv_name, fused.requires_grad_(conv.weight.requires_grad))
+            setattr(module, norm_name, nn.Identity())
+
+
 def ask(model: Model, images: Tensor) -> Tensor:
     """What the model gives for the images: a floating-point tensor.
 
@@ -175,6 +232,13 @@ def ask_for_logits(model: Model, images: Tensor) -> Tensor:
             "torch.no_grad?); an attack that follows gradients needs one, square and noise do not"
         )
     return logits
+
+
+def differ(first: Tensor, second: Tensor) -> bool:
+    """Whether two answers about the same images say that the model is random: they differ by more than
+    kernels that add in any order differ by.
+    """
+    return float((first - second).abs().max()) > _ROUNDING * max(float(first.abs().max()), 1.0)
 
 
 def check_rows(logits: Tensor, count: int) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from vqshield import checks
-from vqshield.attacks import PGD, Ball, list_attacks
+from vqshield.attacks import PGD, PRECISIONS, Ball, list_attacks
 from vqshield.attacks.losses import TARGETED
 from vqshield.errors import InvalidInputError
 from vqshield.settings import parse_spec
@@ -105,15 +105,46 @@ def suite(name: str, ball: Ball, *, seed: int = 0) -> list[Threat]:
 def expand(text: str, ball: Ball, *, seed: int = 0) -> list[Threat]:
     """The members of a suite, or the one threat that the text describes.
 
+    Args:
+        text: the name of a suite, with the precision of its gradients where that is not the usual one
+            ("adaptive-v1:precision=bf16"), or a threat as `vqshield.threats.threat` takes it.
+        ball: where it may move an image to.
+        seed: the attacks'.
+
+    Raises:
+        InvalidInputError: an unknown name or key, answered with the known ones.
+
     Example:
         >>> from vqshield.suites import expand
         >>> [each.level for each in expand("adaptive-v1-quick", vq.attacks.Linf(8 / 255))]
         ['adaptive', 'eot']
+        >>> expand("adaptive-v1:precision=bf16", vq.attacks.Linf(8 / 255))[0].name
+        'adaptive-v1:precision=bf16/soft-margin'
     """
     name, settings = parse_spec(text)
     checks.one_of("attack", name, [*list_attacks(), *list_suites()])
     if name not in _SUITES:
         return [threat(text, ball, seed=seed)]
-    if settings:
-        raise InvalidInputError(f"{text!r} has settings; a suite such as {name} takes none")
-    return suite(name, ball, seed=seed)
+    if set(settings) - {"precision"}:
+        raise InvalidInputError(f"{text!r} has settings; a suite such as {name} takes none but precision")
+    members = suite(name, ball, seed=seed)
+    if not settings:
+        return members
+    precision = checks.one_of("precision", settings["precision"], PRECISIONS)
+    named = with_precision(name, precision)
+    return [replace(each, precision=precision, name=named + each.name.removeprefix(name)) for each in members]
+
+
+def with_precision(text: str, precision: str) -> str:
+    """An attack or suite by text, with gradients in that precision; one that names its own keeps it.
+
+    Example:
+        >>> from vqshield.suites import with_precision
+        >>> with_precision("pgd:steps=20", "bf16"), with_precision("adaptive-v1", "float32")
+        ('pgd:steps=20,precision=bf16', 'adaptive-v1')
+    """
+    checks.one_of("precision", precision, PRECISIONS)
+    _, settings = parse_spec(text)
+    if precision == PRECISIONS[0] or "precision" in settings:
+        return text
+    return f"{text}{',' if settings else ':'}precision={precision}"

@@ -8,12 +8,12 @@ square:queries=1000,eot=5          black-box: asks for answers only
 rays:queries=1000,eot=5            black-box: asks for predicted classes only
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from torch import Tensor, nn
 
 from vqshield import attacks, checks, surrogates
-from vqshield.attacks import EOT, Attack, Ball
+from vqshield.attacks import EOT, PRECISIONS, Attack, Ball, FastGradients
 from vqshield.attacks.bases import InBasis, basis
 from vqshield.attacks.eot import AVERAGES
 from vqshield.defended import Defended
@@ -24,7 +24,7 @@ from vqshield.surrogates import Surrogate
 
 LEVELS = ("ignorant", "black-box", "white-box", "ste", "eot", "adaptive")
 _BLACK_BOX = ("square", "noise", "rays")
-_OWN = ("surrogate", "eot", "average", "basis")
+_OWN = ("surrogate", "eot", "average", "basis", "precision")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +40,11 @@ class Threat:
         eot: draws averaged in every step.
         average: what of them, "gradients" or "logits".
         basis: the directions that the attack searches in, a name of vqshield.attacks.bases.
+        precision: what the classifier's gradients are computed in, one of `vqshield.attacks.PRECISIONS`. All
+            but "float32" are the fast way: the gradients are those of `vqshield.attacks.FastGradients`, and
+            images that are lost for certain take no more steps, unless the attacker ignores the defense.
+            Answers that choose between images are float32 in any case, and so are those of attacks without
+            gradients.
 
     Raises:
         InvalidInputError: a setting that cannot work.
@@ -60,9 +65,11 @@ class Threat:
     eot: int = 1
     average: str = "gradients"
     basis: str = "pixels"
+    precision: str = PRECISIONS[0]
 
     def __post_init__(self) -> None:
         checks.one_of("level", self.level, LEVELS)
+        checks.one_of("precision", self.precision, PRECISIONS)
         checks.whole("eot", self.eot, least=1)
         checks.one_of("average", self.average, AVERAGES)
         if self.surrogate != "none":
@@ -70,7 +77,13 @@ class Threat:
         basis(self.basis)
 
     def __call__(
-        self, classifier: nn.Module, defense: Defense | None, images: Tensor, labels: Tensor
+        self,
+        classifier: nn.Module,
+        defense: Defense | None,
+        images: Tensor,
+        labels: Tensor,
+        *,
+        drop_lost: bool = True,
     ) -> Tensor:
         """The adversarial images, found with draws of this defense.
 
@@ -79,19 +92,36 @@ class Threat:
             defense: what stands before it; None is enough for a threat that ignores it (surrogate "none").
             images: float images in [0, 1].
             labels: their true classes, (B,), int64.
+            drop_lost: whether images may stop early where this is a fast threat. False: all take all their
+                steps, as for images that are meant for another model, which may not be lost there, and for a
+                model whose answers depend on an image's place in the batch.
         """
-        return self.attack(self.attacked_model(classifier, defense), images, labels)
+        model = self.attacked_model(classifier, defense)
+        may_leave = drop_lost and self.is_fast and self.surrogate != "none"
+        return self.attack(model, images, labels, drop_lost=may_leave)
+
+    def __repr__(self) -> str:
+        """As dataclasses have it; the usual precision is left out, as seeds were derived from this text
+        before there was another one.
+        """
+        shown = [each.name for each in fields(self) if each.name != "precision" or self.is_fast]
+        return f"Threat({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
+
+    @property
+    def is_fast(self) -> bool:
+        """Whether gradients are less than float32."""
+        return self.precision != PRECISIONS[0]
 
     def attacked_model(self, classifier: nn.Module, defense: Defense | None) -> nn.Module:
         """What the attack is run on: the classifier, with what this attacker knows of the defense."""
-        model = classifier
+        model = FastGradients(classifier, self.precision) if self.is_fast else classifier
         if self.surrogate != "none":
             if defense is None:
                 raise InvalidInputError(
                     f"{self.name!r} attacks through a defense, and None was given; "
                     "give one, or a threat with surrogate=none"
                 )
-            model = Defended(classifier, defense, surrogate=self.surrogate)
+            model = Defended(model, defense, surrogate=self.surrogate)
             if self.eot > 1:
                 model = EOT(model, draws=self.eot, average=self.average)
         if self.basis != "pixels":
@@ -103,7 +133,8 @@ def threat(text: str, ball: Ball, *, seed: int = 0) -> Threat:
     """A threat from text such as "pgd:steps=100,eot=10".
 
     Args:
-        text: an attack's name; then its settings, those of the surrogate, surrogate, eot, average, basis.
+        text: an attack's name; then its settings, those of the surrogate, surrogate, eot, average, basis,
+            precision.
         ball: where it may move an image to.
         seed: the attack's.
 
@@ -138,6 +169,7 @@ def threat(text: str, ball: Ball, *, seed: int = 0) -> Threat:
         eot=eot,
         average=average,
         basis=searched,
+        precision=checks.one_of("precision", own.get("precision", PRECISIONS[0]), PRECISIONS),
     )
 
 

@@ -239,9 +239,10 @@ def test_each_restart_climbs_towards_another_wrong_class() -> None:
     assert not bool((expected == labels).any())
     assert bool((expected[0] == model(images).scatter(1, labels[:, None], -99.0).argmax(1)).all())
     attack = PGD(ball=Linf(0.1), steps=1, loss="targeted-margin", restarts=4)
-    losses = attack._losses(model, images, labels)
+    targets = attack._targets(model, images, labels)
     logits = model(images)
-    for number, each in enumerate(losses):
+    for number in range(4):
+        each = attack._raised(targets, number)
         target = expected[number % 3]
         lead = logits.gather(1, target[:, None])[:, 0] - logits.gather(1, labels[:, None])[:, 0]
         assert torch.equal(each(logits, labels), lead)

@@ -214,3 +214,20 @@ def test_killed_in_the_middle_it_ends_in_the_same_bytes(tmp_path: Path) -> None:
         for part in (summary, *summary["rows"]):
             del part["seconds"]
     assert summaries[0] == summaries[1]
+
+
+def test_a_precision_is_named_in_the_table_the_manifest_and_the_records(tmp_path: Path) -> None:
+    result = evaluate(*QUICK, *PGD, "--precision", "bf16", "--out", str(tmp_path))
+    assert result.exit_code == 0, result.output
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert manifest["attacks"][0]["name"] == f"{PGD[1]},precision=bf16"
+    assert manifest["attacks"][0]["threats"][0]["precision"] == "bf16"
+    assert "precision=bf16" in (tmp_path / "records.jsonl").read_text()
+    assert "precision=bf16" in result.stdout
+    usual = evaluate(*QUICK, *PGD, "--precision", "float32", "--out", str(tmp_path / "usual"))
+    assert usual.exit_code == 0, usual.output
+    assert "precision" not in (tmp_path / "usual" / "manifest.json").read_text()
+    wrong = evaluate(*QUICK, *PGD, "--precision", "fp8", "--out", str(tmp_path / "wrong"))
+    assert wrong.exit_code == 2
+    assert "precision='fp8' is unknown; choose one of bf16, float32, tf32" in wrong.output
+    assert not (tmp_path / "wrong").exists()

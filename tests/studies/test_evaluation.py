@@ -13,13 +13,14 @@ from vqshield.classifiers import small_cifar10, weights_digest
 from vqshield.data import sample
 from vqshield.defended import defend
 from vqshield.errors import InvalidInputError
+from vqshield.plain import to_plain
 from vqshield.runs.executors import LocalExecutor
 from vqshield.runs.target import Target
 from vqshield.seeds import derived_seed
 from vqshield.studies import base
 from vqshield.studies import evaluation as module
-from vqshield.studies.evaluation import Evaluation, EvaluationRecord, evaluate
-from vqshield.threats import threat
+from vqshield.studies.evaluation import Evaluation, EvaluationRecord, EvaluationSummary, evaluate
+from vqshield.threats import Threat, threat
 
 PRD, RANDDISC = "prd:codes=4", "randdisc:codes=3"
 STE, IGNORANT, SOFT = "pgd:steps=2,eot=2", "pgd:steps=2,surrogate=none", "pgd:steps=2,surrogate=soft"
@@ -133,9 +134,9 @@ def test_attack_selection_and_report_have_seeds_of_their_own(
     seeds: list[int] = []
 
     def watched(original):
-        def call(*arguments, seed=0):
+        def call(*arguments, seed=0, **others):
             seeds.append(seed)
-            return original(*arguments, seed=seed)
+            return original(*arguments, seed=seed, **others)
 
         return call
 
@@ -345,3 +346,59 @@ def test_with_a_folder_it_gives_the_same_and_continues(
 def test_what_cannot_be_evaluated_is_named(given: dict, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         evaluate(**{"limit": 1, **given})
+
+
+FAST = "adaptive-v1-quick:precision=bf16"
+
+
+@pytest.fixture(scope="module")
+def fast_study(target: Target) -> Evaluation:
+    return Evaluation(target=target, defenses=(PRD,), attacks=(FAST,), eps=0.3, runs=2, batch=5)
+
+
+def test_members_of_a_fast_suite_are_tried_in_turn(
+    fast_study: Evaluation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each on those alone that the one before left; the others count for it as they did before."""
+    tried: list[tuple[str, int]] = []
+    call = Threat.__call__
+
+    def watched(self, classifier, defense, images, labels):
+        tried.append((self.name, len(images)))
+        return call(self, classifier, defense, images, labels)
+
+    monkeypatch.setattr(Threat, "__call__", watched)
+    records = run(fast_study)
+    first, second = f"{FAST}/soft-margin", f"{FAST}/ste-margin"
+    one, two = ([each for each in records if each.attack == name] for name in (first, second))
+    assert [each.image for each in one] == [each.image for each in two] == list(range(5))
+    lost = [each.image for each in one if each.selected == 0]
+    assert lost, "a test needs some that are lost"
+    assert tried == [(first, 5), (second, 5 - len(lost))][: 1 + (len(lost) < 5)]
+    for image in lost:
+        assert replace(two[image], attack=first, level=one[image].level) == one[image]
+    assert {each.level for each in two} == {"eot"}
+
+
+def test_a_fast_suite_is_one_cell_and_says_so_in_its_manifest(fast_study: Evaluation) -> None:
+    cells = [cell for cell in fast_study.cells if cell.attack != "none"]
+    assert [len(cell.keys) for cell in cells] == [10]
+    usual = replace(fast_study, attacks=("adaptive-v1-quick",))
+    assert [len(cell.keys) for cell in usual.cells if cell.attack != "none"] == [5, 5]
+    assert [each.precision for each in fast_study.manifest.threats] == ["bf16", "bf16"]
+    assert "precision" not in json.dumps(to_plain(usual.manifest))
+    assert fast_study.cost(cells[0]) == usual.work - sum(
+        usual.cost(cell) for cell in usual.cells if cell.attack == "none"
+    )
+
+
+def test_a_fast_suite_that_was_stopped_continues(fast_study: Evaluation, tmp_path: Path) -> None:
+    study = replace(fast_study, batch=3)
+    LocalExecutor().run(study, tmp_path)
+    lines = (tmp_path / "records.jsonl").read_bytes()
+    (tmp_path / "records.jsonl").write_bytes(lines[: len(lines) // 2])
+    LocalExecutor().run(study, tmp_path)
+    assert (tmp_path / "records.jsonl").read_bytes() == lines
+    row = EvaluationSummary.of(Evaluation.read(tmp_path)).row(PRD, FAST)
+    assert row is not None
+    assert row.n == 5

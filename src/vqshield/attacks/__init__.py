@@ -15,6 +15,7 @@ from vqshield.attacks.bases import InBasis, basis, list_bases
 from vqshield.attacks.eot import EOT
 from vqshield.attacks.losses import cross_entropy, dlr, list_losses, margin
 from vqshield.attacks.pgd import PGD
+from vqshield.attacks.precision import PRECISIONS, FastGradients
 from vqshield.attacks.random_noise import RandomNoise
 from vqshield.attacks.rays import RayS
 from vqshield.attacks.square import Square
@@ -82,11 +83,13 @@ __all__ = [
     "L1",
     "L2",
     "PGD",
+    "PRECISIONS",
     "Attack",
     "AutoAttack",
     "Ball",
     "DiverseInputs",
     "Ensemble",
+    "FastGradients",
     "InBasis",
     "Linf",
     "Model",

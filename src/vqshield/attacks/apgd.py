@@ -10,10 +10,10 @@ from torch import Tensor
 from vqshield import checks
 from vqshield.attacks.balls import L1, Ball
 from vqshield.attacks.base import Attack, random_start
-from vqshield.attacks.best import Best
+from vqshield.attacks.best import EARLY, Best
 from vqshield.attacks.l1_apgd import L1Steps
 from vqshield.attacks.losses import errors, list_losses, loss
-from vqshield.models import Model, gradient
+from vqshield.models import Model, Part, asking_about, gradient
 
 _FRESH = 0.75  # alpha: the share of a step that follows the gradient; the rest goes on as before
 _ENOUGH_RISES = 0.75  # rho: fewer rises of the loss than this share of the steps, and the steps are too long
@@ -36,6 +36,10 @@ class _Point(NamedTuple):
             torch.where(chosen, other.loss, self.loss),
             torch.where(chosen, other.errors, self.errors),
         )
+
+    def of(self, some: Tensor) -> Self:
+        """The point of some of the images alone."""
+        return type(self)(*(each[some] for each in self))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,24 +97,41 @@ class APGD(Attack):
                 best.consider(model, candidates)
         return best.images
 
+    def run_dropping(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
+        """Images that are lost leave at some steps; those of an L1 ball, whose steps remember more, stay."""
+        if isinstance(self.ball, L1):
+            return self.run(model, images, labels)
+        best = Best(images, labels, judgements=self.judgements)
+        looks = {math.ceil(share * self.steps) for share in EARLY}
+        places = torch.arange(len(images), device=images.device)  # of the images that are still attacked
+        for restart in range(self.restarts):
+            start = self._start(images, restart)[places]
+            with asking_about(Part(places, len(images))):
+                climb = _Climb(self, model, images[places], labels[places], start)
+            for number in range(1, self.steps + 1):
+                with asking_about(Part(places, len(images))):
+                    climb.step(model, number)
+                if number in looks:
+                    stay = ~best.consider_some(model, climb.wrongest.images, places)
+                    places = places[stay]
+                    climb.keep(stay)
+                    if len(places) == 0:
+                        return best.images
+            for candidates in (climb.highest.images, climb.wrongest.images, climb.latest.images):
+                best.consider_some(model, candidates, places)
+        return best.images
+
+    def _start(self, images: Tensor, restart: int) -> Tensor:
+        return random_start(self.ball, images, self.seed, restart) if self.random_start else images
+
     def _climb(self, model: Model, images: Tensor, labels: Tensor, restart: int) -> tuple[Tensor, ...]:
-        start = random_start(self.ball, images, self.seed, restart) if self.random_start else images
+        start = self._start(images, restart)
         if isinstance(self.ball, L1):
             return self._climb_l1(model, images, labels, start)
-        here = highest = wrongest = self._look(model, start, labels)
-        before = here.images
-        length = torch.full_like(here.loss, 2 * self.ball.eps)[:, None, None, None]
-        schedule = _Schedule(self.steps, here.loss)
+        climb = _Climb(self, model, images, labels, start)
         for number in range(1, self.steps + 1):
-            moved = self._move(here, before, length, images, fresh=_FRESH if number > 1 else 1.0)
-            last, before = here.loss, here.images
-            here = self._look(model, moved, labels)
-            highest = highest.or_else(here.loss > highest.loss, here)
-            wrongest = wrongest.or_else(_wronger(here, wrongest), here)
-            halve = schedule.halve(number, rose=here.loss > last, highest=highest.loss)
-            length = torch.where(halve[:, None, None, None], length / 2, length)
-            latest, here = here, here.or_else(halve, highest)
-        return highest.images, wrongest.images, latest.images
+            climb.step(model, number)
+        return climb.highest.images, climb.wrongest.images, climb.latest.images
 
     def _climb_l1(self, model: Model, images: Tensor, labels: Tensor, start: Tensor) -> tuple[Tensor, ...]:
         here = highest = wrongest = self._look(model, start, labels)
@@ -141,6 +162,38 @@ def _wronger(here: _Point, than: _Point) -> Tensor:
     return (here.errors > than.errors) | ((here.errors == than.errors) & (here.loss > than.loss))
 
 
+class _Climb:
+    """One climb of some images: where each of them is, and the best points on its way."""
+
+    def __init__(self, attack: APGD, model: Model, images: Tensor, labels: Tensor, start: Tensor) -> None:
+        self._attack, self._images, self._labels = attack, images, labels
+        here = attack._look(model, start, labels)
+        self._here, self._before = here, here.images
+        self.highest = self.wrongest = self.latest = here
+        self._length = torch.full_like(here.loss, 2 * attack.ball.eps)[:, None, None, None]
+        self._schedule = _Schedule(attack.steps, here.loss)
+
+    def step(self, model: Model, number: int) -> None:
+        """Step number 1, 2, …"""
+        fresh, here = _FRESH if number > 1 else 1.0, self._here
+        moved = self._attack._move(here, self._before, self._length, self._images, fresh=fresh)
+        last, self._before = here.loss, here.images
+        here = self._attack._look(model, moved, self._labels)
+        self.highest = self.highest.or_else(here.loss > self.highest.loss, here)
+        self.wrongest = self.wrongest.or_else(_wronger(here, self.wrongest), here)
+        halve = self._schedule.halve(number, rose=here.loss > last, highest=self.highest.loss)
+        self._length = torch.where(halve[:, None, None, None], self._length / 2, self._length)
+        self.latest, self._here = here, here.or_else(halve, self.highest)
+
+    def keep(self, some: Tensor) -> None:
+        """Go on with some of the images alone."""
+        self._images, self._labels, self._before = self._images[some], self._labels[some], self._before[some]
+        self._here, self.latest = self._here.of(some), self.latest.of(some)
+        self.highest, self.wrongest = self.highest.of(some), self.wrongest.of(some)
+        self._length = self._length[some]
+        self._schedule.keep(some)
+
+
 class _Schedule:
     """Says at the checkpoints which images' steps are too long."""
 
@@ -150,6 +203,12 @@ class _Schedule:
         self._rises = torch.zeros_like(first)
         self._highest = first
         self._halved = torch.ones_like(first, dtype=torch.bool)
+
+    def keep(self, some: Tensor) -> None:
+        """Go on with some of the images alone."""
+        self._rises, self._highest, self._halved = (
+            each[some] for each in (self._rises, self._highest, self._halved)
+        )
 
     def halve(self, number: int, *, rose: Tensor, highest: Tensor) -> Tensor:
         """After step `number`: (B,) whether to halve."""

@@ -74,6 +74,13 @@ class AutoAttack(Attack):
 
     def run(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
         """AutoAttack's images, and ours where it has none."""
+        return self._run(model, images, labels, drop_lost=False)
+
+    def run_dropping(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
+        """The same; AutoAttack itself attacks no image any longer that it has broken."""
+        return self._run(model, images, labels, drop_lost=True)
+
+    def _run(self, model: Model, images: Tensor, labels: Tensor, *, drop_lost: bool) -> Tensor:
         if self.ball.eps == 0:
             return images
         with _undisturbed():
@@ -82,7 +89,8 @@ class AutoAttack(Attack):
         if len(unchanged):
             # From the image itself, so that one that is wrong for certain cannot become right on the way.
             apgd = APGD(ball=self.ball, random_start=False, judgements=self.judgements, seed=self.seed)
-            found[unchanged] = apgd.run(model, images[unchanged], labels[unchanged])
+            climb = apgd.run_dropping if drop_lost else apgd.run
+            found[unchanged] = climb(model, images[unchanged], labels[unchanged])
         return found
 
     def _original(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:

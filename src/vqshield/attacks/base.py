@@ -14,7 +14,7 @@ from vqshield import checks
 from vqshield.attacks.balls import Ball
 from vqshield.attacks.eot import draws_a_call
 from vqshield.errors import InvalidInputError, VqshieldError
-from vqshield.models import Model, ask_for_logits
+from vqshield.models import Model, ask_for_logits, asked_part
 from vqshield.noise import Draw, Stage
 
 _ROUNDING = 1e-6
@@ -43,14 +43,22 @@ class Attack(ABC):
     def run(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
         """The adversarial images. Gradients are on; parameters are frozen; the result is projected."""
 
+    def run_dropping(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
+        """The same, where images that are lost for certain need no further steps; all take all of them, in an
+        attack that has no such method of its own.
+        """
+        return self.run(model, images, labels)
+
     @final
-    def __call__(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
+    def __call__(self, model: Model, images: Tensor, labels: Tensor, *, drop_lost: bool = False) -> Tensor:
         """Attack every image, those already misclassified too; never leaves the ball or [0, 1].
 
         Args:
             model: images (B, q, h, w) → logits.
             images: float images in [0, 1].
             labels: their true classes, (B,), int64.
+            drop_lost: whether an image takes no more steps once the model gets it wrong for certain: in every
+                one of ten fresh draws, or once, if it is not random. Other images are not affected.
 
         Returns:
             The adversarial images.
@@ -63,7 +71,8 @@ class Attack(ABC):
         if len(images) == 0:
             return images.clone()
         with _frozen(model), torch.enable_grad():
-            found = self.run(partial(ask_for_logits, model), images.detach(), labels)
+            run = self.run_dropping if drop_lost else self.run
+            found = run(partial(ask_for_logits, model), images.detach(), labels)
         return self._within(found, images)
 
     def _within(self, found: Tensor, images: Tensor) -> Tensor:
@@ -177,9 +186,15 @@ def _checked(images: Tensor, labels: Tensor) -> Tensor:
     return checks.per_image("labels", labels, images)
 
 
+def places_in_batch(images: Tensor) -> Tensor:
+    """What an attack numbers its own random values by, (B,)."""
+    part = asked_part()
+    return torch.arange(len(images), device=images.device) if part is None else part.places
+
+
 def random_start(ball: Ball, images: Tensor, seed: int, number: int = 0) -> Tensor:
     """Start number `number` of each image: by the seed and an image's place in the batch alone."""
-    draw = Draw(seed, torch.arange(len(images), device=images.device))
+    draw = Draw(seed, places_in_batch(images))
     values = images[0].numel()
     return ball.start(images, draw.uniforms(Stage.ATTACK_START, number * values, values).view_as(images))
 

@@ -11,9 +11,9 @@ from torch import Tensor
 from vqshield import checks
 from vqshield.attacks.balls import Ball
 from vqshield.attacks.base import Attack, random_start
-from vqshield.attacks.best import Best
+from vqshield.attacks.best import EARLY, Best
 from vqshield.attacks.losses import TARGETED, Loss, list_losses, loss, targeted_margin, wrong_classes
-from vqshield.models import Model, gradient
+from vqshield.models import Model, Part, asking_about, gradient
 
 SCHEDULES = ("constant", "linear", "cosine")
 
@@ -75,45 +75,81 @@ class PGD(Attack):
 
     def run(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
         wanted, moved = self._wanted(), images
-        losses = self._losses(model, images, labels)
+        targets = self._targets(model, images, labels)
         best = Best(images, labels, judgements=self.judgements)
         for restart in range(self.restarts):
-            climb = self._climb(model, images, labels, restart, losses[restart])
+            climb = self._climb(model, images, labels, restart, self._raised(targets, restart))
             for number, moved in enumerate(climb, start=1):
                 if number in wanted and (self.restarts > 1 or len(wanted) > 1):
                     best.consider(model, moved)
         return moved if self.restarts == 1 and len(wanted) == 1 else best.images
+
+    def run_dropping(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
+        """Images that are lost leave at some early steps, and wherever candidates are judged."""
+        looks = self._wanted() | {math.ceil(share * self.steps) for share in EARLY}
+        targets = self._targets(model, images, labels)
+        best = Best(images, labels, judgements=self.judgements)
+        places = torch.arange(len(images), device=images.device)  # of the images that are still attacked
+        for restart in range(self.restarts):
+            moved = self._start(images, restart)[places]
+            direction = torch.zeros_like(moved)
+            for number in range(self.steps):
+                with asking_about(Part(places, len(images))):
+                    raised = self._raised(targets, restart, places)
+                    slope = self._slope(model, moved, labels[places], raised)
+                moved, direction = self._step(moved, images[places], direction, slope, number)
+                if number + 1 in looks:
+                    stay = ~best.consider_some(model, moved, places)
+                    moved, direction, places = moved[stay], direction[stay], places[stay]
+                    if len(places) == 0:
+                        return best.images
+        return best.images
 
     def _wanted(self) -> set[int]:
         """The numbers of the steps whose iterates compete, the last one always."""
         half = self.steps / 2
         return {self.steps - math.floor(i * half / self.candidates) for i in range(self.candidates)}
 
-    def _losses(self, model: Model, images: Tensor, labels: Tensor) -> list[Loss]:
-        """What each climb raises."""
+    def _targets(self, model: Model, images: Tensor, labels: Tensor) -> Tensor | None:
+        """The wrong classes in the order in which climbs go for them, (classes − 1, B), where they do."""
         if self.loss != TARGETED:
-            return [loss(self.loss)] * self.restarts
+            return None
         logits = torch.stack([model(images).detach() for _ in range(self.judgements)])
-        targets = wrong_classes(logits, labels)
-        return [
-            partial(targeted_margin, targets=targets[restart % len(targets)])
-            for restart in range(self.restarts)
-        ]
+        return wrong_classes(logits, labels)
+
+    def _raised(self, targets: Tensor | None, restart: int, places: Tensor | None = None) -> Loss:
+        """What a climb raises, of the images in some places, or of all."""
+        if targets is None:
+            return loss(self.loss)
+        chosen = targets[restart % len(targets)]
+        return partial(targeted_margin, targets=chosen if places is None else chosen[places])
+
+    def _start(self, images: Tensor, restart: int) -> Tensor:
+        return random_start(self.ball, images, self.seed, restart) if self.random_start else images
 
     def _climb(
         self, model: Model, images: Tensor, labels: Tensor, restart: int, raised: Loss
     ) -> Iterator[Tensor]:
-        moved = random_start(self.ball, images, self.seed, restart) if self.random_start else images
+        moved = self._start(images, restart)
         direction = torch.zeros_like(images)
         for number in range(self.steps):
-            moved = moved.detach().requires_grad_()
-            slope = gradient(raised(model(moved), labels), moved)
-            # Scaled to a mean size of one, so that no step's gradient outweighs the others' in the momentum.
-            size = slope.abs().mean((1, 2, 3), keepdim=True).clamp(min=torch.finfo(slope.dtype).tiny)
-            direction = self.momentum * direction + slope / size
-            change = self._length(number) * self.ball.steepest(direction)
-            moved = self.ball.project(moved.detach() + change, images)
+            slope = self._slope(model, moved, labels, raised)
+            moved, direction = self._step(moved, images, direction, slope, number)
             yield moved
+
+    def _slope(self, model: Model, moved: Tensor, labels: Tensor, raised: Loss) -> Tensor:
+        moved = moved.detach().requires_grad_()
+        return gradient(raised(model(moved), labels), moved)
+
+    def _step(
+        self, moved: Tensor, images: Tensor, direction: Tensor, slope: Tensor, number: int
+    ) -> tuple[Tensor, Tensor]:
+        """Where the images are after this step, and which way they went."""
+        # Scaled to a mean size of one, so that no step's gradient outweighs the others' in the momentum.
+        size = slope.abs().mean((1, 2, 3), keepdim=True).clamp(min=torch.finfo(slope.dtype).tiny)
+        direction = self.momentum * direction + slope / size
+        change = self._length(number) * self.ball.steepest(direction)
+        return self.ball.project(moved.detach() + change, images), direction
 
     def _length(self, number: int) -> float:
         first = self.ball.eps / 10 if self.step is None else self.step

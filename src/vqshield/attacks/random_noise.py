@@ -7,7 +7,7 @@ from torch import Tensor
 
 from vqshield import checks
 from vqshield.attacks.balls import Ball
-from vqshield.attacks.base import Attack, random_start
+from vqshield.attacks.base import Attack, places_in_batch, random_start
 from vqshield.attacks.best import Best
 from vqshield.models import Model
 from vqshield.noise import Draw, Stage
@@ -62,7 +62,7 @@ class RandomNoise(Attack):
 
 def _corner(ball: Ball, images: Tensor, seed: int, number: int) -> Tensor:
     values = images[0].numel()
-    draw = Draw(seed, torch.arange(len(images), device=images.device))
+    draw = Draw(seed, places_in_batch(images))
     words = draw.words(Stage.ATTACK_START, number * values, values).view_as(images)
     signs = torch.where(words < 2**31, -1.0, 1.0).to(images.dtype)
     return ball.project(images + ball.eps * ball.steepest(signs), images)

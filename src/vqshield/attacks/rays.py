@@ -10,15 +10,15 @@ from torch import Tensor
 
 from vqshield import checks
 from vqshield.attacks.balls import Ball
-from vqshield.attacks.base import QueryAttack
+from vqshield.attacks.base import QueryAttack, places_in_batch
+from vqshield.attacks.best import QUARTERS, Best
 from vqshield.attacks.losses import errors
-from vqshield.models import Model
+from vqshield.models import Model, Part, asking_about, differ
 from vqshield.noise import Draw, Stage
 
 _EDGE = 0.2  # a change counts for better where it makes at least .5 + this of the answers wrong
 _CONVINCED, _DISCOURAGED = 3.0, -1.0  # log odds at which a change is kept, or given up
 _GAIN = 0.1  # how far an answer about the held ray moves its radius, as a share of it
-_ROUNDING = 1e-4  # of the largest logit: some GPU kernels add in any order, and are not random for that
 _FIRST_LOOK = 6  # halvings of the first radius of a random model: the following answers correct it
 
 
@@ -64,14 +64,39 @@ class RayS(QueryAttack):
         checks.real("tolerance", self.tolerance, least=1e-6, most=1.0)
         checks.whole("seed", self.seed, least=0, below=2**64)
 
+    @torch.no_grad()
+    def run_dropping(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
+        """Images that are lost at the whole budget are not asked about any more, if the model is random; if
+        it is not, they are not in any case.
+        """
+        rays = self._rays(model, images, labels)
+        if not isinstance(rays, _Noisy):
+            return self.run(model, images, labels)
+        best = Best(images, labels, judgements=1)
+        places = torch.arange(len(images), device=images.device)  # of the images that are still attacked
+        looks, asked = [math.ceil(share * self.queries) for share in QUARTERS], 2
+        for look in looks:
+            while asked < look:
+                with asking_about(Part(places, len(images))):
+                    rays.step()
+                asked += 1
+            stay = ~best.consider_some(model, rays.found(), places)
+            places = places[stay]
+            if len(places) == 0:
+                break
+            rays.keep(stay)
+        return best.images
+
+    def _rays(self, model: Model, images: Tensor, labels: Tensor) -> "_Rays":
+        """The search for this model, by whether two answers of it differ."""
+        noisy = differ(model(images), model(images))
+        return (_Noisy if noisy else _Exact)(self, model, images, labels)
+
     def search(
         self, model: Model, images: Tensor, labels: Tensor, marks: Sequence[int]
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """The image on the best ray so far: where it was wrong within the ball, else at its surface."""
-        first, second = model(images), model(images)
-        differ = float((first - second).abs().max()) > _ROUNDING * max(float(first.abs().max()), 1.0)
-        rays: _Rays = (_Noisy if differ else _Exact)(self, model, images, labels)
-        asked = 2
+        rays, asked = self._rays(model, images, labels), 2
         for mark in marks:
             while asked < mark and rays.step():
                 asked += 1
@@ -89,7 +114,7 @@ class _Rays(ABC):
         self._tolerance = attack.tolerance
         self._places = torch.arange(self._values, device=images.device)
         self._deepest = int(math.log2(self._values))
-        draw = Draw(attack.seed, torch.arange(len(images), device=images.device))
+        draw = Draw(attack.seed, places_in_batch(images))
         self.signs = self._first_rays(draw)  # (B, n)
         self.radius = torch.ones(len(images), dtype=images.dtype, device=images.device)
         self.stage = torch.full_like(labels, -1)  # -1: the first ray itself, nothing flipped
@@ -208,6 +233,14 @@ class _Noisy(_Rays):
 
     def found(self) -> Tensor:
         return self._at(self._every, self.signs, torch.full_like(self.radius, self._budget))
+
+    def keep(self, some: Tensor) -> None:
+        """Go on with some of the images alone."""
+        for name in ("_images", "_labels", "signs", "radius", "stage", "block", "used"):
+            setattr(self, name, getattr(self, name)[some])
+        for name in ("_evidence", "_challenged", "_low", "_high"):
+            setattr(self, name, getattr(self, name)[some])
+        self._every = torch.arange(len(self._labels), device=self._labels.device)
 
     def _first_look(self) -> None:
         middle = (self._low + self._high) / 2

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from vqshield import checks
 from vqshield.attacks.balls import L2, Ball, Linf
-from vqshield.attacks.base import QueryAttack
-from vqshield.attacks.best import Best
+from vqshield.attacks.base import QueryAttack, places_in_batch
+from vqshield.attacks.best import QUARTERS, Best
 from vqshield.attacks.losses import ENOUGH, margin
 from vqshield.errors import InvalidInputError
-from vqshield.models import Model
+from vqshield.models import Model, Part, asking_about
 from vqshield.noise import Draw, Stage
 
 _HALVINGS = (10, 50, 200, 1000, 2000, 4000, 6000, 8000)  # of 10,000 queries: there p is halved
@@ -74,7 +74,7 @@ class Square(QueryAttack):
 
         All images are asked about as often, until there is nothing left to gain with any of them.
         """
-        queries, draw = marks[-1], Draw(self.seed, torch.arange(len(images), device=images.device))
+        queries, draw = marks[-1], Draw(self.seed, places_in_batch(images))
         moves = _MOVES[type(self.ball)](self.ball, images, draw)
         best = Best(images, labels, judgements=self.judgements)
         held = _Held(model, moves.start(), labels)
@@ -93,6 +93,28 @@ class Square(QueryAttack):
             used = held.queries + (quarter - 1) * self.judgements
             found = best.images if held.random and mark == queries else held.images
             yield found, torch.full(labels.shape, used, device=labels.device)
+
+    @torch.no_grad()
+    def run_dropping(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
+        """Images that are lost are not asked about any more; all that are looked at compete in the end."""
+        moves = _MOVES[type(self.ball)](self.ball, images, Draw(self.seed, places_in_batch(images)))
+        best = Best(images, labels, judgements=self.judgements)
+        places = torch.arange(len(images), device=images.device)  # of the images that are still attacked
+        held = _Held(model, moves.start(), labels)
+        looks, number = [math.ceil(share * self.queries) for share in QUARTERS], 0
+        for look in looks:
+            while held.queries + held.random < look:
+                share = self.p_init / 2 ** sum(held.queries > h * self.queries / 10_000 for h in _HALVINGS)
+                with asking_about(Part(places, len(images))):
+                    held.challenge(moves.propose(held.images, share, number))
+                number += 1
+            stay = ~best.consider_some(model, held.images, places)
+            places = places[stay]
+            if len(places) == 0:
+                break
+            held.keep(stay)
+            moves.keep(stay)
+        return best.images
 
 
 class _Held:
@@ -122,6 +144,11 @@ class _Held:
             self.value = torch.where(wins, asked, self.value)
         self.images = torch.where(wins[:, None, None, None], proposal, self.images)
 
+    def keep(self, some: Tensor) -> None:
+        """Go on with some of the images alone."""
+        self.images, self._labels = self.images[some], self._labels[some]
+        self.value, self._count = self.value[some], self._count[some]
+
     def _ask(self, images: Tensor) -> Tensor:
         self.queries += 1
         return margin(self._model(images), self._labels)
@@ -133,6 +160,10 @@ class _Moves(ABC):
     def __init__(self, ball: Ball, images: Tensor, draw: Draw) -> None:
         self._ball, self._images, self._draw = ball, images, draw
         self._channels, self._height, self._width = images.shape[1:]
+
+    def keep(self, some: Tensor) -> None:
+        """Go on with some of the images alone."""
+        self._images, self._draw = self._images[some], self._draw[some]
 
     @abstractmethod
     def start(self) -> Tensor:

@@ -93,7 +93,9 @@ class DiverseInputs(nn.Module):
         height, width = images.shape[2:]
         rows = _shrinking(height, scale, row).to(images.dtype)
         columns = _shrinking(width, scale, column).to(images.dtype)
-        return ask(self.model, rows[:, None] @ images @ columns[:, None].transpose(-1, -2))
+        with torch.autocast(images.device.type, enabled=False):  # pixels are not to be rounded to bfloat16
+            shown = rows[:, None] @ images @ columns[:, None].transpose(-1, -2)
+        return ask(self.model, shown)
 
 
 def _shrinking(length: int, scale: Tensor, place: Tensor) -> Tensor:

@@ -151,7 +151,7 @@ def plant_and_find(
     valid = (_share(judged, planted, draws) > 0.5) & (_share(judged, images, draws) < 0.5)
     labels = torch.zeros(len(images), dtype=torch.int64, device=images.device)
     with gradients_wanted():
-        attacked = threat(readouts, defense, images, labels)
+        attacked = threat(readouts, defense, images, labels, drop_lost=False)  # readouts go by place
     found = _share(judged, attacked, draws) > 0.5
     blind = ball.project(images + _longest(ball, patterns[1]), images)
     blindly = _share(judged, blind, draws) > 0.5

@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from torch import Tensor
 
+from vqshield.attacks import PRECISIONS
 from vqshield.auditing import LEAST_IMAGES, PARTS, AuditReport
 from vqshield.classifiers import BUNDLED
 from vqshield.cli.bars import progress_bar
@@ -20,14 +21,26 @@ from vqshield.cli.executors import (
     Workers,
     executor_for,
 )
-from vqshield.cli.options import DEFENSES, AsJson, Classifier, Data, DataDir, Device, Eps, Norm, parse_eps
+from vqshield.cli.options import (
+    DEFENSES,
+    AsJson,
+    Classifier,
+    Data,
+    DataDir,
+    Device,
+    Eps,
+    Norm,
+    Precision,
+    parse_eps,
+)
 from vqshield.data import SAMPLE_NAME, load
 from vqshield.errors import InvalidInputError
 from vqshield.files import write_atomically
 from vqshield.names import NONE
 from vqshield.reports.audit import audit_table, render_audit
 from vqshield.studies.audit_target import audit as run_audit
-from vqshield.suites import list_suites
+from vqshield.studies.audit_target import usual_suite
+from vqshield.suites import list_suites, with_precision
 
 FAILED = 3  # 1 and 2 are taken: see application.py
 UNDECIDED = 4
@@ -52,6 +65,7 @@ def audit(
         int, typer.Option(help=f"How many images; fewer than {LEAST_IMAGES} show nothing.")
     ] = 50,
     seed: Annotated[int, typer.Option(help="Decides every draw.")] = 0,
+    precision: Precision = PRECISIONS[0],
     device: Device = "auto",
     quick: Annotated[bool, typer.Option("--quick/--full", help="Fewer draws and steps, for a CPU.")] = True,
     out: Annotated[Path, typer.Option(help="Folder for audit.json, audit.html; resumes there.")] = Path(
@@ -85,12 +99,13 @@ def audit(
         executor, device=device, workers=workers, address=address, cpus=task_cpus, gpus=task_gpus,
         retries=retries,
     )  # fmt: skip
+    judged = [with_precision(each, precision) for each in attack or [usual_suite(quick=quick)]]
     unseen = None if held_out is None else _unseen(held_out, limit)
     with progress_bar("{task.description}", hidden=as_json) as bar:
         task = bar.add_task("starting", total=PARTS)
         try:
             report = run_audit(
-                classifier, data, defense=defense, attacks=attack, norm=norm, eps=parse_eps(eps, norm),
+                classifier, data, defense=defense, attacks=judged, norm=norm, eps=parse_eps(eps, norm),
                 quick=quick, seed=seed, limit=limit, data_dir=data_dir, device=device, out=out,
                 held_out=unseen, executor=where,
                 progress=lambda part: bar.update(task, description=part, advance=1),

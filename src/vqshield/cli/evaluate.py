@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from vqshield.attacks import list_attacks
+from vqshield.attacks import PRECISIONS, list_attacks
 from vqshield.classifiers import BUNDLED
 from vqshield.cli.executors import (
     Address,
@@ -30,6 +30,7 @@ from vqshield.cli.options import (
     Fresh,
     Limit,
     Norm,
+    Precision,
     Records,
     Seed,
     SummaryOnly,
@@ -43,7 +44,7 @@ from vqshield.reports.evaluation import caveats, evaluation_table
 from vqshield.runs.study import Progress
 from vqshield.studies.evaluation import Evaluation, EvaluationSummary
 from vqshield.studies.evaluation import evaluate as measure
-from vqshield.suites import list_suites
+from vqshield.suites import list_suites, with_precision
 
 DEFAULT = Evaluation()
 
@@ -76,6 +77,7 @@ def evaluate(
     ] = None,
     seed: Seed = DEFAULT.seed,
     batch: Annotated[int, typer.Option(help="Images attacked at once.")] = DEFAULT.batch,
+    precision: Precision = PRECISIONS[0],
     device: Device = "auto",
     out: Records = Path("vqshield-evaluation"),
     executor: ExecutorName = "local",
@@ -95,7 +97,8 @@ def evaluate(
 
     def run(progress: Progress) -> EvaluationSummary:
         return measure(
-            classifier, data, attacks=attack or (), defense=defense or DEFAULT.defenses, norm=norm,
+            classifier, data, attacks=[with_precision(each, precision) for each in attack or ()],
+            defense=defense or DEFAULT.defenses, norm=norm,
             eps=parse_eps(eps, norm), runs=runs, selection=selection, seed=seed, batch=batch, limit=limit,
             data_dir=data_dir, device=device, out=out, executor=where,
             progress=progress,

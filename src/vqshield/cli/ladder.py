@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from vqshield.attacks import PRECISIONS
 from vqshield.classifiers import BUNDLED
 from vqshield.cli.executors import (
     Address,
@@ -28,6 +29,7 @@ from vqshield.cli.options import (
     Fresh,
     Limit,
     Norm,
+    Precision,
     Records,
     Seed,
     SummaryOnly,
@@ -46,7 +48,7 @@ from vqshield.reports.ladder import ladder_notes, ladder_table, render_ladder
 from vqshield.runs.study import Progress
 from vqshield.studies.ladder import LadderSettings, LadderSummary
 from vqshield.studies.ladder import ladder as measure
-from vqshield.suites import list_suites
+from vqshield.suites import list_suites, with_precision
 
 FULL, QUICK = LadderSettings(), LadderSettings.quick()
 QUICK_IMAGES = 32
@@ -118,6 +120,7 @@ def ladder(
             help=f"Fewer images ({QUICK_IMAGES}), calls and steps: under five minutes on two CPU cores.",
         ),
     ] = False,
+    precision: Precision = PRECISIONS[0],
     device: Device = "auto",
     executor: ExecutorName = "local",
     workers: Workers = None,
@@ -139,7 +142,9 @@ def ladder(
         usual,
         norm=norm,
         eps=parse_eps(eps, norm),
-        suite=suite or usual.suite,
+        suite=with_precision(suite or usual.suite, precision),
+        ignorant=with_precision(usual.ignorant, precision),
+        transfer=with_precision(usual.transfer, precision),
         calls=tuple(sorted(calls)) if calls else usual.calls,
         own_arch=own_arch,
         own_epochs=own_epochs or usual.own_epochs,

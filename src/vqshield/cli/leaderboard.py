@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from vqshield.attacks import PRECISIONS
 from vqshield.cli.executors import (
     Address,
     ExecutorName,
@@ -26,6 +27,7 @@ from vqshield.cli.options import (
     Fresh,
     Limit,
     Norm,
+    Precision,
     Seed,
     SummaryOnly,
     UsualBatch,
@@ -40,7 +42,7 @@ from vqshield.runs.study import Progress
 from vqshield.studies.board_rows import ALL, list_rows
 from vqshield.studies.leaderboard import BoardSettings, BoardSummary
 from vqshield.studies.leaderboard import leaderboard as measure
-from vqshield.suites import list_suites
+from vqshield.suites import list_suites, with_precision
 
 FULL, QUICK = BoardSettings(), BoardSettings.quick()
 QUICK_IMAGES = 20  # on fewer, no check of an audit passes
@@ -97,6 +99,7 @@ def leaderboard(
             help=f"Fewer images ({QUICK_IMAGES}), calls and steps: a minute or two a row on two CPU cores.",
         ),
     ] = False,
+    precision: Precision = PRECISIONS[0],
     device: Device = "auto",
     executor: ExecutorName = "local",
     workers: Workers = None,
@@ -123,7 +126,9 @@ def leaderboard(
             usual.ladder,
             norm=norm,
             eps=parse_eps(eps, norm),
-            suite=suite or usual.ladder.suite,
+            suite=with_precision(suite or usual.ladder.suite, precision),
+            ignorant=with_precision(usual.ladder.ignorant, precision),
+            transfer=with_precision(usual.ladder.transfer, precision),
             calls=(calls,) if calls else usual.ladder.calls,
             runs=runs or usual.ladder.runs,
             selection=runs or usual.ladder.selection,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from vqshield.attacks import list_norms
+from vqshield.attacks import PRECISIONS, list_norms
 from vqshield.data import list_datasets
 from vqshield.defenses import list_all_defenses
 from vqshield.errors import InvalidInputError
@@ -46,6 +46,13 @@ UsualRuns = Annotated[
     int | None, typer.Option(help="Fresh draws of the defense behind each figure; without it, 10 or 5.")
 ]
 UsualBatch = Annotated[int | None, typer.Option(help="Images attacked at once; without it, 250 or 32.")]
+Precision = Annotated[
+    str,
+    typer.Option(
+        help=f"What attacks compute gradients in: {', '.join(PRECISIONS)}. All but the first also leave "
+        "images alone that are lost for certain; answers that choose and are reported stay float32."
+    ),
+]
 Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: the GPU where there is one.")]
 Records = Annotated[
     Path, typer.Option(help="Folder for records and summary; a run that was stopped goes on there.")

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vqshield import checks
+from vqshield.attacks import PRECISIONS
 from vqshield.cli.bars import progress_bar
 from vqshield.cli.executors import (
     Address,
@@ -24,7 +25,7 @@ from vqshield.cli.executors import (
     Workers,
     chosen_executor,
 )
-from vqshield.cli.options import AsJson, Device, Fresh, Seed
+from vqshield.cli.options import AsJson, Device, Fresh, Precision, Seed
 from vqshield.cli.resumable import set_aside
 from vqshield.data import list_datasets
 from vqshield.devices import pick_device
@@ -82,6 +83,7 @@ def reproduce(
         ),
     ] = None,
     seed: Seed = 0,
+    precision: Precision = PRECISIONS[0],
     device: Device = "auto",
     out: Annotated[
         Path, typer.Option(help="Folder for records and reports; a run that was stopped goes on there.")
@@ -109,7 +111,9 @@ def reproduce(
         data=data or (), data_dir=data_dir or (), classifier=classifier or (), needed=needed, device=device
     )
     on_gpu = pick_device(device).type == "cuda"
-    options = Options(limit=limit, runs=runs, adaptive=adaptive, seed=seed, on_gpu=on_gpu)
+    options = Options(
+        limit=limit, runs=runs, adaptive=adaptive, precision=precision, seed=seed, on_gpu=on_gpu
+    )
     where = chosen_executor(
         executor,
         on_gpu=on_gpu,

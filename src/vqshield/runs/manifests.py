@@ -55,6 +55,7 @@ class ThreatId:
     eot: int | None = field(default=None, metadata=_OMIT)
     average: str | None = field(default=None, metadata=_OMIT)
     basis: str | None = field(default=None, metadata=_OMIT)
+    precision: str | None = field(default=None, metadata=_OMIT)
 
     @classmethod
     def of(cls, threat: Threat) -> "ThreatId":
@@ -71,6 +72,7 @@ class ThreatId:
             eot=threat.eot,
             average=threat.average,
             basis=threat.basis,
+            precision=threat.precision if threat.is_fast else None,
         )
 
     @property

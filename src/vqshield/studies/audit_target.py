@@ -144,6 +144,11 @@ class AuditStudy(TargetStudy[AuditManifest, AuditCell, AuditRecord]):
         )  # fmt: skip
 
 
+def usual_suite(*, quick: bool) -> str:
+    """The attacks that are judged where none are named."""
+    return "adaptive-v1-quick" if quick else "adaptive-v1"
+
+
 def audit(
     model: nn.Module | str = BUNDLED,
     images: Tensor | str = SAMPLE_NAME,
@@ -214,7 +219,7 @@ def audit(
     shield = _shield("swrd" if defense is None else defense)
     chosen = dataclasses.replace(settings or (QUICK if quick else AuditSettings()), seed=seed)
     if attacks is None:
-        attacks = "adaptive-v1-quick" if quick else "adaptive-v1"
+        attacks = usual_suite(quick=quick)
     given = (attacks,) if isinstance(attacks, str) else tuple(attacks)
     check_audit(shield, given, norm=norm, eps=eps)  # before anything is loaded
     target = target_from(model, images, labels, limit=limit, data_dir=data_dir, device=device)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +19,7 @@ from vqshield.defenses import list_defenses
 from vqshield.draws import Draws, strongest
 from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
+from vqshield.models import Part, asking_about
 from vqshield.names import NONE
 from vqshield.plain import Json
 from vqshield.runs.code import CodeId
@@ -104,17 +106,28 @@ class EvaluationManifest:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationCell:
-    """The unit of work: one attack (or none) on one chunk of images in front of one defense (or none)."""
+    """The unit of work: one attack (or none) on one chunk of images in front of one defense (or none).
+
+    later: the members of a suite, each with its level, that are tried after the attack on what it leaves;
+        none but in a fast suite, where the members are cells of their own otherwise.
+    """
 
     defense: str
     attack: str
     level: str
     images: range
+    later: tuple[tuple[str, str], ...] = ()
 
     @property
     def keys(self) -> list[Key]:
         """What its records are of."""
-        return [(self.defense, self.attack, image) for image in self.images]
+        return [(self.defense, each.attack, image) for each in self.in_turn for image in self.images]
+
+    @property
+    def in_turn(self) -> list["EvaluationCell"]:
+        """The attacks one by one."""
+        first = replace(self, later=())
+        return [first, *(replace(first, attack=name, level=level) for name, level in self.later)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +137,10 @@ class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
     All images are attacked, those already misclassified too. Draws that attacks are found with, draws that
     they are compared on, and draws that are reported have seeds of their own. Attacks that ignore the defense
     run once for all defenses.
+
+    The members of a suite whose gradients are faster than float32 ("adaptive-v1:precision=bf16") are tried in
+    turn: each on those images alone that the one before it did not make wrong in every selection draw. The
+    others count for it as they did for the one before.
 
     Attributes:
         defenses: by text, "swrd:size=3"; "none": attack the bare classifier too, as a baseline. Its natural
@@ -196,17 +213,25 @@ class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
     @staticmethod
     def cells_of(manifest: EvaluationManifest) -> list[EvaluationCell]:
         """Chunk after chunk: a run that is stopped has every attack on the same images."""
-        plan = [(NONE, NONE, NONE)]  # the bare classifier, always: what a defense costs is seen beside it
+        # The bare classifier, always: what a defense costs is seen beside it.
+        plan = [(NONE, [(NONE, NONE)])]
         for defense in manifest.defenses:
-            plan += [(defense.name, NONE, NONE)] if defense.name != NONE else []
-            plan += [(defense.name, each.name, _level(defense, each, manifest)) for each in manifest.threats]
+            plan += [(defense.name, [(NONE, NONE)])] if defense.name != NONE else []
+            for attack in manifest.attacks:
+                members = [(each.name, _level(defense, each, manifest)) for each in attack.threats]
+                in_turn = all(each.precision is not None for each in attack.threats)
+                plan += [(defense.name, members)] if in_turn else [(defense.name, [each]) for each in members]
         count, batch = manifest.data.images, manifest.batch
         return [
             EvaluationCell(
-                defense=name, attack=attack, level=level, images=range(first, min(first + batch, count))
+                defense=name,
+                attack=attack,
+                level=level,
+                images=range(first, min(first + batch, count)),
+                later=tuple(later),
             )
             for first in range(0, count, batch)
-            for name, attack, level in plan
+            for name, ((attack, level), *later) in plan
         ]
 
     @staticmethod
@@ -231,26 +256,54 @@ class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
     def measure(
         self, cell: EvaluationCell, progress: CellProgress = no_cell_progress
     ) -> list[EvaluationRecord]:
+        records: list[EvaluationRecord] = []
         with counted(self.title(cell), progress, self.target.model):
             images, labels = self.target.part(cell.images)
-            found, right = images, None
-            if cell.attack != NONE:
+            left, held = torch.arange(len(images)), list[EvaluationRecord]()
+            for attack in cell.in_turn:
+                found = self._measured(attack, images, labels, left)
+                if len(found) < len(images):  # the others were lost before
+                    lost = [replace(each, attack=attack.attack, level=attack.level) for each in held]
+                    for place, record in zip(left.tolist(), found, strict=True):
+                        lost[place] = record
+                    found = lost
+                records, held = records + found, found
+                left = torch.tensor(
+                    [place for place, each in enumerate(held) if each.selected], dtype=torch.int64
+                )
+        return records
+
+    def _measured(
+        self, cell: EvaluationCell, images: Tensor, labels: Tensor, left: Tensor
+    ) -> list[EvaluationRecord]:
+        """The records of one attack on those images of the chunk that are left."""
+        if len(left) == 0:
+            return []
+        if len(left) < len(images):
+            places = left.to(images.device)
+            part, images, labels = Part(places, len(images)), images[places], labels[places]
+            attacking: AbstractContextManager[None] = asking_about(part)
+        else:
+            attacking = nullcontext()
+        found, right = images, None
+        if cell.attack != NONE:
+            with attacking:
                 found = self._attacked(cell, images, labels)
-                right = self._draws(cell, "selection", found, labels).right.tolist()
-            answers = self._draws(cell, "report", found, labels).predictions.T.tolist()
+            right = self._draws(cell, "selection", found, labels).right.tolist()
+        answers = self._draws(cell, "report", found, labels).predictions.T.tolist()
         distances, true = self.ball.distance(found, images).tolist(), labels.tolist()
         return [
             EvaluationRecord(
                 defense=cell.defense,
                 attack=cell.attack,
                 level=cell.level,
-                image=image,
+                image=cell.images[place],
                 label=true[number],
                 distance=distances[number],
                 selected=None if right is None else right[number],
                 predictions=tuple(answers[number]),
             )
-            for number, image in enumerate(cell.images)
+            for number, place in enumerate(left.tolist())
         ]
 
     def cost(self, cell: EvaluationCell) -> int:
@@ -258,11 +311,13 @@ class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
 
         An attack that ignores the defense is counted once, for the first defense: the others find it done.
         """
-        draws = self.runs
-        if cell.attack != NONE:
-            draws += self.selection_draws
-            if not self._threats[cell.attack].ignores_defense or cell.defense == self.defenses[0]:
-                draws += self._efforts[cell.attack]
+        draws = 0
+        for each in cell.in_turn:
+            draws += self.runs
+            if each.attack != NONE:
+                draws += self.selection_draws
+                if not self._threats[each.attack].ignores_defense or cell.defense == self.defenses[0]:
+                    draws += self._efforts[each.attack]
         return draws * len(cell.images)
 
     def needs(self, cell: EvaluationCell) -> tuple[str, int] | None:
@@ -514,7 +569,8 @@ def evaluate(
         images: (N, channels, height, width) in [0, 1], or the name of a data set.
         labels: (N,), the true classes; none where images is the name of a data set.
         attacks: "pgd:steps=20,eot=5,surrogate=soft", or a suite such as "adaptive-v1"; several in a list.
-            "surrogate=none" ignores the defense. Without any, natural accuracy alone.
+            "surrogate=none" ignores the defense; "precision=bf16" is faster, also as a suite's only setting.
+            Without any, natural accuracy alone.
         defense: "swrd:size=3,codes=25", "package.module:function" for a preprocessor of your own, "none" for
             the bare classifier, or several in a list. Without it, the defense that the model has, else none.
         norm: the norm of the attacks' budget, "linf" or "l2".

@@ -335,7 +335,8 @@ class RemoteAttacks(TargetStudy[RemoteManifest, RemoteCell, RemoteRecord]):
                 shield = defense if attack.behind else None
                 if shield is None:
                     threat = replace(threat, surrogate=NONE)
-                return [(threat(source, shield, images, labels), [0] * len(images))]
+                found = threat(source, shield, images, labels, drop_lost=False)
+                return [(found, [0] * len(images))]
             model = self._asked_model(threat, defense)
             assert isinstance(threat.attack, QueryAttack)
             trace = threat.attack.trace(model, images, labels, cell.calls)

@@ -19,7 +19,7 @@ from vqshield.reproduction.parts.base import (
 from vqshield.reproduction.published import PublishedValue
 from vqshield.runs.target import Target
 from vqshield.studies.evaluation import Evaluation, EvaluationSummary
-from vqshield.suites import list_suites
+from vqshield.suites import list_suites, with_precision
 
 PROTOCOL, ADAPTIVE = "protocol", "adaptive"
 """The two studies: the paper's attacks on all images, and ours on some."""
@@ -91,7 +91,8 @@ class AccuracyPart(Part):
         plan = {PROTOCOL: (options.images(self.count), tuple(self.attacks.values()))}
         suite = options.adaptive or self.suite or _SUITES[options.on_gpu]
         if suite != NONE and self.adaptive_count:
-            plan[ADAPTIVE] = (options.images(self.adaptive_count), (suite,))
+            chosen = with_precision(suite, options.precision)
+            plan[ADAPTIVE] = (options.images(self.adaptive_count), (chosen,))
         return {
             name: self._study(options, replace(target, limit=count), attacks, protocol=name == PROTOCOL)
             for name, (count, attacks) in plan.items()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from vqshield import checks
+from vqshield.attacks import PRECISIONS
 from vqshield.errors import InvalidInputError
 from vqshield.names import NONE
 from vqshield.reproduction.model import Column, PartSummary, Row, Value
@@ -28,12 +29,14 @@ class Options:
 
     limit: images of every part at most; runs: instead of those in the file; None: as the file says.
     adaptive: the suite beside the paper's attacks; None: that of the device, "none": no such column.
+    precision: of that suite's gradients; the paper's own attacks are float32 in any case.
     shared: a folder for images found against bare classifiers, for all parts.
     """
 
     limit: int | None = None
     runs: int | None = None
     adaptive: str | None = None
+    precision: str = PRECISIONS[0]
     seed: int = 0
     on_gpu: bool = False
     shared: Path | None = None
@@ -43,6 +46,7 @@ class Options:
             if getattr(self, name) is not None:
                 checks.whole(name, getattr(self, name), least=1)
         checks.whole("seed", self.seed, least=0, below=2**64)
+        checks.one_of("precision", self.precision, PRECISIONS)
         if self.adaptive is not None:
             checks.one_of("adaptive", self.adaptive, [*list_suites(), NONE])
 

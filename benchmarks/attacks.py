@@ -1,0 +1,348 @@
+"""What do faster gradients and leaving lost images alone save an adaptive attack, and what do they cost it?
+
+    PYTHONPATH=src python3 benchmarks/attacks.py --device cuda --weights resnet18-cifar10.safetensors \
+        --data-dir DIR --out benchmarks/results/attacks-cuda.json [--quick] [--images 1000] [--defense prd] \
+        [--suite-only]
+
+Needs torch, numpy and safetensors. DIR holds CIFAR-10's test_batch.bin; without --weights and --data-dir the
+bundled classifier and sample are attacked. Measured are
+
+1. the suite adaptive-v1 behind swRD (s=3, k=25) by `vqshield.evaluate`, float32 and fast, one after the other
+   on the same images: seconds, and accuracy with its standard error;
+2. one gradient of the loss, by batch and by what the classifier computes it in: images × draws a second;
+3. one step of the attack under torch.profiler: the kernels that take most of the GPU's time, and the share of
+   the time in which the GPU has nothing to do.
+
+--suite-only leaves out 2 and 3. --quick ends within a minute on an H200: fewer images, and no more of part 1
+than fits. Whatever fails is reported, and the rest goes on. On a CPU it is CPU time that is counted.
+"""
+
+import argparse
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+import vqshield as vq
+from vqshield.attacks import PRECISIONS, FastGradients
+from vqshield.attacks.losses import margin
+from vqshield.classifiers import BUNDLED, load_classifier
+from vqshield.data import SAMPLE_NAME, load
+from vqshield.defenses import from_text
+from vqshield.environment import environment
+from vqshield.files import write_json
+from vqshield.models import evaluating, gradient
+from vqshield.plain import Json, to_plain
+from vqshield.runs.study import repeatable
+from vqshield.suites import with_precision
+
+DEFENSE = "swrd:size=3,codes=25"
+SUITE = "adaptive-v1"
+SOFT = "soft:temperature=0.03"
+DRAWS = 5
+QUICK_SECONDS = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteRow:
+    """A suite or a member of one, in one precision: what it left, and how long the suite took."""
+
+    precision: str
+    images: int
+    attack: str
+    accuracy: float
+    standard_error: float
+    seconds: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientRow:
+    """One gradient of a batch: the least of several seconds, and how well it agrees with float32's (the mean
+    cosine over images; of a random model, with the same draws).
+    """
+
+    model: str
+    way: str
+    batch: int
+    seconds: float
+    images_a_second: float
+    cosine: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelRow:
+    """A kernel of one step, or an operator where there is no GPU."""
+
+    name: str
+    calls: int
+    milliseconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepRow:
+    """One step under the profiler: its time, the share in which the GPU was idle, and what took longest."""
+
+    precision: str
+    batch: int
+    milliseconds: float
+    idle: float | None
+    kernels: tuple[KernelRow, ...]
+
+
+@dataclass(kw_only=True)
+class Report:
+    """All that was measured so far; written after each part, so that a program that is stopped leaves it."""
+
+    machine: dict[str, Json]
+    defense: str
+    classifier: str = BUNDLED
+    suites: list[SuiteRow] = field(default_factory=list)
+    gradients: list[GradientRow] = field(default_factory=list)
+    steps: list[StepRow] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+
+class Bench:
+    """The classifier, the images, and how much time is left."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.suite_only = options.suite_only
+        self.quick, self.out, self.began = options.quick, options.out, time.perf_counter()
+        self.device = torch.device(options.device)
+        self.clock = time.perf_counter if self.device.type == "cuda" else time.process_time
+        self.defense = options.defense
+        self.model = load_classifier(options.weights or BUNDLED, device=self.device).eval()
+        self.most = options.images or (128 if self.quick else 1000)
+        name = "cifar10" if options.data_dir else SAMPLE_NAME
+        data = load(name, "test", options.data_dir, limit=1000).take(1000)
+        self.images, self.labels = data.floats().to(self.device), data.labels.to(self.device)
+        self.report = Report(machine=dict(environment(self.device)), defense=self.defense)
+        self.report.classifier = Path(options.weights).name if options.weights else BUNDLED
+
+    def left(self) -> float:
+        """Seconds until a quick run has to end."""
+        return QUICK_SECONDS - (time.perf_counter() - self.began) if self.quick else float("inf")
+
+    def attempt(self, what: str, measure: Callable[[], None]) -> None:
+        """Measure, or note what went wrong."""
+        try:
+            measure()
+        except Exception as error:  # one failure must not take the other measurements with it
+            self.report.failures.append(f"{what}: {type(error).__name__}: {error}")
+            print(traceback.format_exc(), flush=True)
+        if self.out is not None:
+            write_json(self.out, to_plain(self.report))
+        print(f"{time.perf_counter() - self.began:6.1f} s  {what}", flush=True)
+
+    def wait(self) -> None:
+        """Until the GPU is done."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
+    def suite(self, precision: str, count: int) -> None:
+        """adaptive-v1 by the public call, with the natural accuracy, selection and report of it."""
+        self.wait()
+        began = self.clock()
+        attack = with_precision(SUITE, precision)
+        found = vq.evaluate(
+            self.model, self.images[:count], self.labels[:count], attacks=attack, defense=self.defense,
+            batch=count,
+        )  # fmt: skip
+        self.wait()
+        seconds = self.clock() - began
+        self.report.suites += [
+            SuiteRow(
+                precision=precision, images=count, attack=row.attack, accuracy=row.mean,
+                standard_error=row.standard_error, seconds=seconds if row.attack == attack else None,
+            )
+            for row in found.rows
+            if row.defense == self.defense and row.attack != "adaptive"
+        ]  # fmt: skip
+
+    def ways(self) -> dict[str, nn.Module]:
+        """The classifier, by what its gradient is computed in."""
+        fast, on_gpu = FastGradients, self.device.type == "cuda"
+        found: dict[str, nn.Module] = {"float32": self.model, "bf16, as it is": _Autocast(self.model)}
+        found |= {
+            f"{name}, channels last, folded": fast(self.model, name, most_captured=0)
+            for name in PRECISIONS[1:]
+        }
+        if on_gpu:
+            found["bf16, channels last, folded, captured"] = fast(self.model, "bf16", most_captured=2**40)
+        return found
+
+    def gradients(self, surrogate: str | None, batches: tuple[int, ...], repeats: int) -> None:
+        """Of the classifier alone (None), or through the defense with a surrogate; the ways take turns."""
+        ways = {
+            name: each
+            if surrogate is None
+            else vq.Defended(each, from_text(self.defense, seed=0), surrogate=surrogate)
+            for name, each in self.ways().items()
+        }
+        for batch in batches:
+            rows = torch.arange(batch, device=self.device) % len(self.images)
+            images, labels = self.images[rows], self.labels[rows]
+            least, slopes = dict.fromkeys(ways, float("inf")), dict[str, Tensor]()
+            for turn in range(repeats + 1):  # the first one warms up
+                for name in list(least):
+                    try:
+                        seconds, slopes[name] = self._one_gradient(ways[name], images, labels)
+                    except Exception as error:  # such as too little memory: the other ways may fit
+                        self.report.failures.append(f"gradient, {name}, {batch}: {error}")
+                        del least[name]
+                        continue
+                    if turn > 0:
+                        least[name] = min(least[name], seconds)
+            self.report.gradients += [
+                GradientRow(
+                    model="classifier" if surrogate is None else f"behind the shield, {surrogate}",
+                    way=name, batch=batch, seconds=seconds, images_a_second=batch / seconds,
+                    cosine=_cosine(slopes[name], slopes["float32"]),
+                )
+                for name, seconds in least.items()
+            ]  # fmt: skip
+
+    def _one_gradient(self, model: nn.Module, images: Tensor, labels: Tensor) -> tuple[float, Tensor]:
+        with repeatable(), torch.enable_grad():
+            self.wait()
+            began = self.clock()
+            points = images.detach().requires_grad_()
+            found = gradient(margin(model(points), labels), points)
+            self.wait()
+            return self.clock() - began, found
+
+    def step(self, precision: str, count: int) -> None:
+        """Two steps of the suite's first member, of which the second is profiled."""
+        points = self.images[:count]
+        fast = self.model if precision == PRECISIONS[0] else FastGradients(self.model, precision)
+        model = vq.attacks.EOT(
+            vq.Defended(fast, from_text(self.defense, seed=0), surrogate=SOFT), draws=DRAWS
+        )
+        attack = vq.attacks.PGD(ball=vq.attacks.Linf(8 / 255), steps=1, loss="margin")
+        on_gpu = self.device.type == "cuda"
+        kinds = [torch.profiler.ProfilerActivity.CPU]
+        kinds += [torch.profiler.ProfilerActivity.CUDA] if on_gpu else []
+        with repeatable():
+            for _ in range(2):
+                attack(model, points, self.labels[:count])
+            self.wait()
+            began = self.clock()
+            attack(model, points, self.labels[:count])
+            self.wait()
+            seconds = self.clock() - began
+            with torch.profiler.profile(activities=kinds) as profile:
+                attack(model, points, self.labels[:count])
+                self.wait()
+        events = profile.key_averages()
+        kernels = [each for each in events if not on_gpu or str(each.device_type).endswith("CUDA")]
+        times = [
+            (each.self_device_time_total if on_gpu else each.self_cpu_time_total, each.key, each.count)
+            for each in kernels
+        ]
+        busy = sum(spent for spent, _, _ in times) / 1e6
+        self.report.steps.append(
+            StepRow(
+                precision=precision,
+                batch=count * DRAWS,
+                milliseconds=1e3 * seconds,
+                idle=max(0.0, 1 - busy / seconds) if on_gpu else None,
+                kernels=tuple(
+                    KernelRow(name=name[:100], calls=calls, milliseconds=spent / 1e3)
+                    for spent, name, calls in sorted(times, reverse=True)[:15]
+                ),
+            )
+        )
+
+    def run(self) -> None:
+        """Everything, what matters most first."""
+        with evaluating(self.model):
+            count = min(self.most, len(self.images))
+            self.attempt("warm up", lambda: self.suite("bf16", min(8, count)))
+            self.report.suites.clear()
+            # Twice bf16: the first run of a size of batch also pays for the choice of kernels.
+            for precision in ("float32", "bf16", "tf32", "bf16"):
+                self.attempt(f"{SUITE}, {precision}, {count}", lambda p=precision: self.suite(p, count))
+            if self.suite_only:
+                return
+            batches = (40, 160, 640, 2560) if self.device.type == "cuda" else (40,)
+            for surrogate in (None, SOFT):
+                if self.left() > 5:
+                    self.attempt(
+                        f"gradients, {surrogate}",
+                        lambda s=surrogate: self.gradients(s, batches, repeats=3 if self.quick else 10),
+                    )
+            for precision in ("float32", "bf16"):
+                for size in (8, 128, 512) if self.device.type == "cuda" else (8,):
+                    if self.left() > 3:
+                        self.attempt(
+                            f"step, {precision}, {size}", lambda p=precision, n=size: self.step(p, n)
+                        )
+            while self.quick and self.left() > 12 and count < len(self.images):
+                count = min(4 * count, len(self.images))
+                self.attempt(f"{SUITE}, bf16, {count}", lambda n=count: self.suite("bf16", n))
+
+
+def _cosine(one: Tensor, other: Tensor) -> float:
+    """Over the images whose gradient is not zero: the margin is flat where an image is lost by far."""
+    sizes = [each.flatten(1).norm(dim=1) for each in (one, other)]
+    some = (sizes[0] > 0) & (sizes[1] > 0)
+    return float(torch.cosine_similarity(one.flatten(1), other.flatten(1))[some].mean())
+
+
+class _Autocast(nn.Module):
+    """bfloat16 and nothing else: what channels last adds to."""
+
+    def __init__(self, classifier: nn.Module) -> None:
+        super().__init__()
+        self.classifier = classifier
+
+    def forward(self, images: Tensor) -> Tensor:
+        with torch.autocast(images.device.type, dtype=torch.bfloat16):
+            logits: Tensor = self.classifier(images)
+        return logits.float()
+
+
+def show(report: Report) -> None:
+    """A short table of everything."""
+    for step in report.steps:
+        idle = "" if step.idle is None else f", GPU idle {step.idle:.0%}"
+        print(f"\nstep in {step.precision}, {step.batch} images × draws: {step.milliseconds:.1f} ms{idle}")
+        for kernel in step.kernels:
+            print(f"  {kernel.milliseconds:9.3f} ms  {kernel.calls:5d} ×  {kernel.name}")
+    print("\ngradients, images × draws a second, and cosine with that of float32")
+    for row in report.gradients:
+        print(
+            f"  {row.model:42s} {row.batch:6d}  {row.way:40s} {row.images_a_second:12,.0f} {row.cosine:8.4f}"
+        )
+    print(f"\n{SUITE} behind {report.defense}, {report.classifier}, {report.machine['device']}")
+    for each in report.suites:
+        took = "" if each.seconds is None else f"{each.seconds:8.2f} s"
+        shown = f"{100 * each.accuracy:6.2f} ± {100 * each.standard_error:.2f}"
+        print(f"  {each.precision:8s} {each.images:5d}  {each.attack:42s} {shown} {took}")
+    print("\n".join(f"FAILED {each}" for each in report.failures))
+
+
+def main() -> None:
+    """Measure and show."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--suite-only", action="store_true")
+    parser.add_argument("--images", type=int)
+    parser.add_argument("--defense", default=DEFENSE)
+    parser.add_argument("--weights")
+    parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--out", type=Path)
+    bench = Bench(parser.parse_args())
+    with torch.cuda.device(bench.device) if bench.device.type == "cuda" else nullcontext():
+        bench.run()
+    show(bench.report)
+
+
+if __name__ == "__main__":
+    main()

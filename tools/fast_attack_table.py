@@ -1,0 +1,72 @@
+"""What faster attacks save and cost, for docs/attacks.md, from what benchmarks/attacks.py wrote."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from recorded import Machine, stem
+from speed_tables import RESULTS
+from tables import machine, table
+
+from vqshield.names import display_defense
+from vqshield.plain import from_plain
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteRow:
+    """What a suite, or a member of one, left in one precision; seconds: of a whole suite."""
+
+    precision: str
+    images: int
+    attack: str
+    accuracy: float
+    standard_error: float
+    seconds: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FastRecord:
+    """What benchmarks/attacks.py wrote."""
+
+    machine: Machine
+    defense: str
+    classifier: str
+    suites: tuple[SuiteRow, ...]
+
+
+def fast_attacks() -> str:
+    """A suite in every precision, on every machine and behind every defense that was measured."""
+    lines, machines = [], []
+    for path in sorted(RESULTS.glob("attacks-*.json")):
+        record = _read(path)
+        # The last of several: the first run of a size of batch also pays for the choice of kernels.
+        whole = list({(row.images, row.attack): row for row in record.suites if row.seconds}.values())
+        usual = {row.images: row.seconds for row in whole if row.precision == "float32"}
+        used = f"{stem(record.classifier)} on {machine(record.machine)}"
+        machines += [used] if used not in machines else []
+        for row in whole:
+            if row.images not in usual:
+                continue
+            assert row.seconds is not None
+            before = usual[row.images]
+            assert before is not None
+            lines.append([
+                f"{display_defense(record.defense)}, {stem(record.classifier)}, {record.machine['device']}",
+                f"`{row.attack}`", str(row.images),
+                f"{100 * row.accuracy:.2f} ± {100 * row.standard_error:.2f}", f"{row.seconds:.1f}",
+                f"{before / row.seconds:.1f}",
+            ])  # fmt: skip
+    heads = ["", "attack", "images", "left, % ± standard error", "s", "times as fast"]
+    note = (
+        f"\nWith natural accuracy, selection and report; on a CPU, CPU seconds of one thread. "
+        f"{'; '.join(machines)}. Written by benchmarks/attacks.py."
+    )
+    return "\n".join([*table(heads, lines), note])
+
+
+def _read(path: Path) -> FastRecord:
+    return from_plain(FastRecord, json.loads(path.read_text()), path.name, strict=False)
+
+
+FAST_TABLES: dict[str, Callable[[], str]] = {"attack-fast": fast_attacks}
