@@ -1,14 +1,16 @@
 """Soft assignment: each patch a mixture of centres instead of the nearest one, in the backward pass."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from vqshield import checks, clustering
+from vqshield.clustering import Recipe
 from vqshield.clustering.native import Native
+from vqshield.clustering.triton.backend import Triton
 from vqshield.defenses import Defense, Quantizer
 from vqshield.noise import Draw, Stage
 from vqshield.patches import Sliding
@@ -94,7 +96,7 @@ class Soft(ImageSurrogate):
         elif defense.noise != "patch":
             assigned = grid.pad(defense.seen(images, Stage.ASSIGNMENT, streams=shielding.streams))
         (height, width), (high, wide) = images.shape[2:], padded.shape[2:]
-        found = kernel.soft_gradient(
+        found = kernel(
             padded,
             assigned,
             _centres(shielding),
@@ -161,16 +163,42 @@ class _Softened(torch.autograd.Function):
         return ctx.soft._slopes(shielding, gradients[0]), None, None, None
 
 
-def _kernel(soft: Soft, shielding: Shielding) -> Native | None:
-    """The native kernel, where it can serve: the formula above knows other devices and dtypes, and is what
-    torch.compile and torch.func look into."""
+class SoftGradient(Protocol):
+    """A kernel: `Native.soft_gradient` says what it is given."""
+
+    def __call__(
+        self,
+        padded: Tensor,
+        assigned: Tensor,
+        centres: Tensor,
+        slopes: Tensor,
+        recipe: Recipe,
+        draw: Draw,
+        *,
+        temperature: float,
+        means: bool,
+    ) -> Tensor:
+        """The gradient of the smooth images towards the padded ones."""
+        ...
+
+
+def _kernel(soft: Soft, shielding: Shielding) -> SoftGradient | None:
+    """The kernel of the defense's backend, where it can serve: the formula above knows all centres and dtypes,
+    and is what torch.compile and torch.func look into."""
     images, defense = shielding.images, as_quantizer("soft", shielding.defense)
-    if soft.centres == "unrolled" or images.device.type != "cpu" or images.dtype != torch.float32:
+    if soft.centres == "unrolled" or images.dtype != torch.float32:
         return None
     if torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(images):
         return None
     backend = clustering.get(defense.backend, images.device)
-    return backend if isinstance(backend, Native) else None
+    if isinstance(backend, Native):
+        return backend.soft_gradient
+    if not isinstance(backend, Triton):
+        return None
+    from vqshield.clustering.triton import soft as on_gpu  # needs the package
+
+    codes = defense.codes if shielding.centres is None else shielding.centres.shape[1]
+    return on_gpu.soft_gradient if on_gpu.serves(images.shape[1] * defense.grid.size**2, codes) else None
 
 
 def _centres(shielding: Shielding) -> Tensor:
