@@ -183,8 +183,8 @@ class SoftGradient(Protocol):
 
 
 def _kernel(soft: Soft, shielding: Shielding) -> SoftGradient | None:
-    """The kernel of the defense's backend, where it can serve: the formula above knows all centres and dtypes,
-    and is what torch.compile and torch.func look into."""
+    """The kernel of the defense's backend, where it can serve: the formula above knows all treatments and
+    dtypes, and is what torch.compile and torch.func look into."""
     images, defense = shielding.images, as_quantizer("soft", shielding.defense)
     if soft.centres == "unrolled" or images.dtype != torch.float32:
         return None

@@ -36,7 +36,7 @@ from vqshield.noise import Draw, Stage
 from vqshield.patches import Sliding
 
 MOST_VALUES = 2**14
-"""Of a codebook, its codes and dimensions raised to powers of two: more would not fit beside a program's rows."""
+"""Of a codebook, its codes and dimensions raised to powers of two: a program holds them all."""
 
 _COUNTERS = 256  # blocks of four random words that one program of the noise kernel draws
 _SHORT, _LONG = 256, 1024  # patches of a strip, in images of at most 4,096 patches and in larger ones
@@ -44,15 +44,22 @@ _SHORT, _LONG = 256, 1024  # patches of a strip, in images of at most 4,096 patc
 
 @dataclass(frozen=True)
 class Tuning:
-    """How the kernels are compiled: matrix products as "tf32x3" (three on the matrix units, nearly float32) or
-    "ieee"; components of a patch whose distances are unrolled; warps; pixels a program."""
+    """How the kernels are compiled.
+
+    precision: of matrix products, "tf32x3" (three on the matrix units, nearly float32) or "ieee".
+    unroll: how many components of a patch are loaded at once for its distances.
+    mix_rows, pull_rows, pixels: patches and pixels at once; mix_warps, pull_warps: of a program.
+    registers: the most that a thread of the pull kernel has, for more programs at once; 0: any number.
+    """
 
     precision: str = "tf32x3"
     unroll: int = 3
+    mix_rows: int = 128
+    pull_rows: int = 32
     mix_warps: int = 4
     pull_warps: int = 4
-    rows: int = 64
     pixels: int = 128
+    registers: int = 128
 
 
 TUNING = Tuning()
@@ -82,7 +89,9 @@ def prepare_kernel(
 
 
 @triton.jit
-def noise_kernel(noise_all, streams, key, n, total, tau, STAGE: tl.constexpr, D: tl.constexpr, QB: tl.constexpr):
+def noise_kernel(
+    noise_all, streams, key, n, total, tau, STAGE: tl.constexpr, D: tl.constexpr, QB: tl.constexpr
+):
     """Value i·D + c of the stage's noise, times tau, at place (c, i)."""
     b = tl.program_id(1).to(tl.int64)
     q0 = tl.program_id(0) * QB
@@ -102,26 +111,26 @@ def distances(
     SLIDING: tl.constexpr, DRAWN: tl.constexpr, K: tl.constexpr, D: tl.constexpr, KP: tl.constexpr,
     RB: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
-    """Squared distances of patches from all centres, (RB, KP); infinite beyond K."""
+    """Squared distances of all centres from patches, (KP, RB); infinite beyond K."""
     row, column = corner(rows, columns, S, SLIDING)
-    corners = row * W + column
+    corners = image + row * W + column
     i = tl.arange(0, KP)
-    total = tl.zeros((RB, KP), dtype=tl.float32)
+    total = tl.zeros((KP, RB), dtype=tl.float32)
     for c in tl.range(0, D, loop_unroll_factor=UNROLL):
         place = (c // (S * S) * H + c // S % S) * W + c % S
-        value = tl.load(image + corners + place, mask=ok, other=0.0) - tl.load(origin + c)
+        value = tl.load(corners + place, mask=ok, other=0.0) - tl.load(origin + c)
         if DRAWN:
             value += tl.load(noise + c * plane + rows, mask=ok, other=0.0)
-        difference = value[:, None] - tl.load(columns_memory + c * KP + i)[None, :]
+        difference = tl.load(columns_memory + c * KP + i)[:, None] - value[None, :]
         total += difference * difference
-    return tl.where(i[None, :] < K, total, float("inf"))
+    return tl.where(i[:, None] < K, total, float("inf"))
 
 
 @triton.jit
 def softened(distance, colder):
-    """Distances as the weights of a softmax."""
-    weights = tl.exp((tl.min(distance, axis=1)[:, None] - distance) * colder)
-    return weights / tl.sum(weights, axis=1)[:, None]
+    """Distances as the weights of a softmax over the centres."""
+    weights = tl.exp((tl.min(distance, axis=0)[None, :] - distance) * colder)
+    return weights * (1.0 / tl.sum(weights, axis=0))[None, :]
 
 
 @triton.jit
@@ -129,12 +138,12 @@ def patches_of(
     image, noise, origin, rows, used, plane, columns, H, W, S: tl.constexpr, SLIDING: tl.constexpr,
     DRAWN: tl.constexpr, DP: tl.constexpr,
 ):  # fmt: skip
-    """Patches less the mean colour, (RB, DP); zero where they are not used."""
+    """Patches less the mean colour, (DP, RB); zero where they are not used."""
     j = tl.arange(0, DP)
-    values = pixel(image, rows[:, None], j[None, :], columns, H, W, used, S, SLIDING)
-    values = tl.where(used, values - tl.load(origin + j)[None, :], 0.0)
+    values = pixel(image, rows[None, :], j[:, None], columns, H, W, used, S, SLIDING)
+    values = tl.where(used, values - tl.load(origin + j)[:, None], 0.0)
     if DRAWN:
-        values += tl.load(noise + j[None, :] * plane + rows[:, None], mask=used, other=0.0)
+        values += tl.load(noise + j[:, None] * plane + rows[None, :], mask=used, other=0.0)
     return values
 
 
@@ -148,26 +157,26 @@ def mix_kernel(
     """What windows are mixed to, and −beta times their squared distance from it."""
     b = tl.program_id(1).to(tl.int64)
     plane = tl.full((), 0, dtype=tl.int64) + n
-    noise, mixed_memory = noise_all + b * D * plane, mixed_all + b * D * plane
+    noise, columns_memory = noise_all + b * D * plane, columns_all + b * KP * DP
     origin, seen_image = origin_all + b * DP, assigned + b * CHANNELS * H * W
     rows = tl.program_id(0) * RB + tl.arange(0, RB)
-    j = tl.arange(0, DP)
+    i, j = tl.arange(0, KP), tl.arange(0, DP)
     ok = rows < n
-    used = ok[:, None] & (j < D)[None, :]
+    used = (j < D)[:, None] & ok[None, :]
     distance = distances(
-        seen_image, noise, columns_all + b * KP * DP, origin, rows, ok, plane, columns, H, W, S, True, DRAWN,
-        K, D, KP, RB, UNROLL,
+        seen_image, noise, columns_memory, origin, rows, ok, plane, columns, H, W, S, True, DRAWN, K, D, KP,
+        RB, UNROLL,
     )  # fmt: skip
-    book = tl.load(book_all + b * KP * DP + tl.arange(0, KP)[:, None] * DP + j[None, :])
-    mixed = tl.dot(softened(distance, colder), book, input_precision=PRECISION)
-    tl.store(mixed_memory + j[None, :] * plane + rows[:, None], mixed, mask=used)
+    across = tl.load(columns_memory + j[:, None] * KP + i[None, :])
+    mixed = tl.dot(across, softened(distance, colder), input_precision=PRECISION)
+    tl.store(mixed_all + (b * D + j[:, None]) * plane + rows[None, :], mixed, mask=used)
     if NOISY:
         windows = patches_of(seen_image, noise, origin, rows, used, plane, columns, H, W, S, True, DRAWN, DP)
     else:
         clean = images + b * CHANNELS * H * W
         windows = patches_of(clean, noise, origin, rows, used, plane, columns, H, W, S, True, False, DP)
     difference = tl.where(used, mixed - windows, 0.0)
-    tl.store(similarity_all + b * n + rows, -beta * tl.sum(difference * difference, axis=1), mask=ok)
+    tl.store(similarity_all + b * n + rows, -beta * tl.sum(difference * difference, axis=0), mask=ok)
 
 
 @triton.jit
@@ -217,7 +226,7 @@ def pull_kernel(
     KP: tl.constexpr, DP: tl.constexpr, RB: tl.constexpr, STRIP: tl.constexpr, UNROLL: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Changes of a strip's patches: sliding windows' in place of what they are mixed to, others' as pixels."""
+    """Changes of a strip's patches: windows' in place of what they are mixed to, others' as pixels."""
     b = tl.program_id(1).to(tl.int64)
     strip = tl.program_id(0)
     plane = tl.full((), 0, dtype=tl.int64) + n
@@ -226,6 +235,7 @@ def pull_kernel(
     noise, columns_memory = noise_all + b * D * plane, columns_all + b * KP * DP
     origin, labels = origin_all + b * DP, labels_all + b * n
     i, j = tl.arange(0, KP), tl.arange(0, DP)
+    component = j[:, None]
     place = i[:, None] * DP + j[None, :]
     sums = tl.zeros((KP, DP), dtype=tl.float32)
     totals = tl.zeros((KP,), dtype=tl.float32)
@@ -233,8 +243,8 @@ def pull_kernel(
     for r0 in range(strip * STRIP, tl.minimum(strip * STRIP + STRIP, n), RB):
         rows = r0 + tl.arange(0, RB)
         ok = rows < n
-        used = ok[:, None] & (j < D)[None, :]
-        book = tl.load(book_all + b * KP * DP + place)
+        index = rows[None, :]
+        used = (component < D) & ok[None, :]
         distance = distances(
             seen_image, noise, columns_memory, origin, rows, ok, plane, columns, H, W, S, SLIDING, DRAWN, K,
             D, KP, RB, UNROLL,
@@ -246,53 +256,55 @@ def pull_kernel(
                     clean, noise, columns_memory, origin, rows, ok, plane, columns, H, W, S, SLIDING, False,
                     K, D, KP, RB, UNROLL,
                 )  # fmt: skip
-            label = tl.argmin(distance, axis=1)
+            label = tl.argmin(distance, axis=0)
             tl.store(labels + rows, label, mask=ok)
-            sizes += tl.sum(((label[:, None] == i[None, :]) & ok[:, None]).to(tl.float32), axis=0)
-        given = pixel(slopes_image, rows[:, None], j[None, :], columns, H, W, used, S, SLIDING)
+            sizes += tl.sum(((i[:, None] == label[None, :]) & ok[None, :]).to(tl.float32), axis=1)
+        across = tl.load(columns_memory + component * KP + i[None, :])
+        given = pixel(slopes_image, index, component, columns, H, W, used, S, SLIDING)
         if SLIDING:
-            mixed_memory = mixed_all + b * D * plane + j[None, :] * plane + rows[:, None]
+            mixed_memory = mixed_all + (b * D + component) * plane + index
             mixed = tl.load(mixed_memory, mask=used, other=0.0)
             blended = pixel(
-                blended_all + b * CHANNELS * H * W, rows[:, None], j[None, :], columns, H, W, used, S, True
+                blended_all + b * CHANNELS * H * W, index, component, columns, H, W, used, S, True
             )
-            offset = (j % (S * S))[None, :]  # the same for all channels
-            largest = pixel(largest_all + b * H * W, rows[:, None], offset, columns, H, W, used, S, True)
-            scale = pixel(scale_all + b * H * W, rows[:, None], offset, columns, H, W, used, S, True)
+            offset = component % (S * S)  # the same for all channels
+            largest = pixel(largest_all + b * H * W, index, offset, columns, H, W, used, S, True)
+            scale = pixel(scale_all + b * H * W, index, offset, columns, H, W, used, S, True)
             similarity = tl.load(similarity_all + b * n + rows, mask=ok, other=0.0)
-            given *= tl.where(used, tl.exp(similarity[:, None] - largest) * scale, 0.0)
+            given *= tl.where(used, tl.exp(similarity[None, :] - largest) * scale, 0.0)
             # Through the similarity, which decides a window's share of its pixels.
-            steep = 2.0 * beta * tl.sum(given * (mixed - blended), axis=1)
+            steep = 2.0 * beta * tl.sum(given * (mixed - blended), axis=0)
             if NOISY:
                 windows = patches_of(
                     seen_image, noise, origin, rows, used, plane, columns, H, W, S, True, DRAWN, DP
                 )
             else:
-                windows = patches_of(clean, noise, origin, rows, used, plane, columns, H, W, S, True, False, DP)
-            fit = steep[:, None] * tl.where(used, mixed - windows, 0.0)
+                windows = patches_of(
+                    clean, noise, origin, rows, used, plane, columns, H, W, S, True, False, DP
+                )
+            fit = steep[None, :] * tl.where(used, mixed - windows, 0.0)
             slopes = given - fit
         else:
-            mixed = tl.dot(weights, book, input_precision=PRECISION)
+            mixed = tl.dot(across, weights, input_precision=PRECISION)
             slopes = given
-        across = tl.load(columns_memory + j[:, None] * KP + i[None, :])
-        pulls = tl.dot(slopes, across, input_precision=PRECISION) - tl.sum(slopes * mixed, axis=1)[:, None]
+        book = tl.load(book_all + b * KP * DP + place)
+        pulls = tl.dot(book, slopes, input_precision=PRECISION) - tl.sum(slopes * mixed, axis=0)[None, :]
         pulls = pulls * weights * (2.0 * colder)
         # Pulls add up to zero but for rounding, which the centres would magnify.
-        changes = tl.dot(pulls, book, input_precision=PRECISION) - tl.sum(pulls, axis=1)[:, None] * mixed
+        changes = tl.dot(across, pulls, input_precision=PRECISION) - tl.sum(pulls, axis=0)[None, :] * mixed
         if MEANS:
             seen = patches_of(
                 seen_image, noise, origin, rows, used, plane, columns, H, W, S, SLIDING, DRAWN, DP
             )
-            sums = tl.dot(tl.trans(weights), slopes, sums, input_precision=PRECISION)
-            sums = tl.dot(tl.trans(pulls), seen, sums, input_precision=PRECISION)
-            totals += tl.sum(tl.where(ok[:, None], pulls, 0.0), axis=0)
+            sums = tl.dot(weights, tl.trans(slopes), sums, input_precision=PRECISION)
+            sums = tl.dot(pulls, tl.trans(seen), sums, input_precision=PRECISION)
+            totals += tl.sum(pulls, axis=1)  # zero where there is no patch, as its slopes are
         if SLIDING:
             tl.debug_barrier()  # all threads have what these windows were mixed to
             tl.store(mixed_memory, changes + fit, mask=used)
         else:
-            row, column = corner(rows, columns, S, False)
-            channel, dy, dx = j // (S * S), (j // S) % S, j % S
-            at = (channel * H + dy)[None, :] * W + dx[None, :] + (row * W + column)[:, None]
+            row, column = corner(index, columns, S, False)
+            at = (component // (S * S) * H + row + component // S % S) * W + column + component % S
             tl.store(output + b * CHANNELS * H * W + at, changes, mask=used)
     if MEANS:
         book = tl.load(book_all + b * KP * DP + place)
@@ -337,10 +349,14 @@ def gather_kernel(
             here = ok & (wy >= 0) & (wy < window_rows) & (wx >= 0) & (wx < columns)
             window = wy * columns + wx
             component = channel * (S * S) + o
-            total += tl.load(changes + component * plane + window[:, None], mask=here[:, None] & there, other=0.0)
+            total += tl.load(
+                changes + component * plane + window[:, None], mask=here[:, None] & there, other=0.0
+            )
             if MEANS:
                 label = tl.load(labels + window, mask=here, other=0)
-                total += tl.load(moves + label[:, None] * DP + component, mask=here[:, None] & there, other=0.0)
+                total += tl.load(
+                    moves + label[:, None] * DP + component, mask=here[:, None] & there, other=0.0
+                )
     else:
         label = tl.load(labels + (y // S) * columns + x // S, mask=ok, other=0)
         component = channel * (S * S) + ((y % S) * S + x % S)[:, None]
@@ -443,11 +459,15 @@ class _Plan:
         """Room for the size of a cluster behind its sum."""
         return power_of_two(self.dimensions + 1, least=16)
 
-    @property
-    def rows(self) -> int:
+    def rows(self, most: int) -> int:
         """Patches at once: few where there are many centres, all of whose distances a program holds."""
-        largest = max(self.padded_codes, self.padded_dimensions)
-        return max(16, min(self.tuning.rows, 4096 // largest))
+        return max(16, min(most, 4096 // max(self.padded_codes, self.padded_dimensions)))
+
+    def options(self, warps: int, registers: int = 0) -> dict[str, int]:
+        """How a kernel is compiled: with all registers, and more warps, where a program holds much."""
+        if max(self.padded_codes, self.padded_dimensions) >= 128:
+            return compiled({"num_warps": max(8, warps)})
+        return compiled({"num_warps": warps, **({"maxnreg": registers} if registers else {})})
 
     @property
     def strip(self) -> int:
@@ -491,12 +511,12 @@ class _Plan:
         sizes = {"D": d, "KP": kp, "DP": dp}
         place = (columns, self.height, self.width)
         inner = {
-            "CHANNELS": self.channels, "S": size, "DRAWN": self.drawn, "K": self.codes, "RB": self.rows,
+            "CHANNELS": self.channels, "S": size, "DRAWN": self.drawn, "K": self.codes,
             "NOISY": recipe.weights_from == "noisy", "UNROLL": tuning.unroll, "PRECISION": tuning.precision,
             **sizes,
         }  # fmt: skip
         outer = {"CHANNELS": self.channels, "CP": power_of_two(self.channels), "S": size, "D": d}
-        tiles, blocks = (-(-n // self.rows), batch), (-(-pixels // tuning.pixels), batch)
+        blocks = (-(-pixels // tuning.pixels), batch)
 
         prepare_kernel[(batch,)](
             centres, origin, book, by_component, CHANNELS=self.channels, SS=size**2, K=self.codes, **sizes
@@ -508,9 +528,10 @@ class _Plan:
                 QB=_COUNTERS,
             )  # fmt: skip
         if self.sliding:
-            mix_kernel[tiles](
+            rows = self.rows(tuning.mix_rows)
+            mix_kernel[(-(-n // rows), batch)](
                 images, assigned, noise, origin, book, by_component, mixed, similarity, n, *place,
-                1 / temperature, recipe.beta, **inner, **compiled({"num_warps": tuning.mix_warps}),
+                1 / temperature, recipe.beta, RB=rows, **inner, **self.options(tuning.mix_warps),
             )  # fmt: skip
             blend_kernel[blocks](
                 mixed, similarity, blended, largest, scale, n, window_rows, *place, PB=tuning.pixels, **outer
@@ -518,8 +539,8 @@ class _Plan:
         pull_kernel[(self.strips, batch)](
             images, assigned, slopes, noise, origin, book, by_component, mixed, similarity, blended, largest,
             scale, labels, partial, output, n, self.strips, *place, 1 / temperature, recipe.beta,
-            SLIDING=self.sliding, APART=apart, MEANS=self.means, STRIP=self.strip, **inner,
-            **compiled({"num_warps": tuning.pull_warps}),
+            SLIDING=self.sliding, APART=apart, MEANS=self.means, STRIP=self.strip,
+            RB=self.rows(tuning.pull_rows), **inner, **self.options(tuning.pull_warps, tuning.registers),
         )  # fmt: skip
         if self.means:
             moves = floats(kp, dp)
