@@ -1,7 +1,9 @@
 """Soft assignment: each patch a mixture of centres instead of the nearest one, in the backward pass."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -103,8 +105,6 @@ class Soft(ImageSurrogate):
             F.pad(slopes, (0, wide - width, 0, high - height)),
             recipe,
             Draw(defense.seed, shielding.streams),
-            temperature=self.temperature,
-            means=self.centres == "means",
         )
         if padded is images:
             return found
@@ -163,42 +163,31 @@ class _Softened(torch.autograd.Function):
         return ctx.soft._slopes(shielding, gradients[0]), None, None, None
 
 
-class SoftGradient(Protocol):
-    """A kernel: `Native.soft_gradient` says what it is given."""
-
-    def __call__(
-        self,
-        padded: Tensor,
-        assigned: Tensor,
-        centres: Tensor,
-        slopes: Tensor,
-        recipe: Recipe,
-        draw: Draw,
-        *,
-        temperature: float,
-        means: bool,
-    ) -> Tensor:
-        """The gradient of the smooth images towards the padded ones."""
-        ...
+SoftGradient = Callable[[Tensor, Tensor, Tensor, Tensor, Recipe, Draw], Tensor]
+"""Padded images, the same as the assignment sees them, centres, slopes → the gradient towards the images."""
 
 
 def _kernel(soft: Soft, shielding: Shielding) -> SoftGradient | None:
     """The kernel of the defense's backend, where it can serve: the formula above knows all treatments and
     dtypes, and is what torch.compile and torch.func look into."""
     images, defense = shielding.images, as_quantizer("soft", shielding.defense)
-    if soft.centres == "unrolled" or images.dtype != torch.float32:
+    if images.dtype != torch.float32:
         return None
     if torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(images):
         return None
     backend = clustering.get(defense.backend, images.device)
-    if isinstance(backend, Native):
-        return backend.soft_gradient
+    unrolled, means = soft.centres == "unrolled", soft.centres == "means"
+    if isinstance(backend, Native) and not unrolled:
+        return partial(backend.soft_gradient, temperature=soft.temperature, means=means)
     if not isinstance(backend, Triton):
         return None
     from vqshield.clustering.triton import soft as on_gpu  # needs the package
 
     codes = defense.codes if shielding.centres is None else shielding.centres.shape[1]
-    return on_gpu.soft_gradient if on_gpu.serves(images.shape[1] * defense.grid.size**2, codes) else None
+    if not on_gpu.serves(images.shape[1] * defense.grid.size**2, codes):
+        return None
+    rounds = soft.rounds if unrolled else 0
+    return partial(on_gpu.soft_gradient, temperature=soft.temperature, means=means, rounds=rounds)
 
 
 def _centres(shielding: Shielding) -> Tensor:

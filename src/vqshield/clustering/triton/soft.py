@@ -10,6 +10,7 @@ mix        sliding windows only: what each is replaced by, and how like it that 
 blend      sliding windows only: each pixel from the windows that cover it
 pull       backward through the softmax, and each strip's share of the centres' gradients
 move       the centres' gradients, where centres move as means do
+round, centres, turn, unroll    forward and backward through rounds of soft k-means
 gather     pixels from the changes of their patches
 
 Distances are sums of squared differences, never ‖p‖² − 2·p·c + ‖c‖²: a temperature of 0.03 would magnify what
@@ -18,18 +19,28 @@ What is kept of a window are d values (what it is mixed to, then its changes), d
 for as many images at once as recipe.memory holds.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
-import triton
-import triton.language as tl
 from torch import Tensor
 
 from vqshield.clustering.base import Recipe, check_centres, check_images
 from vqshield.clustering.triton import workspace
 from vqshield.clustering.triton.launch import compiled
-from vqshield.clustering.triton.noise import box_muller, random_words
-from vqshield.clustering.triton.parts import corner, pixel
+from vqshield.clustering.triton.soft_kernels import (
+    blend_kernel,
+    centres_kernel,
+    gather_kernel,
+    mix_kernel,
+    move_kernel,
+    noise_kernel,
+    prepare_kernel,
+    pull_kernel,
+    round_kernel,
+    turn_kernel,
+    unroll_kernel,
+)
 from vqshield.clustering.triton.workspace import power_of_two
 from vqshield.errors import InvalidInputError
 from vqshield.noise import Draw, Stage
@@ -65,304 +76,13 @@ class Tuning:
 TUNING = Tuning()
 
 
-@triton.jit
-def prepare_kernel(
-    centres_all, origin_all, book_all, columns_all, CHANNELS: tl.constexpr, SS: tl.constexpr,
-    K: tl.constexpr, D: tl.constexpr, KP: tl.constexpr, DP: tl.constexpr,
-):  # fmt: skip
-    """An image's mean colour, and its centres less that: by centre (K, D), and by component (D, K)."""
-    b = tl.program_id(0).to(tl.int64)
-    i, j = tl.arange(0, KP)[:, None], tl.arange(0, DP)[None, :]
-    used = (i < K) & (j < D)
-    centres = tl.load(centres_all + b * K * D + i * D + j, mask=used, other=0.0)
-    colours = tl.sum(centres, axis=0)
-    components = tl.arange(0, DP)
-    origin = tl.zeros((DP,), dtype=tl.float32)
-    for channel in tl.static_range(CHANNELS):
-        mine = components // SS == channel
-        mean = tl.sum(tl.where(mine, colours, 0.0), axis=0) / (K * SS)
-        origin = tl.where(mine, tl.floor(mean * 256.0) / 256.0, origin)  # few bits: subtractions lose none
-    tl.store(origin_all + b * DP + components, origin)
-    moved = tl.where(used, centres - origin[None, :], 0.0)
-    tl.store(book_all + b * KP * DP + i * DP + j, moved)
-    tl.store(columns_all + b * KP * DP + j * KP + i, moved)
+@dataclass(frozen=True)
+class Book:
+    """Centres less the origin."""
 
-
-@triton.jit
-def noise_kernel(
-    noise_all, streams, key, n, total, tau, STAGE: tl.constexpr, D: tl.constexpr, QB: tl.constexpr
-):
-    """Value i·D + c of the stage's noise, times tau, at place (c, i)."""
-    b = tl.program_id(1).to(tl.int64)
-    q0 = tl.program_id(0) * QB
-    a, b_, c_, d = random_words(key, tl.load(streams + b), STAGE, q0 + tl.arange(0, QB))
-    z0, z1 = box_muller(a, b_)
-    z2, z3 = box_muller(c_, d)
-    values = tl.interleave(tl.interleave(z0, z2), tl.interleave(z1, z3)) * tau
-    e = q0.to(tl.int64) * 4 + tl.arange(0, 4 * QB)
-    i = e // D
-    plane = tl.full((), 0, dtype=tl.int64) + n
-    tl.store(noise_all + b * D * plane + (e - i * D) * plane + i, values, mask=e < total)
-
-
-@triton.jit
-def distances(
-    image, noise, columns_memory, origin, rows, ok, plane, columns, H, W, S: tl.constexpr,
-    SLIDING: tl.constexpr, DRAWN: tl.constexpr, K: tl.constexpr, D: tl.constexpr, KP: tl.constexpr,
-    RB: tl.constexpr, UNROLL: tl.constexpr,
-):  # fmt: skip
-    """Squared distances of all centres from patches, (KP, RB); infinite beyond K."""
-    row, column = corner(rows, columns, S, SLIDING)
-    corners = image + row * W + column
-    i = tl.arange(0, KP)
-    total = tl.zeros((KP, RB), dtype=tl.float32)
-    for c in tl.range(0, D, loop_unroll_factor=UNROLL):
-        place = (c // (S * S) * H + c // S % S) * W + c % S
-        value = tl.load(corners + place, mask=ok, other=0.0) - tl.load(origin + c)
-        if DRAWN:
-            value += tl.load(noise + c * plane + rows, mask=ok, other=0.0)
-        difference = tl.load(columns_memory + c * KP + i)[:, None] - value[None, :]
-        total += difference * difference
-    return tl.where(i[:, None] < K, total, float("inf"))
-
-
-@triton.jit
-def softened(distance, colder):
-    """Distances as the weights of a softmax over the centres."""
-    weights = tl.exp((tl.min(distance, axis=0)[None, :] - distance) * colder)
-    return weights * (1.0 / tl.sum(weights, axis=0))[None, :]
-
-
-@triton.jit
-def patches_of(
-    image, noise, origin, rows, used, plane, columns, H, W, S: tl.constexpr, SLIDING: tl.constexpr,
-    DRAWN: tl.constexpr, DP: tl.constexpr,
-):  # fmt: skip
-    """Patches less the mean colour, (DP, RB); zero where they are not used."""
-    j = tl.arange(0, DP)
-    values = pixel(image, rows[None, :], j[:, None], columns, H, W, used, S, SLIDING)
-    values = tl.where(used, values - tl.load(origin + j)[:, None], 0.0)
-    if DRAWN:
-        values += tl.load(noise + j[:, None] * plane + rows[None, :], mask=used, other=0.0)
-    return values
-
-
-@triton.jit
-def mix_kernel(
-    images, assigned, noise_all, origin_all, book_all, columns_all, mixed_all, similarity_all, n, columns, H,
-    W, colder, beta, CHANNELS: tl.constexpr, S: tl.constexpr, DRAWN: tl.constexpr, NOISY: tl.constexpr,
-    K: tl.constexpr, D: tl.constexpr, KP: tl.constexpr, DP: tl.constexpr, RB: tl.constexpr,
-    UNROLL: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """What windows are mixed to, and −beta times their squared distance from it."""
-    b = tl.program_id(1).to(tl.int64)
-    plane = tl.full((), 0, dtype=tl.int64) + n
-    noise, columns_memory = noise_all + b * D * plane, columns_all + b * KP * DP
-    origin, seen_image = origin_all + b * DP, assigned + b * CHANNELS * H * W
-    rows = tl.program_id(0) * RB + tl.arange(0, RB)
-    i, j = tl.arange(0, KP), tl.arange(0, DP)
-    ok = rows < n
-    used = (j < D)[:, None] & ok[None, :]
-    distance = distances(
-        seen_image, noise, columns_memory, origin, rows, ok, plane, columns, H, W, S, True, DRAWN, K, D, KP,
-        RB, UNROLL,
-    )  # fmt: skip
-    across = tl.load(columns_memory + j[:, None] * KP + i[None, :])
-    mixed = tl.dot(across, softened(distance, colder), input_precision=PRECISION)
-    tl.store(mixed_all + (b * D + j[:, None]) * plane + rows[None, :], mixed, mask=used)
-    if NOISY:
-        windows = patches_of(seen_image, noise, origin, rows, used, plane, columns, H, W, S, True, DRAWN, DP)
-    else:
-        clean = images + b * CHANNELS * H * W
-        windows = patches_of(clean, noise, origin, rows, used, plane, columns, H, W, S, True, False, DP)
-    difference = tl.where(used, mixed - windows, 0.0)
-    tl.store(similarity_all + b * n + rows, -beta * tl.sum(difference * difference, axis=0), mask=ok)
-
-
-@triton.jit
-def blend_kernel(
-    mixed_all, similarity_all, blended_all, largest_all, scale_all, n, window_rows, columns, H, W,
-    CHANNELS: tl.constexpr, CP: tl.constexpr, S: tl.constexpr, D: tl.constexpr, PB: tl.constexpr,
-):  # fmt: skip
-    """Pixels as the weighted mean of the windows that cover them, and what makes a weight of a similarity."""
-    b = tl.program_id(1).to(tl.int64)
-    plane = tl.full((), 0, dtype=tl.int64) + n
-    mixed, similarity = mixed_all + b * D * plane, similarity_all + b * n
-    p = tl.program_id(0) * PB + tl.arange(0, PB)
-    ok = p < H * W
-    y = p // W
-    x = p - y * W
-    channel = tl.arange(0, CP)[None, :]
-    largest = tl.full((PB,), float("-inf"), dtype=tl.float32)
-    for o in tl.static_range(S * S):
-        wy, wx = y - o // S, x - o % S
-        here = ok & (wy >= 0) & (wy < window_rows) & (wx >= 0) & (wx < columns)
-        one = tl.load(similarity + wy * columns + wx, mask=here, other=float("-inf"))
-        largest = tl.maximum(largest, one)
-    largest = tl.where(ok, largest, 0.0)
-    total = tl.zeros((PB, CP), dtype=tl.float32)
-    weights = tl.zeros((PB,), dtype=tl.float32)
-    for o in tl.static_range(S * S):
-        wy, wx = y - o // S, x - o % S
-        here = ok & (wy >= 0) & (wy < window_rows) & (wx >= 0) & (wx < columns)
-        window = wy * columns + wx
-        weight = tl.exp(tl.load(similarity + window, mask=here, other=float("-inf")) - largest)
-        place = mixed + (channel * (S * S) + o) * plane + window[:, None]
-        total += tl.load(place, mask=here[:, None] & (channel < CHANNELS), other=0.0) * weight[:, None]
-        weights += weight
-    scale = 1.0 / tl.where(ok, weights, 1.0)
-    tl.store(largest_all + b * H * W + p, largest, mask=ok)
-    tl.store(scale_all + b * H * W + p, scale, mask=ok)
-    target = blended_all + (b * CHANNELS + channel) * H * W + p[:, None]
-    tl.store(target, total * scale[:, None], mask=ok[:, None] & (channel < CHANNELS))
-
-
-@triton.jit
-def pull_kernel(
-    images, assigned, slopes_all, noise_all, origin_all, book_all, columns_all, mixed_all, similarity_all,
-    blended_all, largest_all, scale_all, labels_all, partial_all, output, n, strips, columns, H, W, colder,
-    beta, CHANNELS: tl.constexpr, S: tl.constexpr, SLIDING: tl.constexpr, APART: tl.constexpr,
-    DRAWN: tl.constexpr, NOISY: tl.constexpr, MEANS: tl.constexpr, K: tl.constexpr, D: tl.constexpr,
-    KP: tl.constexpr, DP: tl.constexpr, RB: tl.constexpr, STRIP: tl.constexpr, UNROLL: tl.constexpr,
-    PRECISION: tl.constexpr,
-):  # fmt: skip
-    """Changes of a strip's patches: windows' in place of what they are mixed to, others' as pixels."""
-    b = tl.program_id(1).to(tl.int64)
-    strip = tl.program_id(0)
-    plane = tl.full((), 0, dtype=tl.int64) + n
-    clean, seen_image = images + b * CHANNELS * H * W, assigned + b * CHANNELS * H * W
-    slopes_image = slopes_all + b * CHANNELS * H * W
-    noise, columns_memory = noise_all + b * D * plane, columns_all + b * KP * DP
-    origin, labels = origin_all + b * DP, labels_all + b * n
-    i, j = tl.arange(0, KP), tl.arange(0, DP)
-    component = j[:, None]
-    place = i[:, None] * DP + j[None, :]
-    sums = tl.zeros((KP, DP), dtype=tl.float32)
-    totals = tl.zeros((KP,), dtype=tl.float32)
-    sizes = tl.zeros((KP,), dtype=tl.float32)
-    for r0 in range(strip * STRIP, tl.minimum(strip * STRIP + STRIP, n), RB):
-        rows = r0 + tl.arange(0, RB)
-        ok = rows < n
-        index = rows[None, :]
-        used = (component < D) & ok[None, :]
-        distance = distances(
-            seen_image, noise, columns_memory, origin, rows, ok, plane, columns, H, W, S, SLIDING, DRAWN, K,
-            D, KP, RB, UNROLL,
-        )  # fmt: skip
-        weights = softened(distance, colder)
-        if MEANS:
-            if APART:
-                distance = distances(
-                    clean, noise, columns_memory, origin, rows, ok, plane, columns, H, W, S, SLIDING, False,
-                    K, D, KP, RB, UNROLL,
-                )  # fmt: skip
-            label = tl.argmin(distance, axis=0)
-            tl.store(labels + rows, label, mask=ok)
-            sizes += tl.sum(((i[:, None] == label[None, :]) & ok[None, :]).to(tl.float32), axis=1)
-        across = tl.load(columns_memory + component * KP + i[None, :])
-        given = pixel(slopes_image, index, component, columns, H, W, used, S, SLIDING)
-        if SLIDING:
-            mixed_memory = mixed_all + (b * D + component) * plane + index
-            mixed = tl.load(mixed_memory, mask=used, other=0.0)
-            blended = pixel(
-                blended_all + b * CHANNELS * H * W, index, component, columns, H, W, used, S, True
-            )
-            offset = component % (S * S)  # the same for all channels
-            largest = pixel(largest_all + b * H * W, index, offset, columns, H, W, used, S, True)
-            scale = pixel(scale_all + b * H * W, index, offset, columns, H, W, used, S, True)
-            similarity = tl.load(similarity_all + b * n + rows, mask=ok, other=0.0)
-            given *= tl.where(used, tl.exp(similarity[None, :] - largest) * scale, 0.0)
-            # Through the similarity, which decides a window's share of its pixels.
-            steep = 2.0 * beta * tl.sum(given * (mixed - blended), axis=0)
-            if NOISY:
-                windows = patches_of(
-                    seen_image, noise, origin, rows, used, plane, columns, H, W, S, True, DRAWN, DP
-                )
-            else:
-                windows = patches_of(
-                    clean, noise, origin, rows, used, plane, columns, H, W, S, True, False, DP
-                )
-            fit = steep[None, :] * tl.where(used, mixed - windows, 0.0)
-            slopes = given - fit
-        else:
-            mixed = tl.dot(across, weights, input_precision=PRECISION)
-            slopes = given
-        book = tl.load(book_all + b * KP * DP + place)
-        pulls = tl.dot(book, slopes, input_precision=PRECISION) - tl.sum(slopes * mixed, axis=0)[None, :]
-        pulls = pulls * weights * (2.0 * colder)
-        # Pulls add up to zero but for rounding, which the centres would magnify.
-        changes = tl.dot(across, pulls, input_precision=PRECISION) - tl.sum(pulls, axis=0)[None, :] * mixed
-        if MEANS:
-            seen = patches_of(
-                seen_image, noise, origin, rows, used, plane, columns, H, W, S, SLIDING, DRAWN, DP
-            )
-            sums = tl.dot(weights, tl.trans(slopes), sums, input_precision=PRECISION)
-            sums = tl.dot(pulls, tl.trans(seen), sums, input_precision=PRECISION)
-            totals += tl.sum(pulls, axis=1)  # zero where there is no patch, as its slopes are
-        if SLIDING:
-            tl.debug_barrier()  # all threads have what these windows were mixed to
-            tl.store(mixed_memory, changes + fit, mask=used)
-        else:
-            row, column = corner(index, columns, S, False)
-            at = (component // (S * S) * H + row + component // S % S) * W + column + component % S
-            tl.store(output + b * CHANNELS * H * W + at, changes, mask=used)
-    if MEANS:
-        book = tl.load(book_all + b * KP * DP + place)
-        sums = tl.where(j[None, :] == D, sizes[:, None], sums - totals[:, None] * book)
-        tl.store(partial_all + (b * strips + strip) * KP * DP + place, sums)
-
-
-@triton.jit
-def move_kernel(partial_all, moves_all, strips, D: tl.constexpr, KP: tl.constexpr, DP: tl.constexpr):
-    """The strips' sums added up in order: each centre's gradient for every patch that it is the mean of."""
-    b = tl.program_id(0).to(tl.int64)
-    j = tl.arange(0, DP)[None, :]
-    place = tl.arange(0, KP)[:, None] * DP + j
-    sums = tl.zeros((KP, DP), dtype=tl.float32)
-    for strip in range(strips):
-        sums += tl.load(partial_all + (b * strips + strip) * KP * DP + place)
-    sizes = tl.sum(tl.where(j == D, sums, 0.0), axis=1)[:, None]
-    tl.store(moves_all + b * KP * DP + place, sums / tl.maximum(sizes, 1.0))
-
-
-@triton.jit
-def gather_kernel(
-    changes_all, labels_all, moves_all, output, n, window_rows, columns, H, W, CHANNELS: tl.constexpr,
-    CP: tl.constexpr, S: tl.constexpr, SLIDING: tl.constexpr, MEANS: tl.constexpr, D: tl.constexpr,
-    KP: tl.constexpr, DP: tl.constexpr, PB: tl.constexpr,
-):  # fmt: skip
-    """Pixels from the changes of the patches that they are in, and from those patches' centres."""
-    b = tl.program_id(1).to(tl.int64)
-    plane = tl.full((), 0, dtype=tl.int64) + n
-    changes, labels, moves = changes_all + b * D * plane, labels_all + b * n, moves_all + b * KP * DP
-    p = tl.program_id(0) * PB + tl.arange(0, PB)
-    ok = p < H * W
-    y = p // W
-    x = p - y * W
-    channel = tl.arange(0, CP)[None, :]
-    there = channel < CHANNELS
-    target = output + (b * CHANNELS + channel) * H * W + p[:, None]
-    if SLIDING:
-        total = tl.zeros((PB, CP), dtype=tl.float32)
-        for o in tl.static_range(S * S):
-            wy, wx = y - o // S, x - o % S
-            here = ok & (wy >= 0) & (wy < window_rows) & (wx >= 0) & (wx < columns)
-            window = wy * columns + wx
-            component = channel * (S * S) + o
-            total += tl.load(
-                changes + component * plane + window[:, None], mask=here[:, None] & there, other=0.0
-            )
-            if MEANS:
-                label = tl.load(labels + window, mask=here, other=0)
-                total += tl.load(
-                    moves + label[:, None] * DP + component, mask=here[:, None] & there, other=0.0
-                )
-    else:
-        label = tl.load(labels + (y // S) * columns + x // S, mask=ok, other=0)
-        component = channel * (S * S) + ((y % S) * S + x % S)[:, None]
-        total = tl.load(target, mask=ok[:, None] & there, other=0.0)
-        total += tl.load(moves + label[:, None] * DP + component, mask=ok[:, None] & there, other=0.0)
-    tl.store(target, total, mask=ok[:, None] & there)
+    by_centre: Tensor  # (B, KP, DP)
+    by_component: Tensor  # (B, DP, KP)
+    sizes: Tensor  # (B, KP): the weight of each after a round of soft k-means
 
 
 def serves(dimensions: int, codes: int) -> bool:
@@ -380,11 +100,15 @@ def soft_gradient(
     *,
     temperature: float,
     means: bool,
-    tuning: Tuning | None = None,
+    rounds: int = 0,
 ) -> Tensor:
     """The gradient of the soft surrogate towards the padded images; Native.soft_gradient says what is given.
 
     Values are not looked at, which would wait for the GPU: a slope that is no number stays visible.
+
+    Args:
+        padded, assigned, centres, slopes, recipe, draw, temperature, means: as of Native.soft_gradient.
+        rounds: of soft k-means on the clean patches, through which centres move; 0: none, as means says.
     """
     for name, each in (("images", padded), ("assigned", assigned), ("slopes", slopes)):
         if each.shape != padded.shape or each.device != padded.device:
@@ -394,25 +118,30 @@ def soft_gradient(
             )
     check_images(padded, recipe, draw)
     check_centres(centres, padded, recipe)
-    dimensions, codes = centres.shape[2], centres.shape[1]
+    codes, dimensions = centres.shape[1:]
     if not serves(dimensions, codes):
         raise InvalidInputError(
-            f"centres of shape {tuple(centres.shape)}: k·d should be at most {MOST_VALUES}, both raised to "
+            f"centres of shape {tuple(centres.shape)} should have k·d at most {MOST_VALUES}, both raised to "
             "powers of two"
         )
     images = padded.detach().float().contiguous()
     seen = images if assigned is padded else assigned.detach().float().contiguous()
     books, given = centres.detach().float().contiguous(), slopes.detach().float().contiguous()
     output = torch.empty_like(images)
-    plan = _Plan.of(images, recipe, codes, means=means, tuning=tuning or TUNING)
+    plan = _Plan(
+        recipe, *images.shape[1:], codes, seen is not images, means, rounds, 1 / temperature, _tuning(images)
+    )
     step = max(1, min(workspace.AT_ONCE, recipe.memory // plan.bytes))
     for first in range(0, len(images), step):
         part = slice(first, first + step)
-        plan.run(
-            images[part], seen[part], books[part], given[part], output[part], draw[part],
-            temperature=temperature, apart=plan.drawn or seen is not images,
-        )  # fmt: skip
+        plan.run(images[part], seen[part], books[part], given[part], output[part], draw[part])
     return output.to(padded.dtype)
+
+
+def _tuning(images: Tensor) -> Tuning:
+    """Matrix units that take 32-bit values are there from compute capability 8.0 on."""
+    old = images.is_cuda and torch.cuda.get_device_capability(images.device) < (8, 0)
+    return replace(TUNING, precision="ieee") if old else TUNING
 
 
 @dataclass(frozen=True)
@@ -424,15 +153,11 @@ class _Plan:
     height: int
     width: int
     codes: int
+    apart: bool  # the assignment sees other images
     means: bool
+    rounds: int
+    colder: float  # 1/T
     tuning: Tuning
-
-    @classmethod
-    def of(cls, images: Tensor, recipe: Recipe, codes: int, *, means: bool, tuning: Tuning) -> "_Plan":
-        """Matrix units that take 32-bit values are there from compute capability 8.0 on."""
-        if images.is_cuda and torch.cuda.get_device_capability(images.device) < (8, 0):
-            tuning = Tuning(precision="ieee")
-        return cls(recipe, *images.shape[1:], codes, means, tuning)
 
     @property
     def sliding(self) -> bool:
@@ -443,31 +168,25 @@ class _Plan:
         return self.recipe.tau > 0
 
     @property
+    def moving(self) -> bool:
+        return self.means or self.rounds > 0
+
+    @property
     def n(self) -> int:
         return self.recipe.grid.count(self.height, self.width)
 
     @property
-    def dimensions(self) -> int:
+    def d(self) -> int:
         return self.channels * self.recipe.grid.size**2
 
     @property
-    def padded_codes(self) -> int:
+    def kp(self) -> int:
         return power_of_two(self.codes, least=16)
 
     @property
-    def padded_dimensions(self) -> int:
-        """Room for the size of a cluster behind its sum."""
-        return power_of_two(self.dimensions + 1, least=16)
-
-    def rows(self, most: int) -> int:
-        """Patches at once: few where there are many centres, all of whose distances a program holds."""
-        return max(16, min(most, 4096 // max(self.padded_codes, self.padded_dimensions)))
-
-    def options(self, warps: int, registers: int = 0) -> dict[str, int]:
-        """How a kernel is compiled: with all registers, and more warps, where a program holds much."""
-        if max(self.padded_codes, self.padded_dimensions) >= 128:
-            return compiled({"num_warps": max(8, warps)})
-        return compiled({"num_warps": warps, **({"maxnreg": registers} if registers else {})})
+    def dp(self) -> int:
+        """With room for the size of a cluster behind its sum."""
+        return power_of_two(self.d + 1, least=16)
 
     @property
     def strip(self) -> int:
@@ -480,75 +199,155 @@ class _Plan:
     @property
     def bytes(self) -> int:
         """Of one image, beside input and output."""
-        book = self.padded_codes * self.padded_dimensions
-        values = 3 * book + (self.strips * book + self.n) * self.means
-        values += self.n * self.dimensions * (self.sliding + self.drawn)
+        books = 3 + 2 * self.rounds + (self.strips + 2) * self.moving
+        values = books * self.kp * (self.dp + 1) + self.n * self.means
+        values += self.n * self.d * (self.sliding + self.drawn)
         if self.sliding:
             values += self.n + self.height * self.width * (self.channels + 2)
         return 4 * values
 
+    def rows(self, most: int) -> int:
+        """Patches at once: few where there are many centres, all of whose distances a program holds."""
+        return max(16, min(most, 4096 // max(self.kp, self.dp)))
+
+    def options(self, warps: int, registers: int = 0) -> dict[str, int]:
+        """How a kernel is compiled: with all registers, and more warps, where a program holds much."""
+        if max(self.kp, self.dp) >= 128:
+            return compiled({"num_warps": max(8, warps)})
+        return compiled({"num_warps": warps, **({"maxnreg": registers} if registers else {})})
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """Columns of patches, and the image's height and width."""
+        return self.recipe.grid.shape(self.height, self.width)[1], self.height, self.width
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return {"D": self.d, "KP": self.kp, "DP": self.dp}
+
+    @property
+    def inner(self) -> dict[str, Any]:
+        """What kernels over patches are compiled for."""
+        return {
+            "CHANNELS": self.channels, "S": self.recipe.grid.size, "K": self.codes, **self.sizes,
+            "UNROLL": self.tuning.unroll, "PRECISION": self.tuning.precision,
+        }  # fmt: skip
+
+    @property
+    def noisy(self) -> dict[str, bool]:
+        return {"DRAWN": self.drawn, "NOISY": self.recipe.weights_from == "noisy"}
+
+    @property
+    def in_strips(self) -> dict[str, Any]:
+        """What kernels over strips of patches are compiled for, and how."""
+        return {
+            **self.inner, "SLIDING": self.sliding, "STRIP": self.strip,
+            "RB": self.rows(self.tuning.pull_rows), **self.options(self.tuning.pull_warps, self.tuning.registers),
+        }  # fmt: skip
+
+    @property
+    def outer(self) -> dict[str, int]:
+        """What kernels over pixels are compiled for."""
+        padded = power_of_two(self.channels)
+        return {
+            "CHANNELS": self.channels, "CP": padded, "S": self.recipe.grid.size, "D": self.d,
+            "PB": self.tuning.pixels,
+        }  # fmt: skip
+
     def run(
-        self, images: Tensor, assigned: Tensor, centres: Tensor, slopes: Tensor, output: Tensor, draw: Draw,
-        *, temperature: float, apart: bool,
-    ) -> None:  # fmt: skip
+        self, images: Tensor, assigned: Tensor, centres: Tensor, slopes: Tensor, output: Tensor, draw: Draw
+    ) -> None:
         """The gradients of some images into output."""
-        batch, recipe, tuning = len(images), self.recipe, self.tuning
-        n, d, kp, dp = self.n, self.dimensions, self.padded_codes, self.padded_dimensions
-        size, pixels = recipe.grid.size, self.height * self.width
-        window_rows, columns = recipe.grid.shape(self.height, self.width)
+        batch, n, beta = len(images), self.n, self.recipe.beta
+        pixels, window_rows = self.height * self.width, self.recipe.grid.shape(self.height, self.width)[0]
+        blocks = -(-pixels // self.tuning.pixels), batch
 
         def floats(*shape: int) -> Tensor:
             return images.new_empty(batch, *shape)
 
         nothing = floats(0)
-        origin, book, by_component = floats(dp), floats(kp, dp), floats(dp, kp)
-        noise = floats(d, n) if self.drawn else nothing
-        mixed, similarity = (floats(d, n), floats(n)) if self.sliding else (nothing, nothing)
-        blended = floats(self.channels, pixels) if self.sliding else nothing
-        largest, scale = (floats(pixels), floats(pixels)) if self.sliding else (nothing, nothing)
-        partial = floats(self.strips, kp, dp) if self.means else nothing
-        labels = torch.empty((batch, n if self.means else 0), dtype=torch.int32, device=images.device)
-        sizes = {"D": d, "KP": kp, "DP": dp}
-        place = (columns, self.height, self.width)
-        inner = {
-            "CHANNELS": self.channels, "S": size, "DRAWN": self.drawn, "K": self.codes,
-            "NOISY": recipe.weights_from == "noisy", "UNROLL": tuning.unroll, "PRECISION": tuning.precision,
-            **sizes,
-        }  # fmt: skip
-        outer = {"CHANNELS": self.channels, "CP": power_of_two(self.channels), "S": size, "D": d}
-        blocks = (-(-pixels // tuning.pixels), batch)
-
+        mixed = similarity = blended = largest = scale = partial = moves = nothing
+        origin = floats(self.dp)
+        book = Book(floats(self.kp, self.dp), floats(self.dp, self.kp), nothing)
         prepare_kernel[(batch,)](
-            centres, origin, book, by_component, CHANNELS=self.channels, SS=size**2, K=self.codes, **sizes
-        )
-        if self.drawn:
-            key = torch.tensor([draw.seed - 2**64 if draw.seed >= 2**63 else draw.seed], device=images.device)
-            noise_kernel[(-(-n * d // (4 * _COUNTERS)), batch)](
-                noise, draw.streams.contiguous(), key, n, n * d, recipe.tau, STAGE=int(Stage.ASSIGNMENT), D=d,
-                QB=_COUNTERS,
-            )  # fmt: skip
+            centres, origin, book.by_centre, book.by_component, CHANNELS=self.channels,
+            SS=self.recipe.grid.size**2, K=self.codes, **self.sizes,
+        )  # fmt: skip
+        noise = self._noise(floats(self.d, n), draw) if self.drawn else nothing
         if self.sliding:
-            rows = self.rows(tuning.mix_rows)
+            mixed, similarity = floats(self.d, n), floats(n)
+            blended, largest, scale = floats(self.channels, pixels), floats(pixels), floats(pixels)
+            rows = self.rows(self.tuning.mix_rows)
             mix_kernel[(-(-n // rows), batch)](
-                images, assigned, noise, origin, book, by_component, mixed, similarity, n, *place,
-                1 / temperature, recipe.beta, RB=rows, **inner, **self.options(tuning.mix_warps),
+                images, assigned, noise, origin, book.by_component, mixed, similarity, n, *self.place,
+                self.colder, beta, RB=rows, **self.inner, **self.noisy, **self.options(self.tuning.mix_warps),
             )  # fmt: skip
             blend_kernel[blocks](
-                mixed, similarity, blended, largest, scale, n, window_rows, *place, PB=tuning.pixels, **outer
+                mixed, similarity, blended, largest, scale, n, window_rows, *self.place, **self.outer
             )
+        if self.moving:
+            partial = floats(self.strips, self.kp, self.dp)
+        labels = torch.empty((batch, n if self.means else 0), dtype=torch.int32, device=images.device)
+        books = self._unrolled(images, origin, book, partial)
         pull_kernel[(self.strips, batch)](
-            images, assigned, slopes, noise, origin, book, by_component, mixed, similarity, blended, largest,
-            scale, labels, partial, output, n, self.strips, *place, 1 / temperature, recipe.beta,
-            SLIDING=self.sliding, APART=apart, MEANS=self.means, STRIP=self.strip,
-            RB=self.rows(tuning.pull_rows), **inner, **self.options(tuning.pull_warps, tuning.registers),
+            images, assigned, slopes, noise, origin, book.by_centre, book.by_component, mixed, similarity,
+            blended, largest, scale, labels, partial, output, n, self.strips, *self.place, self.colder, beta,
+            APART=self.apart or self.drawn, MEANS=self.means, MOVING=self.moving, **self.noisy,
+            **self.in_strips,
         )  # fmt: skip
+        self._back(images, origin, books, partial, mixed, output)
         if self.means:
-            moves = floats(kp, dp)
-            move_kernel[(batch,)](partial, moves, self.strips, **sizes)
-        else:
-            moves = nothing
+            moves = floats(self.kp, self.dp)
+            move_kernel[(batch,)](partial, moves, self.strips, **self.sizes)
         if self.means or self.sliding:
             gather_kernel[blocks](
-                mixed, labels, moves, output, n, window_rows, *place, SLIDING=self.sliding, MEANS=self.means,
-                KP=kp, DP=dp, PB=tuning.pixels, **outer,
+                mixed, labels, moves, output, n, window_rows, *self.place, SLIDING=self.sliding,
+                MEANS=self.means, KP=self.kp, DP=self.dp, **self.outer,
+            )  # fmt: skip
+
+    def _noise(self, noise: Tensor, draw: Draw) -> Tensor:
+        key = torch.tensor([draw.seed - 2**64 if draw.seed >= 2**63 else draw.seed], device=noise.device)
+        total = self.n * self.d
+        noise_kernel[(-(-total // (4 * _COUNTERS)), len(noise))](
+            noise, draw.streams.contiguous(), key, self.n, total, self.recipe.tau,
+            STAGE=int(Stage.ASSIGNMENT), D=self.d, QB=_COUNTERS,
+        )  # fmt: skip
+        return noise
+
+    def _unrolled(self, images: Tensor, origin: Tensor, book: Book, partial: Tensor) -> list[Book]:
+        """The centres before the first round of soft k-means, and after each."""
+        books = [book]
+        for _ in range(self.rounds):
+            round_kernel[(self.strips, len(images))](
+                images, origin, books[-1].by_component, partial, self.n, self.strips, *self.place,
+                self.colder, **self.in_strips,
+            )  # fmt: skip
+            sizes = images.new_empty(len(images), self.kp)
+            books.append(Book(torch.empty_like(book.by_centre), torch.empty_like(book.by_component), sizes))
+            after = books[-1]
+            centres_kernel[(len(images),)](
+                partial, after.by_centre, after.by_component, after.sizes, self.strips, **self.sizes
+            )
+        return books
+
+    def _back(
+        self,
+        images: Tensor,
+        origin: Tensor,
+        books: list[Book],
+        partial: Tensor,
+        mixed: Tensor,
+        output: Tensor,
+    ) -> None:
+        """Backward through those rounds, from the gradient of the last centres that the strips' sums hold."""
+        share, across = (torch.empty_like(each) for each in (books[0].by_centre, books[0].by_component))
+        level = images.new_empty(len(images), self.kp)
+        for number in range(self.rounds, 0, -1):
+            before, after = books[number - 1], books[number]
+            turn_kernel[(len(images),)](
+                partial, after.by_centre, after.sizes, share, across, level, self.strips, **self.sizes
+            )
+            unroll_kernel[(self.strips, len(images))](
+                images, origin, before.by_centre, before.by_component, share, across, level, mixed, partial,
+                output, self.n, self.strips, *self.place, self.colder, **self.in_strips,
             )  # fmt: skip
