@@ -106,8 +106,8 @@ def pictures(count: int, side: int) -> Tensor:
         grey = torch.rand(count, 1, cells, cells, generator=generator)
         colour = torch.rand(count, 3, cells, cells, generator=generator)
         total += weight * F.interpolate(0.6 * grey + 0.4 * colour, (side, side), mode="bilinear")
-    low, high = (total.flatten(1).quantile(q, dim=1)[:, None, None, None] for q in (0.02, 0.98))
-    return ((total - low) / (high - low)).clamp(0, 1)
+    middle, spread = (f(total, dim=(1, 2, 3), keepdim=True) for f in (torch.mean, torch.std))
+    return ((total - middle) / (4 * spread) + 0.5).clamp(0, 1)
 
 
 def batch_of(count: int, side: int) -> Tensor:

@@ -242,7 +242,8 @@ class _Plan:
         """What kernels over strips of patches are compiled for, and how."""
         return {
             **self.inner, "SLIDING": self.sliding, "STRIP": self.strip,
-            "RB": self.rows(self.tuning.pull_rows), **self.options(self.tuning.pull_warps, self.tuning.registers),
+            "RB": self.rows(self.tuning.pull_rows),
+            **self.options(self.tuning.pull_warps, self.tuning.registers),
         }  # fmt: skip
 
     @property
