@@ -111,8 +111,9 @@ def pictures(count: int, side: int) -> Tensor:
 
 
 def batch_of(count: int, side: int) -> Tensor:
-    """As many images on the GPU; more than 64 are the same ones again."""
-    return pictures(min(count, 64), side).repeat(-(-count // 64), 1, 1, 1)[:count].to(PLACE)
+    """As many images on the GPU; after 64, or after 8 large ones, come the same ones again."""
+    few = min(count, 64 if side <= 64 else 8)
+    return pictures(few, side).repeat(-(-count // few), 1, 1, 1)[:count].to(PLACE)
 
 
 def quantizer(text: str) -> vq.Quantizer:

@@ -128,9 +128,11 @@ def soft_gradient(
     seen = images if assigned is padded else assigned.detach().float().contiguous()
     books, given = centres.detach().float().contiguous(), slopes.detach().float().contiguous()
     output = torch.empty_like(images)
+    channels, height, width = images.shape[1:]
     plan = _Plan(
-        recipe, *images.shape[1:], codes, seen is not images, means, rounds, 1 / temperature, _tuning(images)
-    )
+        recipe=recipe, channels=channels, height=height, width=width, codes=codes, apart=seen is not images,
+        means=means, rounds=rounds, colder=1 / temperature, tuning=_tuning(images),
+    )  # fmt: skip
     step = max(1, min(workspace.AT_ONCE, recipe.memory // plan.bytes))
     for first in range(0, len(images), step):
         part = slice(first, first + step)
