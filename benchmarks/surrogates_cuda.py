@@ -20,6 +20,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -38,6 +39,7 @@ from vqshield.training.trainer import Trainer, fast_convolutions
 PLACE = torch.device("cuda")
 BATCH = 512
 SWRD = "swrd:size=3,codes=25"
+LARGE = "swrd:size=3,codes=30"
 CASES: dict[str, tuple[str, Soft]] = {
     "swrd": (SWRD, Soft()),
     "swrd constant": (SWRD, Soft(centres="constant")),
@@ -88,8 +90,11 @@ class Findings:
     steps: dict[str, dict[str, float]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
 
-    def attempt(self, name: str, work: Callable[[], None]) -> None:
-        """Do it; a failure is written down, and ends nothing else."""
+    def attempt(self, name: str, work: Callable[[], None], *, until: float = float("inf")) -> None:
+        """Do it, if there is time; a failure is written down, and ends nothing else."""
+        if time.monotonic() > until:
+            self.failures[name] = "there was no time left"
+            return
         try:
             work()
         except Exception as error:  # whatever it is, the next check may still tell something
@@ -325,29 +330,36 @@ def compile_side_by_side(limit: float) -> None:
 
 def measure(*, quick: bool, out: Path) -> None:
     began = time.monotonic()
+    until = began + 50 if quick else float("inf")
     findings = Findings()
+    costs = [
+        (SWRD, Soft(noise="drawn")),
+        (SWRD, Soft(centres="constant")),
+        (SWRD, Soft(centres="unrolled")),
+        ("prd:size=2,codes=25", Soft()),
+        ("randdisc:codes=25", Soft()),
+        ("swrd:size=3,codes=256", Soft()),
+    ]
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TRITON_CACHE_DIR"] = folder
-        compile_side_by_side(24 if quick else 120)
+        compile_side_by_side(22 if quick else 120)
         print(f"compiled after {time.monotonic() - began:.0f} s", flush=True)
-        for name in CASES:
-            findings.attempt(name, lambda name=name: check(name, findings))  # type: ignore[misc]
-        for batch in (BATCH, 128):
-            work = lambda batch=batch: cost(SWRD, Soft(), 32, batch, findings, with_formula=True)  # noqa: E731
-            findings.attempt(f"cost {batch}", work)
-        large = "swrd:size=3,codes=30,init=random,iterations=3"
-        findings.attempt("328", lambda: cost(large, Soft(), 328, 64, findings, with_formula=False))
-        findings.attempt("parts", lambda: parts(findings))
-        for name in SHIELDS:
-            findings.attempt(name, lambda name=name: steps(name, findings, quick=quick))  # type: ignore[misc]
-        for name in TUNINGS:
-            findings.attempt(f"tuning {name}", lambda name=name: tune(name, findings))  # type: ignore[misc]
-        for soft in (Soft(noise="drawn"), Soft(centres="constant"), Soft(centres="unrolled")):
-            work = lambda soft=soft: cost(SWRD, soft, 32, BATCH, findings, with_formula=True)  # noqa: E731
-            findings.attempt(f"cost {soft}", work)
-        for text in ("prd:size=2,codes=25", "randdisc:codes=25", "swrd:size=3,codes=256"):
-            work = lambda text=text: cost(text, Soft(), 32, BATCH, findings, with_formula=True)  # noqa: E731
-            findings.attempt(f"cost {text}", work)
+        tasks: list[tuple[str, Callable[[], None]]] = [
+            *((name, partial(check, name, findings)) for name in CASES),
+            ("512 images", partial(cost, SWRD, Soft(), 32, BATCH, findings, with_formula=True)),
+            ("128 images", partial(cost, SWRD, Soft(), 32, 128, findings, with_formula=True)),
+            ("328x328", partial(cost, LARGE, Soft(), 328, 64, findings, with_formula=False)),
+            ("parts", partial(parts, findings)),
+            *((name, partial(steps, name, findings, quick=quick)) for name in SHIELDS),
+            *((f"tuning {name}", partial(tune, name, findings)) for name in TUNINGS),
+            *(
+                (f"{text} {soft}", partial(cost, text, soft, 32, BATCH, findings, with_formula=True))
+                for text, soft in costs
+            ),
+        ]
+        for name, work in tasks:
+            findings.attempt(name, work, until=until)
+            print(f"{time.monotonic() - began:5.1f} s  {name}", flush=True)
     record = {
         "what": "the soft surrogate's gradient on a GPU: distance from the formula, milliseconds, MB",
         "seconds": round(time.monotonic() - began, 1),
