@@ -124,20 +124,28 @@ def soft_gradient(
             f"centres of shape {tuple(centres.shape)} should have k·d at most {MOST_VALUES}, both raised to "
             "powers of two"
         )
-    images = padded.detach().float().contiguous()
-    seen = images if assigned is padded else assigned.detach().float().contiguous()
-    books, given = centres.detach().float().contiguous(), slopes.detach().float().contiguous()
-    output = torch.empty_like(images)
-    channels, height, width = images.shape[1:]
+    channels, height, width = padded.shape[1:]
+    apart = assigned is not padded
     plan = _Plan(
-        recipe=recipe, channels=channels, height=height, width=width, codes=codes, apart=seen is not images,
-        means=means, rounds=rounds, colder=1 / temperature, tuning=_tuning(images),
+        recipe=recipe, channels=channels, height=height, width=width, codes=codes, apart=apart, means=means,
+        rounds=rounds, colder=1 / temperature, tuning=_tuning(padded),
     )  # fmt: skip
     step = max(1, min(workspace.AT_ONCE, recipe.memory // plan.bytes))
-    for first in range(0, len(images), step):
+    found = []
+    for first in range(0, len(padded), step):
         part = slice(first, first + step)
-        plan.run(images[part], seen[part], books[part], given[part], output[part], draw[part])
+        images = _aligned(padded[part])
+        seen = _aligned(assigned[part]) if apart else images
+        found.append(plan.run(images, seen, _aligned(centres[part]), _aligned(slopes[part]), draw[part]))
+    output = found[0] if len(found) == 1 else torch.cat([padded[:0].float(), *found])
     return output.to(padded.dtype)
+
+
+def _aligned(values: Tensor) -> Tensor:
+    """As float32, side by side, from a multiple of 16 bytes on: Triton compiles another kernel for other
+    places, whose sums have another order."""
+    plain = values.detach().float().contiguous()
+    return plain if plain.data_ptr() % 16 == 0 else plain.clone()
 
 
 def _tuning(images: Tensor) -> Tuning:
@@ -257,10 +265,8 @@ class _Plan:
             "PB": self.tuning.pixels,
         }  # fmt: skip
 
-    def run(
-        self, images: Tensor, assigned: Tensor, centres: Tensor, slopes: Tensor, output: Tensor, draw: Draw
-    ) -> None:
-        """The gradients of some images into output."""
+    def run(self, images: Tensor, assigned: Tensor, centres: Tensor, slopes: Tensor, draw: Draw) -> Tensor:
+        """The gradients of some images."""
         batch, n, beta = len(images), self.n, self.recipe.beta
         pixels, window_rows = self.height * self.width, self.recipe.grid.shape(self.height, self.width)[0]
         blocks = -(-pixels // self.tuning.pixels), batch
@@ -270,7 +276,7 @@ class _Plan:
 
         nothing = floats(0)
         mixed = similarity = blended = largest = scale = partial = moves = nothing
-        origin = floats(self.dp)
+        output, origin = torch.empty_like(images), floats(self.dp)
         book = Book(floats(self.kp, self.dp), floats(self.dp, self.kp), nothing)
         prepare_kernel[(batch,)](
             centres, origin, book.by_centre, book.by_component, CHANNELS=self.channels,
@@ -307,6 +313,7 @@ class _Plan:
                 mixed, labels, moves, output, n, window_rows, *self.place, SLIDING=self.sliding,
                 MEANS=self.means, KP=self.kp, DP=self.dp, **self.outer,
             )  # fmt: skip
+        return output
 
     def _noise(self, noise: Tensor, draw: Draw) -> Tensor:
         key = torch.tensor([draw.seed - 2**64 if draw.seed >= 2**63 else draw.seed], device=noise.device)
