@@ -97,15 +97,11 @@ class Soft(ImageSurrogate):
             recipe = replace(recipe, tau=0.0)
         elif defense.noise != "patch":
             assigned = grid.pad(defense.seen(images, Stage.ASSIGNMENT, streams=shielding.streams))
-        (height, width), (high, wide) = images.shape[2:], padded.shape[2:]
-        found = kernel(
-            padded,
-            assigned,
-            _centres(shielding),
-            F.pad(slopes, (0, wide - width, 0, high - height)),
-            recipe,
-            Draw(defense.seed, shielding.streams),
-        )
+        if padded is not images:
+            (height, width), (high, wide) = images.shape[2:], padded.shape[2:]
+            slopes = F.pad(slopes, (0, wide - width, 0, high - height))
+        draw = Draw(defense.seed, shielding.streams)
+        found = kernel(padded, assigned, _centres(shielding), slopes, recipe, draw)
         if padded is images:
             return found
         with torch.enable_grad():  # what is padded may be a copy of what is inside
