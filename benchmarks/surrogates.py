@@ -1,7 +1,7 @@
 """What does a gradient through the soft surrogate cost: its formula in torch, and the native kernel?
 
     python benchmarks/surrogates.py [--repeats 7]
-    PYTHONPATH=src python3 benchmarks/surrogates.py --device cuda [--quick] [--out FILE]
+    PYTHONPATH=src python3 benchmarks/surrogates.py --device cuda [--quick] [--only epochs,idle] [--out FILE]
 
 The second is surrogates_cuda.py, the first what follows.
 
@@ -134,6 +134,7 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--quick", action="store_true", help="on a GPU: in less than a minute")
     parser.add_argument("--out", type=Path, help="on a GPU: the file to write")
+    parser.add_argument("--only", help="on a GPU: some of its groups, as in epochs,idle")
     parser.add_argument("--peak", nargs=4, help=argparse.SUPPRESS)
     parser.add_argument("--warm", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -144,7 +145,8 @@ def main() -> None:
             surrogates_cuda.warm(options.warm)
         else:
             out = options.out or options.results / "surrogates-cuda.json"
-            surrogates_cuda.measure(quick=options.quick, out=out)
+            only = tuple(options.only.split(",")) if options.only else surrogates_cuda.GROUPS
+            surrogates_cuda.measure(quick=options.quick, out=out, only=only)
         return
     torch.set_num_threads(1)
     if options.peak:

@@ -4,10 +4,14 @@
    alone.
 2. Seconds and peak memory of the formula and of the kernel, forward and backward; the kernel at 328×328.
 3. The kernel's block sizes.
-4. What a draw is made of, and a step of adversarial training with and without the shield.
+4. What a draw is made of, and a step of adversarial training with and without the shield: its milliseconds,
+   for how many of them the GPU has nothing to do, and what it does in the others.
+5. Whole epochs of adversarial fine-tuning by vqshield's Trainer, on made-up images, with and without the
+   shield in turns: seconds, and how many times as long.
 
-Every check catches its own failure and the next one follows. Kernels are compiled by processes side by side
-first, into a folder of their own that this program deletes.
+--only takes some of GROUPS, as in --only epochs,idle. Every check catches its own failure and the next one
+follows. Kernels are compiled by processes side by side first, into a folder of their own that this program
+deletes.
 """
 
 import json
@@ -28,11 +32,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import vqshield as vq
+from vqshield import checks
 from vqshield.data import ImageSet
 from vqshield.environment import environment
 from vqshield.files import write_json
 from vqshield.surrogates import Shielding, Soft
 from vqshield.surrogates.soft import cut
+from vqshield.training.progress import Silent
 from vqshield.training.settings import TrainSettings
 from vqshield.training.trainer import Trainer, fast_convolutions
 
@@ -57,17 +63,13 @@ TUNINGS: dict[str, dict[str, int | str]] = {
     "as it is": {},
     "ieee": {"precision": "ieee"},
     "all registers": {"registers": 0},
-    "168 registers": {"registers": 168},
-    "unroll 9, mix 64": {"unroll": 9, "mix_rows": 64},
-    "unroll 1, mix 256, 8 warps": {"unroll": 1, "mix_rows": 256, "mix_warps": 8},
-    "pull 64, all registers": {"pull_rows": 64, "registers": 0},
-    "pull 64, 8 warps, mix 8 warps": {"pull_rows": 64, "pull_warps": 8, "mix_warps": 8},
-    "pull 32, 2 warps, mix 64, 2 warps": {
-        "pull_warps": 2,
-        "mix_rows": 64,
-        "mix_warps": 2,
-        "registers": 168,
-    },
+    "128 registers": {"registers": 128},
+    "200 registers": {"registers": 200},
+    "unroll 9": {"unroll": 9},
+    "unroll 9, 200 registers": {"unroll": 9, "registers": 200},
+    "pull 16, 2 warps": {"pull_rows": 16, "pull_warps": 2},
+    "mix 32, 1 warp": {"mix_rows": 32, "mix_warps": 1},
+    "mix 128, 4 warps": {"mix_rows": 128, "mix_warps": 4},
 }
 SHIELDS = {
     "no shield": (None, "none"),
@@ -88,6 +90,9 @@ class Findings:
     tunings: dict[str, dict[str, float]] = field(default_factory=dict)
     parts: dict[str, float] = field(default_factory=dict)
     steps: dict[str, dict[str, float]] = field(default_factory=dict)
+    idle: dict[str, dict[str, float]] = field(default_factory=dict)
+    kernels: dict[str, dict[str, float]] = field(default_factory=dict)
+    epochs: dict[str, dict[str, float]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
 
     def attempt(self, name: str, work: Callable[[], None], *, until: float = float("inf")) -> None:
@@ -272,27 +277,115 @@ def parts(findings: Findings) -> None:
     )
 
 
-def steps(name: str, findings: Findings, *, quick: bool) -> None:
-    """Milliseconds of a step of adversarial training: ResNet18, 512 images, bf16, channels last."""
+def made_up(count: int) -> ImageSet:
+    images = (batch_of(count, 32) * 255).round().to(torch.uint8).cpu()
+    return ImageSet("pictures", images, torch.arange(count) % 10, tuple("0123456789"))
+
+
+def trainer_of(name: str, *, attack_steps: int, images: int = BATCH, epochs: int = 1) -> Trainer:
+    """Adversarial fine-tuning: ResNet18, 512 images a step, bf16, channels last."""
     shield, surrogate = SHIELDS[name]
-    images = (batch_of(BATCH, 32) * 255).round().to(torch.uint8).cpu()
-    data = ImageSet("pictures", images, torch.arange(BATCH) % 10, tuple("0123456789"))
-    row: dict[str, float] = {}
-    findings.steps[name] = row
-    for count in (1, 7):
-        settings = TrainSettings(
-            data="cifar10",
-            arch="resnet18",
-            precision="bf16",
-            batch=BATCH,
-            shield=shield,
-            method=f"adversarial:steps={count},surrogate={surrogate}",
-        )
-        with fast_convolutions():
-            trainer = Trainer(settings, data, data, PLACE)
-            trainer.model.train()
-            work = lambda t=trainer: t._step(0, t.images, t.labels)  # noqa: E731
+    settings = TrainSettings(
+        data="cifar10",
+        arch="resnet18",
+        precision="bf16",
+        batch=BATCH,
+        epochs=epochs,
+        peak_lr=0.01,
+        shield=shield,
+        method=f"adversarial:steps={attack_steps},surrogate={surrogate}",
+    )
+    trainer = Trainer(settings, made_up(images), made_up(1000), PLACE)
+    trainer.model.train()
+    return trainer
+
+
+def step_of(trainer: Trainer) -> Callable[[], object]:
+    return lambda: trainer._step(0, trainer.images, trainer.labels)
+
+
+def steps(name: str, findings: Findings, *, quick: bool) -> None:
+    """Milliseconds of a step of adversarial training, within an epoch."""
+    row = findings.steps[name] = {}
+    for count in (7,) if quick else (1, 7):
+        with fast_convolutions(), checks.later():
+            work = step_of(trainer_of(name, attack_steps=count))
             row[f"attack of {count}"] = round(1000 * seconds(work, 5 if quick else 20), 2)
+
+
+def idle(name: str, findings: Findings, *, count: int = 3) -> None:
+    """For how long the GPU has nothing to do in a step with an attack of 7, and what it does otherwise.
+
+    The profiler slows the host down, so the share is also given of the milliseconds of a step without it.
+    """
+    cuda, both = torch.profiler.ProfilerActivity.CUDA, list(torch.profiler.supported_activities())
+    with fast_convolutions(), checks.later():
+        work = step_of(trainer_of(name, attack_steps=7))
+        step_ms = 1000 * seconds(work, 5)
+        with torch.profiler.profile(activities=[cuda]) as profile:
+            for _ in range(count):
+                work()
+            torch.cuda.synchronize()
+        with torch.profiler.profile(activities=both) as whole:
+            work()
+    spans = [
+        (event.time_range.start, event.time_range.end, event.name)
+        for event in profile.events()
+        if event.device_type == torch.autograd.DeviceType.CUDA and not event.is_user_annotation
+    ]
+    busy = union(spans) / 1000 / count
+    wall = (max(end for _, end, _ in spans) - min(start for start, _, _ in spans)) / 1000 / count
+    called = [event.name for event in whole.events()]
+    findings.idle[name] = {
+        "step_ms": round(step_ms, 2),
+        "gpu_ms": round(busy, 2),
+        "idle_share": round(1 - busy / step_ms, 3),
+        "idle_share_profiled": round(1 - busy / wall, 3),
+        "kernels": round(len(spans) / count),
+        "values_read_back": called.count("aten::_local_scalar_dense"),
+        "waits": sum(called.count(f"cuda{each}Synchronize") for each in ("Stream", "Device", "Event")),
+    }
+    total: dict[str, float] = {}
+    for start, end, kernel in spans:
+        total[kernel[:60]] = total.get(kernel[:60], 0.0) + (end - start) / 1000 / count
+    largest = sorted(total.items(), key=lambda item: -item[1])[:16]
+    findings.kernels[name] = {kernel: round(value, 3) for kernel, value in largest}
+
+
+def union(spans: list[tuple[float, float, str]]) -> float:
+    """How long at least one of them lasts: kernels may run side by side."""
+    total, reached = 0.0, float("-inf")
+    for start, end, _ in sorted(spans):
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total
+
+
+def epochs(findings: Findings, *, quick: bool) -> None:
+    """Epochs of 20 steps, or of CIFAR-10's 97, with and without the shield in turns; the first one, which
+    compiles and lets cuDNN choose, does not count."""
+    names = ["no shield", "soft"] if quick else list(SHIELDS)
+    rounds, batches = (2, 20) if quick else (3, 97)
+    taken: dict[str, list[float]] = {name: [] for name in names}
+    with fast_convolutions():
+        trainers = {
+            name: trainer_of(name, attack_steps=7, images=batches * BATCH, epochs=rounds + 1)
+            for name in names
+        }
+        for number in range(rounds + 1):
+            for name, trainer in trainers.items():
+                record = trainer.epoch(number, Silent())
+                taken[name] += [record.seconds] if number else []
+    bare = statistics.median(taken["no shield"])
+    for name, each in taken.items():
+        middle = statistics.median(each)
+        findings.epochs[name] = {
+            "images": batches * BATCH,
+            "seconds": round(middle, 3),
+            "least": round(min(each), 3),
+            "most": round(max(each), 3),
+            "times_no_shield": round(middle / bare, 3),
+        }
 
 
 def warm(name: str) -> None:
@@ -328,7 +421,13 @@ def compile_side_by_side(limit: float) -> None:
             process.kill()
 
 
-def measure(*, quick: bool, out: Path) -> None:
+GROUPS = ("checks", "epochs", "idle", "costs", "parts", "steps", "tunings", "more costs")
+
+
+def measure(*, quick: bool, out: Path, only: tuple[str, ...] = GROUPS) -> None:
+    unknown = [group for group in only if group not in GROUPS]
+    if unknown:
+        raise SystemExit(f"--only {','.join(unknown)} is unknown; choose from {','.join(GROUPS)}")
     began = time.monotonic()
     until = began + 50 if quick else float("inf")
     findings = Findings()
@@ -340,24 +439,30 @@ def measure(*, quick: bool, out: Path) -> None:
         ("randdisc:codes=25", Soft()),
         ("swrd:size=3,codes=256", Soft()),
     ]
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["TRITON_CACHE_DIR"] = folder
-        compile_side_by_side(22 if quick else 120)
-        print(f"compiled after {time.monotonic() - began:.0f} s", flush=True)
-        tasks: list[tuple[str, Callable[[], None]]] = [
-            *((name, partial(check, name, findings)) for name in CASES),
+    shields = ["no shield", "soft", "ste"] if quick else list(SHIELDS)
+    tasks: dict[str, list[tuple[str, Callable[[], None]]]] = {
+        "checks": [(name, partial(check, name, findings)) for name in CASES],
+        "costs": [
             ("512 images", partial(cost, SWRD, Soft(), 32, BATCH, findings, with_formula=True)),
             ("128 images", partial(cost, SWRD, Soft(), 32, 128, findings, with_formula=True)),
             ("328x328", partial(cost, LARGE, Soft(), 328, 64, findings, with_formula=False)),
-            ("parts", partial(parts, findings)),
-            *((name, partial(steps, name, findings, quick=quick)) for name in SHIELDS),
-            *((f"tuning {name}", partial(tune, name, findings)) for name in TUNINGS),
-            *(
-                (f"{text} {soft}", partial(cost, text, soft, 32, BATCH, findings, with_formula=True))
-                for text, soft in costs
-            ),
-        ]
-        for name, work in tasks:
+        ],
+        "parts": [("parts", partial(parts, findings))],
+        "steps": [(name, partial(steps, name, findings, quick=quick)) for name in shields],
+        "idle": [(f"idle {name}", partial(idle, name, findings)) for name in ("no shield", "soft")],
+        "epochs": [("epochs", partial(epochs, findings, quick=quick))],
+        "tunings": [(f"tuning {name}", partial(tune, name, findings)) for name in TUNINGS],
+        "more costs": [
+            (f"{text} {soft}", partial(cost, text, soft, 32, BATCH, findings, with_formula=True))
+            for text, soft in costs
+        ],
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["TRITON_CACHE_DIR"] = folder
+        if {"checks", "tunings"} & set(only):
+            compile_side_by_side(22 if quick else 120)
+            print(f"compiled after {time.monotonic() - began:.0f} s", flush=True)
+        for name, work in (task for group in GROUPS if group in only for task in tasks[group]):
             findings.attempt(name, work, until=until)
             print(f"{time.monotonic() - began:5.1f} s  {name}", flush=True)
     record = {
@@ -367,7 +472,7 @@ def measure(*, quick: bool, out: Path) -> None:
         **asdict(findings),
     }
     write_json(out, record)
-    for part in ("checks", "costs", "parts", "steps", "tunings", "failures"):
+    for part in ("checks", "costs", "tunings", "kernels", "parts", "steps", "idle", "epochs", "failures"):
         print(f"-- {part}")
         for name, row in getattr(findings, part).items():
             print(f"{name:58s} {json.dumps(row) if isinstance(row, dict) else row}")
