@@ -9,8 +9,12 @@ from conftest import noise_images
 from torch import Tensor
 
 import vqshield as vq
-from vqshield import checks
+from vqshield import checks, clustering
+from vqshield.clustering import Recipe
+from vqshield.clustering.base import check_magnitude
+from vqshield.clustering.reference import Reference
 from vqshield.errors import InvalidInputError
+from vqshield.noise import Draw
 
 IMAGES, STREAMS = noise_images(2, 1, 6, 6), torch.arange(2)
 DEFENSE = vq.PRD(codes=3, iterations=1, seed=0)
@@ -101,6 +105,38 @@ def test_another_error_is_not_hidden_by_what_was_put_off() -> None:
 
     with pytest.raises(ZeroDivisionError):
         end_of(work)
+
+
+class AsOnGpu(Reference):
+    """Looks at what the backend on a GPU looks at."""
+
+    def codebook(self, padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
+        checks.pixel_values(padded)
+        return super().codebook(padded, recipe, draw)
+
+    def quantize(self, padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
+        checks.pixel_values(padded)
+        check_magnitude("centres", centres)
+        return super().quantize(padded, centres, recipe, draw)
+
+
+def test_a_call_waits_once_and_in_training_never(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(clustering._BACKENDS, "torch", AsOnGpu())
+    defense = vq.PRD(size=4, codes=2, iterations=1, backend="torch", seed=0)  # padded
+    waits: list[int] = []
+    read = checks._read
+    monkeypatch.setattr(checks, "_read", lambda tensors: waits.append(len(tensors)) or read(tensors))
+    centres = defense.codebook(IMAGES, streams=STREAMS)
+    defense.quantize(IMAGES, centres, streams=STREAMS)
+    assert waits == [1, 2]
+    with pytest.raises(InvalidInputError, match=r"centres contain 2e\+06"):
+        defense.quantize(IMAGES, with_value(2e6, centres), streams=STREAMS)
+    waits.clear()
+    monkeypatch.setattr(checks, "_waits", lambda values: True)
+    with checks.later():
+        assert torch.equal(defense.codebook(IMAGES, streams=STREAMS), centres)
+        defense.quantize(IMAGES, centres, streams=STREAMS)
+    assert not waits
 
 
 def test_what_is_known_of_a_tensor_is_not_said_of_another() -> None:

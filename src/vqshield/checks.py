@@ -147,17 +147,19 @@ def _extremes(*tensors: Tensor) -> list[tuple[float, float]]:
     """The least and the largest value of each, 0 and 0 of an empty one; nan where there is one."""
     found = {id(each): _state.known.get(id(each), (0.0, 0.0)) for each in tensors}
     unknown = [each for each in tensors if each.numel() and id(each) not in _state.known]
-    on_device = [each for each in unknown if each.device.type != "cpu"]
-    for each in unknown:
-        if each.device.type == "cpu":
-            # Not torch's own: its threads would go on spinning for a moment, in the way of the kernel's.
-            array = each.detach().numpy()
-            found[id(each)] = float(array.min()), float(array.max())
-    if on_device:
-        both = [torch.stack(torch.aminmax(each.detach())) for each in on_device]
-        pairs = torch.stack(both).tolist()  # waits for the device, once
-        found |= {id(each): (low, high) for each, (low, high) in zip(on_device, pairs, strict=True)}
+    for device in dict.fromkeys(each.device for each in unknown):
+        here = [each for each in unknown if each.device == device]
+        found |= zip(map(id, here), _read([each.detach() for each in here]), strict=True)
     return [found[id(each)] for each in tensors]
+
+
+def _read(tensors: list[Tensor]) -> list[tuple[float, float]]:
+    """The least and the largest value of each of these on one device, for which a GPU is waited for once."""
+    if tensors[0].device.type == "cpu":
+        # Not torch's own: its threads would go on spinning for a moment, in the way of the kernel's threads.
+        return [(float(array.min()), float(array.max())) for array in map(Tensor.numpy, tensors)]
+    pairs = torch.stack([torch.stack(torch.aminmax(each)) for each in tensors]).tolist()
+    return [(low, high) for low, high in pairs]
 
 
 class _State(threading.local):
