@@ -1,6 +1,9 @@
 """What does a gradient through the soft surrogate cost: its formula in torch, and the native kernel?
 
     python benchmarks/surrogates.py [--repeats 7]
+    PYTHONPATH=src python3 benchmarks/surrogates.py --device cuda [--quick] [--only epochs,idle] [--out FILE]
+
+The second is surrogates_cuda.py, the first what follows.
 
 Counted is CPU time on one thread, of the forward and the backward pass of the surrogate alone: the codebook
 is found before. Both take turns, so that a busy machine slows them alike; the median is kept. Memory is how
@@ -128,8 +131,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--results", type=Path, default=ROOT / "benchmarks" / "results")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--quick", action="store_true", help="on a GPU: in less than a minute")
+    parser.add_argument("--out", type=Path, help="on a GPU: the file to write")
+    parser.add_argument("--only", help="on a GPU: some of its groups, as in epochs,idle")
     parser.add_argument("--peak", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--warm", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.device == "cuda":
+        import surrogates_cuda
+
+        if options.warm:
+            surrogates_cuda.warm(options.warm)
+        else:
+            out = options.out or options.results / "surrogates-cuda.json"
+            only = tuple(options.only.split(",")) if options.only else surrogates_cuda.GROUPS
+            surrogates_cuda.measure(quick=options.quick, out=out, only=only)
+        return
     torch.set_num_threads(1)
     if options.peak:
         defense, side, batch, implementation = options.peak

@@ -2,7 +2,9 @@
 
 import math
 import sys
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -97,44 +99,166 @@ def inside(images: Tensor) -> Tensor:
     """The images, with values a rounding outside of [0, 1] clamped; they are themselves where all lie inside.
 
     Raises:
-        InvalidInputError: a value further outside, or nan.
+        InvalidInputError: a value further outside, or nan; `later` puts that off.
     """
+    if _put_off("images", images):
+        return _clamped_for_now(images)
     within_unit = _check_range(images, rounding(images.dtype))
     return images if within_unit else images.clamp(0, 1)
 
 
+def inside_with_centres(images: Tensor, centres: Tensor) -> tuple[Tensor, tuple[float, float] | None]:
+    """As `inside`, and the least and the largest value of the centres: one look, where two wait twice.
+
+    Raises:
+        InvalidInputError: as of `inside`, or centres that are not finite; `later` puts both off, and what the
+            centres hold is then not known: None.
+    """
+    if _put_off("centres", centres) and _put_off("images", images):
+        return _clamped_for_now(images), None
+    of_images, of_centres = _extremes(images, centres)
+    _judge_finite("centres", *of_centres)
+    within_unit = _judge_range(*of_images, images.dtype, rounding(images.dtype))
+    return images if within_unit else images.clamp(0, 1), of_centres
+
+
 def _check_range(images: Tensor, slack: float) -> bool:
     """Whether all values lie in [0, 1]; raises where one is further outside than that much."""
-    if not images.numel():
-        return True
-    low, high = _extremes(images.detach())
+    (found,) = _extremes(images)
+    return _judge_range(*found, images.dtype, slack)
+
+
+def _judge_range(low: float, high: float, dtype: torch.dtype, slack: float) -> bool:
     if math.isnan(low) or math.isnan(high):
         raise InvalidInputError("images contain nan; every value should lie in [0, 1]")
     if low < -slack or high > 1 + slack:
         wrong = low if low < -slack else high
-        digits = 9 if images.dtype == torch.float32 else 17  # enough to tell it from every other number
+        digits = 9 if dtype == torch.float32 else 17  # enough to tell it from every other number
         raise InvalidInputError(f"images contain {wrong:.{digits}g}; every value should lie in [0, 1]")
     return low >= 0 and high <= 1
 
 
-def _extremes(values: Tensor) -> tuple[float, float]:
-    if values.device.type == "cpu":
+def _judge_finite(name: str, low: float, high: float) -> None:
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise InvalidInputError(f"{name} contain nan or infinity; every value should be finite")
+
+
+def _extremes(*tensors: Tensor) -> list[tuple[float, float]]:
+    """The least and the largest value of each, 0 and 0 of an empty one; nan where there is one."""
+    found = {id(each): _state.known.get(id(each), (0.0, 0.0)) for each in tensors}
+    unknown = [each for each in tensors if each.numel() and id(each) not in _state.known]
+    for device in dict.fromkeys(each.device for each in unknown):
+        here = [each for each in unknown if each.device == device]
+        found |= zip(map(id, here), _read([each.detach() for each in here]), strict=True)
+    return [found[id(each)] for each in tensors]
+
+
+def _read(tensors: list[Tensor]) -> list[tuple[float, float]]:
+    """The least and the largest value of each of these on one device, for which a GPU is waited for once."""
+    if tensors[0].device.type == "cpu":
         # Not torch's own: its threads would go on spinning for a moment, in the way of the kernel's threads.
-        array = values.numpy()
-        return float(array.min()), float(array.max())
-    low, high = torch.aminmax(values)
-    return float(low), float(high)
+        return [(float(array.min()), float(array.max())) for array in map(Tensor.numpy, tensors)]
+    pairs = torch.stack([torch.stack(torch.aminmax(each)) for each in tensors]).tolist()
+    return [(low, high) for low, high in pairs]
+
+
+class _State(threading.local):
+    known: Mapping[int, tuple[float, float]] = {}  # by identity
+    later: "Later | None" = None
+
+
+_state = _State()
+
+
+@contextmanager
+def known(*extremes: tuple[Tensor, tuple[float, float]]) -> Iterator[None]:
+    """In here, in this thread, these very tensors are known to hold values from the least to the largest
+    given: checks of them take these, and do not wait for the device to look again."""
+    before = _state.known
+    _state.known = {**before, **{id(tensor): pair for tensor, pair in extremes}}
+    try:
+        yield
+    finally:
+        _state.known = before
+
+
+class Later:
+    """What is still to be looked at: the values of images, and of centres given with them, on a GPU."""
+
+    def __init__(self) -> None:
+        self._noted: dict[tuple[str, float, torch.dtype, torch.device], list[tuple[Tensor, Tensor]]] = {}
+
+    def note(self, name: str, values: Tensor, limit: float) -> None:
+        """Values of images, or others that should be at most limit in size (infinite: finite)."""
+        if values.numel():
+            key = name, limit, values.dtype, values.device
+            self._noted.setdefault(key, []).append(torch.aminmax(values.detach()))
+
+    def settle(self) -> None:
+        """Look at everything since the last look, and wait for it.
+
+        Raises:
+            InvalidInputError: as `inside` and its kin would have raised at once.
+        """
+        noted, self._noted = self._noted, {}
+        for (name, limit, dtype, _), pairs in noted.items():
+            lows, highs = zip(*pairs, strict=True)
+            low, high = torch.stack([torch.stack(lows).amin(), torch.stack(highs).amax()]).tolist()
+            if name == "images":
+                _judge_range(low, high, dtype, rounding(dtype))
+            elif math.isinf(limit):
+                _judge_finite(name, low, high)
+            else:
+                _judge_within(name, low, high, limit)
+
+
+@contextmanager
+def later() -> Iterator[Later]:
+    """In here, in this thread, images and centres on a GPU are looked at when `settle` is called, and at the
+    end: looking waits for all that the GPU has to do before, which then has nothing to do until the next
+    work arrives. Until then they are computed with, their values clamped to [0, 1] and nan as 0.
+
+    On a CPU there is nothing to wait for, and wrong values are refused at once, as ever.
+    """
+    before, _state.later = _state.later, Later()
+    try:
+        yield _state.later
+        _state.later.settle()
+    finally:
+        _state.later = before
+
+
+def _put_off(name: str, values: Tensor, limit: float = math.inf) -> bool:
+    """Whether the values will be looked at later."""
+    if _state.later is None or not _waits(values):
+        return False
+    _state.later.note(name, values, limit)
+    return True
+
+
+def _waits(values: Tensor) -> bool:
+    """Whether looking at values waits for anything."""
+    return values.device.type != "cpu"
+
+
+def _clamped_for_now(images: Tensor) -> Tensor:
+    return images.clamp(0, 1).nan_to_num_(0.0)
 
 
 def within(name: str, values: Tensor, limit: float) -> None:
     """All values finite, and at most limit in size."""
-    if values.numel():
-        low, high = _extremes(values.detach())
-        wrong = low if not low >= -limit else high  # nan is never >= anything
-        if not -limit <= wrong <= limit:
-            raise InvalidInputError(
-                f"{name} contain {wrong:g}; every value should lie in [{-limit:g}, {limit:g}]"
-            )
+    if not values.numel() or (id(values) not in _state.known and _put_off(name, values, limit)):
+        return
+    ((low, high),) = _extremes(values)
+    _judge_within(name, low, high, limit)
+
+
+def _judge_within(name: str, low: float, high: float, limit: float) -> None:
+    wrong = low if not low >= -limit else high  # nan is never >= anything
+    if not -limit <= wrong <= limit:
+        raise InvalidInputError(
+            f"{name} contain {wrong:g}; every value should lie in [{-limit:g}, {limit:g}]"
+        )
 
 
 def finite(name: str, values: Tensor) -> None:

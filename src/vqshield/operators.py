@@ -8,6 +8,8 @@ import hashlib
 import json
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import product
@@ -58,35 +60,48 @@ class Job:
         grid = _GRIDS[fields.pop("kind")](**fields["recipe"].pop("grid"))
         return Job(Recipe(grid=grid, **fields["recipe"]), fields["seed"], fields["backend"])
 
-    def start(self, images: Tensor, streams: Tensor) -> tuple[Backend, Tensor, Draw]:
-        """The backend for these images, the images as their grid needs them, and their randomness."""
-        padded = self.recipe.grid.pad(checks.inside(images)).contiguous()
-        return clustering.get(self.backend, images.device), padded, Draw(self.seed, streams)
+    @contextmanager
+    def start(
+        self, images: Tensor, streams: Tensor, centres: Tensor | None = None
+    ) -> Iterator[tuple[Backend, Tensor, Draw]]:
+        """The backend for these images, the images as their grid needs them, and their randomness.
+
+        Values are looked at here; the backend, which has checks of its own, is told what was seen.
+        """
+        seen: list[tuple[Tensor, tuple[float, float]]] = []
+        if centres is None:
+            inside = checks.inside(images)
+        else:
+            inside, extremes = checks.inside_with_centres(images, centres)
+            seen = [] if extremes is None else [(centres, extremes)]
+        padded = self.recipe.grid.pad(inside).contiguous()
+        backend = clustering.get(self.backend, images.device)
+        with checks.known((padded, (0.0, 1.0)), *seen):
+            yield backend, padded, Draw(self.seed, streams)
 
 
 @torch.library.custom_op("vqshield::shield", mutates_args=())
 def shield(images: Tensor, streams: Tensor, job: str) -> Tensor:
     """Quantized images."""
     plan = Job.decode(job)
-    backend, padded, draw = plan.start(images, streams)
-    return _cropped(backend.shield(padded, plan.recipe, draw), images)
+    with plan.start(images, streams) as (backend, padded, draw):
+        return _cropped(backend.shield(padded, plan.recipe, draw), images)
 
 
 @torch.library.custom_op("vqshield::codebook", mutates_args=())
 def codebook(images: Tensor, streams: Tensor, job: str) -> Tensor:
     """The centres (B, k, d) of each image."""
     plan = Job.decode(job)
-    backend, padded, draw = plan.start(images, streams)
-    return backend.codebook(padded, plan.recipe, draw)
+    with plan.start(images, streams) as (backend, padded, draw):
+        return backend.codebook(padded, plan.recipe, draw)
 
 
 @torch.library.custom_op("vqshield::quantize", mutates_args=())
 def quantize(images: Tensor, centres: Tensor, streams: Tensor, job: str) -> Tensor:
     """Images quantized with given centres (B, k, d)."""
     plan = Job.decode(job)
-    checks.finite("centres", centres)
-    backend, padded, draw = plan.start(images, streams)
-    return _cropped(backend.quantize(padded, centres, plan.recipe, draw), images)
+    with plan.start(images, streams, centres) as (backend, padded, draw):
+        return _cropped(backend.quantize(padded, centres, plan.recipe, draw), images)
 
 
 @torch.library.custom_op("vqshield::noisy_images", mutates_args=())

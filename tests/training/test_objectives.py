@@ -2,9 +2,10 @@
 
 import pytest
 import torch
-from test_trainer import TRAINING, settings, two_tones
+from test_trainer import TRAINING, Watcher, settings, two_tones
 from torch.nn import functional as F
 
+from vqshield import checks
 from vqshield.classifiers import Normalised, build
 from vqshield.data import ImageSet
 from vqshield.errors import InvalidInputError
@@ -176,3 +177,23 @@ def test_adversarial_training_makes_a_network_robust():
 class _Silent:
     def step(self, **_):
         pass
+
+
+class TooBright(Natural):
+    def __call__(self, place, images, labels, *, step):
+        return super().__call__(place, images.float() / 255 + 1, labels, step=step)
+
+
+def test_a_gpu_looks_at_shielded_images_with_every_report(monkeypatch):
+    weights, reports = [], Watcher()
+    for later in (False, True):
+        monkeypatch.setattr(checks, "_waits", lambda values, later=later: later)
+        chosen = settings(epochs=1, shield=SHIELD, method="adversarial:steps=1,surrogate=soft")
+        trainer = Trainer(chosen, TRAINING, TRAINING, CPU)
+        trainer.epoch(0, Watcher())
+        weights.append(torch.cat([each.detach().flatten() for each in trainer.model.parameters()]))
+        trainer.objective = TooBright()
+        with pytest.raises(InvalidInputError, match="every value should lie in"):
+            trainer.epoch(0, reports)
+    assert torch.equal(*weights)
+    assert not reports.steps

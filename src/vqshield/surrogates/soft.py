@@ -1,6 +1,8 @@
 """Soft assignment: each patch a mixture of centres instead of the nearest one, in the backward pass."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -8,7 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vqshield import checks, clustering
+from vqshield.clustering import Recipe
 from vqshield.clustering.native import Native
+from vqshield.clustering.triton.backend import Triton
 from vqshield.defenses import Defense, Quantizer
 from vqshield.noise import Draw, Stage
 from vqshield.patches import Sliding
@@ -93,17 +97,11 @@ class Soft(ImageSurrogate):
             recipe = replace(recipe, tau=0.0)
         elif defense.noise != "patch":
             assigned = grid.pad(defense.seen(images, Stage.ASSIGNMENT, streams=shielding.streams))
-        (height, width), (high, wide) = images.shape[2:], padded.shape[2:]
-        found = kernel.soft_gradient(
-            padded,
-            assigned,
-            _centres(shielding),
-            F.pad(slopes, (0, wide - width, 0, high - height)),
-            recipe,
-            Draw(defense.seed, shielding.streams),
-            temperature=self.temperature,
-            means=self.centres == "means",
-        )
+        if padded is not images:
+            (height, width), (high, wide) = images.shape[2:], padded.shape[2:]
+            slopes = F.pad(slopes, (0, wide - width, 0, high - height))
+        draw = Draw(defense.seed, shielding.streams)
+        found = kernel(padded, assigned, _centres(shielding), slopes, recipe, draw)
         if padded is images:
             return found
         with torch.enable_grad():  # what is padded may be a copy of what is inside
@@ -161,16 +159,31 @@ class _Softened(torch.autograd.Function):
         return ctx.soft._slopes(shielding, gradients[0]), None, None, None
 
 
-def _kernel(soft: Soft, shielding: Shielding) -> Native | None:
-    """The native kernel, where it can serve: the formula above knows other devices and dtypes, and is what
-    torch.compile and torch.func look into."""
+SoftGradient = Callable[[Tensor, Tensor, Tensor, Tensor, Recipe, Draw], Tensor]
+"""Padded images, the same as the assignment sees them, centres, slopes → the gradient towards the images."""
+
+
+def _kernel(soft: Soft, shielding: Shielding) -> SoftGradient | None:
+    """The kernel of the defense's backend, where it can serve: the formula above knows all treatments and
+    dtypes, and is what torch.compile and torch.func look into."""
     images, defense = shielding.images, as_quantizer("soft", shielding.defense)
-    if soft.centres == "unrolled" or images.device.type != "cpu" or images.dtype != torch.float32:
+    if images.dtype != torch.float32:
         return None
     if torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(images):
         return None
     backend = clustering.get(defense.backend, images.device)
-    return backend if isinstance(backend, Native) else None
+    unrolled, means = soft.centres == "unrolled", soft.centres == "means"
+    if isinstance(backend, Native) and not unrolled:
+        return partial(backend.soft_gradient, temperature=soft.temperature, means=means)
+    if not isinstance(backend, Triton):
+        return None
+    from vqshield.clustering.triton import soft as on_gpu  # needs the package
+
+    codes = defense.codes if shielding.centres is None else shielding.centres.shape[1]
+    if not on_gpu.serves(images.shape[1] * defense.grid.size**2, codes):
+        return None
+    rounds = soft.rounds if unrolled else 0
+    return partial(on_gpu.soft_gradient, temperature=soft.temperature, means=means, rounds=rounds)
 
 
 def _centres(shielding: Shielding) -> Tensor:

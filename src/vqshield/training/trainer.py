@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
+from vqshield import checks
 from vqshield.classifiers import Normalised
 from vqshield.data import ImageSet
 from vqshield.defenses import Defense
@@ -90,10 +91,11 @@ class Trainer:
 
     def epoch(self, number: int, progress: Progress) -> EpochRecord:
         """Run epoch ``number`` (from 0) and test."""
-        with _seeded(epoch_seed(self.settings.seed, number), self.device):  # what dropout draws from
-            return self._epoch(number, progress)
+        # The shield's images are looked at with every report: at every draw, a GPU would wait for the look.
+        with _seeded(epoch_seed(self.settings.seed, number), self.device), checks.later() as looks:
+            return self._epoch(number, progress, looks)
 
-    def _epoch(self, number: int, progress: Progress) -> EpochRecord:
+    def _epoch(self, number: int, progress: Progress, looks: checks.Later) -> EpochRecord:
         began = time.perf_counter()
         images, labels = self._epoch_data(number)
         batch = self.settings.batch
@@ -107,6 +109,7 @@ class Trainer:
             total += loss
             correct += hits
             if (step + 1) % REPORT_EVERY == 0 or step + 1 == self.steps:
+                looks.settle()
                 so_far = float(total)
                 progress.step(
                     epoch=number + 1, step=step + 1, loss=(so_far - reported) / (step + 1 - reported_at)
@@ -257,7 +260,7 @@ def fast_convolutions() -> Iterator[None]:
 
 @contextmanager
 def _seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Layers that draw read the global generators: seed them, and give them back as they were."""
+    """Layers that draw (dropout) read the global generators: seed them, and give them back as they were."""
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         torch.default_generator.manual_seed(seed)

@@ -125,7 +125,9 @@ def _by_parts(
     """The images in parts whose workspace the memory holds."""
     from vqshield.clustering.triton.launch import Launch  # needs the package
 
-    key = torch.tensor([draw.seed - 2**64 if draw.seed >= 2**63 else draw.seed], device=padded.device)
+    seed = draw.seed - 2**64 if draw.seed >= 2**63 else draw.seed
+    # Not torch.tensor: its copy would wait for the device.
+    key = torch.full((1,), seed, dtype=torch.int64, device=padded.device)
     n, dimensions = recipe.grid.count(*padded.shape[2:]), padded.shape[1] * recipe.grid.size**2
     sizes = Sizes.of(n, codes, dimensions)
     step = max(1, min(workspace.AT_ONCE, len(padded), recipe.memory // sizes.bytes))
