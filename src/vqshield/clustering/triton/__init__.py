@@ -7,6 +7,8 @@ small.py        kernels for small images: one program an image
 strips.py       kernels for large images: one program a strip of an image
 parts.py        the steps that both are made of
 noise.py        the random numbers
+soft.py         the soft surrogate's gradient: its launches
+soft_kernels.py and its kernels
 
 Only backend.py and workspace.py can be imported where triton is not installed.
 """
