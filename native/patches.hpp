@@ -206,6 +206,8 @@ class NoisyPatches {
     D round(D value) const { return fixed_.round(value); }
     float origin(int64_t c) const { return origin_[(size_t)(c / (grid_.size * grid_.size))]; }
 
+    bool kept() const { return kept_; }
+
     // Block number b, [d][kBlock]. A kept block is made once; otherwise it is made anew and comes out the same.
     const float* block(int64_t b) {
         if (!kept_) return passing_block(b);
