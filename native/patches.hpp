@@ -37,9 +37,9 @@ class Buffer {
     Value* data_ = nullptr;
 };
 
-// Patches are also held as rows of row_length(d) values, zeros behind the d, if that is at most 1 MiB: what stays
+// Patches are also held as rows of row_length(d) values, zeros behind the d, if that is at most 2 MiB: what stays
 // in a core's cache.
-constexpr int64_t kRowsKept = 1 << 18;
+constexpr int64_t kRowsKept = 1 << 19;
 inline int64_t row_length(int64_t dimensions) { return up(dimensions, W / 2); }
 
 // A block's patches, [d][kBlock], as rows.

@@ -3,7 +3,7 @@
 // Workspace of a thread, in bytes, for n patches of d values and k centres: 12·n for labels and distances (20·n
 // with noisy weights), the noisy patches 4·n·d and in 16 bits 2·n·d if they fit into `keep` bytes (else one block, and
 // they are made again in every pass), 256 KiB of rearranged image (or a few rows of patches, if longer), some 40·k·d
-// for centres and sums, and for images of at most 1 MiB of patches as much again for these as rows and 12·n for bounds.
+// for centres and sums, and for images of at most 2 MiB of patches as much again for these as rows and 12·n for bounds.
 #pragma once
 
 #include "checks.hpp"
@@ -223,21 +223,18 @@ class GivenPatches {
         if (up(n_, kBlock) * row_ <= kRowsKept) rows_.resize(up(n_, kBlock) * row_ + W);
     }
 
-    // Checks the patches too, which need then be read only once.
     void use(const float* patches, const float* start, int64_t codes) {
         for (int64_t c = 0; c < d_; ++c) {
             double sum = 0;
             for (int64_t j = 0; j < codes; ++j) sum += start[j * d_ + c];
             origin_[c] = (float)(sum / (double)codes);
         }
-        I sizes = {};  // their bits, in whose order infinity and nan are the largest
         for (int64_t i = 0; i < n_; i += W)
             for (int64_t c = 0; c < d_; c += W) {
                 F square[W];
                 const F origin = load<F>(origin_ + c);
                 for (int r = 0; r < W; ++r) {
                     const F value = values(patches, i + r, c);
-                    sizes = larger(sizes, (I)value & INT32_MAX);
                     square[r] = value - origin;
                 }
                 if (rows_) keep_rows(square, i, c);
@@ -245,7 +242,6 @@ class GivenPatches {
                 float* block = data_ + i / kBlock * kBlock * d_ + i % kBlock;
                 for (int r = 0; r < W && c + r < d_; ++r) store(block + (c + r) * kBlock, square[r]);
             }
-        if (lanes(sizes > (I)splat((float)kMostValue))) check_values("patches", patches, n_ * d_, -kMostValue, kMostValue);
     }
 
     int64_t count() const { return n_; }
@@ -290,6 +286,7 @@ class LloydWorker {
     void run(int64_t image) {
         const int64_t d = job_.dimensions, values = job_.codes * d;
         const float* start = job_.start + image * values;
+        check_values("patches", job_.patches + image * job_.count * d, job_.count * d, -kMostValue, kMostValue);
         check_values("start", start, values, -kMostValue, kMostValue);
         patches_.use(job_.patches + image * job_.count * d, start, job_.codes);
         for (int64_t j = 0; j < job_.codes; ++j) {
