@@ -115,6 +115,8 @@ inline F smaller(F a, F b) {
     return (F)_mm512_maskz_min_ps(0xFFFF, (__m512)a, (__m512)b);
 #elif defined(__AVX2__) && defined(__FMA__)
     return (F)_mm256_min_ps((__m256)a, (__m256)b);
+#elif defined(__aarch64__)
+    return (F)vminq_f32((float32x4_t)a, (float32x4_t)b);
 #else
     return a < b ? a : b;
 #endif
@@ -125,6 +127,8 @@ inline F larger(F a, F b) {
     return (F)_mm512_maskz_max_ps(0xFFFF, (__m512)a, (__m512)b);
 #elif defined(__AVX2__) && defined(__FMA__)
     return (F)_mm256_max_ps((__m256)a, (__m256)b);
+#elif defined(__aarch64__)
+    return (F)vmaxq_f32((float32x4_t)a, (float32x4_t)b);
 #else
     return a > b ? a : b;
 #endif
@@ -145,6 +149,8 @@ inline I smaller(I a, I b) {
     return (I)_mm512_maskz_min_epi32(0xFFFF, (__m512i)a, (__m512i)b);
 #elif defined(__AVX2__) && defined(__FMA__)
     return (I)_mm256_min_epi32((__m256i)a, (__m256i)b);
+#elif defined(__aarch64__)
+    return (I)vminq_s32((int32x4_t)a, (int32x4_t)b);
 #else
     return a < b ? a : b;
 #endif
@@ -155,6 +161,8 @@ inline I larger(I a, I b) {
     return (I)_mm512_maskz_max_epi32(0xFFFF, (__m512i)a, (__m512i)b);
 #elif defined(__AVX2__) && defined(__FMA__)
     return (I)_mm256_max_epi32((__m256i)a, (__m256i)b);
+#elif defined(__aarch64__)
+    return (I)vmaxq_s32((int32x4_t)a, (int32x4_t)b);
 #else
     return a > b ? a : b;
 #endif

@@ -17,6 +17,7 @@ from app_table import APP_TABLES
 from attack_tables import ATTACK_TABLES
 from certificate_tables import CERTIFICATE_TABLES
 from classifier_tables import CLASSIFIER_TABLES
+from growth_tables import GROWTH_TABLES
 from integration_tables import INTEGRATION_TABLES
 from l1_tables import L1_TABLES
 from ladder_table import ladder, ladder_short
@@ -204,6 +205,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **INTEGRATION_TABLES,
     **APP_TABLES,
     **WHEEL_TABLES,
+    **GROWTH_TABLES,
 }
 
 
