@@ -149,10 +149,10 @@ class Lloyd {
         float* slack = bounded_ ? slack_ + start : nullptr;
         int32_t fresh[kBlock], moved[kBlock];
         uint64_t doubtful = 0;
+        const float* x = source_.block(b);  // asked for once: a block that is not kept has to be made
         if (coarse_.active()) {
             doubtful = coarse_.label(b, valid, fresh, slack) & there(b);
         } else {
-            const float* x = source_.block(b);
             if (bounded_ && first)
                 for (int v = 0; v < 4; ++v) store(norms_ + start + v * W, squared_lengths(x + v * W, d_));
             book_.label({x, valid, fresh, bounded_ ? norms_ + start : nullptr, slack});
@@ -165,7 +165,7 @@ class Lloyd {
             bits |= (uint64_t)lanes(load<I>(fresh + v * W) != load<I>(labels_ + start + v * W)) << (v * W);
         int count = 0;
         for (bits &= there(b) & ~doubtful; bits; bits &= bits - 1) moved[count++] = __builtin_ctzll(bits);
-        if (!source_.rows() && count > 0) cut_some_rows(source_.block(b), moved, count);
+        if (!source_.rows() && count > 0) cut_some_rows(x, moved, count);
         const float* rows = source_.rows() ? source_.rows() + start * row_ : rows_;
         for (int m = 0; m < count; ++m) relabel(start + moved[m], fresh[moved[m]], rows + moved[m] * row_);
     }
