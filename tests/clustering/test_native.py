@@ -147,6 +147,16 @@ def test_ties_go_to_the_lowest_number(kernel: Native, scale: float) -> None:
     assert torch.allclose(found.double() / scale, expected, rtol=0, atol=1e-6)
 
 
+def test_16_bits_decide_as_float32_does(kernel: Native) -> None:
+    # Points of this size are compared in float32 alone; a power of two changes nothing else.
+    points = torch.randn(4, 900, 27, generator=torch.Generator().manual_seed(5))
+    points = (points + 2 * points.roll(1, 1)).mul(256).round() / 256
+    start = points[:, :32].clone()
+    found = kernel.lloyd(points, start, iterations=10, tolerance=0.0)
+    tiny = 2.0**-30
+    assert torch.equal(kernel.lloyd(tiny * points, tiny * start, iterations=10, tolerance=0.0), tiny * found)
+
+
 @pytest.mark.parametrize(
     ("grid", "codes", "init"),
     [
