@@ -59,19 +59,19 @@ inline void check_array(const char* name, const void* values, int64_t count, int
     if (expected > 0 && values == nullptr) throw Invalid("%s should be given", name);
 }
 
-// least is not positive. Of numbers that are not negative the bits are in the numbers' order, and behind them infinity
-// and nan: where the largest bits, read without the sign if least = −most, are most's at most, all is well.
+// least is 0 or −most. Of numbers without a sign the bits are in the numbers' order, and behind them infinity and nan:
+// where no sign counts and the largest bits are most's at most, all is well.
 inline void check_values(const char* name, const float* values, int64_t count, float least, float most) {
-    const I clear = splat(least == -most ? INT32_MAX : -1);
-    U largest[2] = {};
+    const I clear = splat(least < 0 ? INT32_MAX : -1);
+    I largest[2] = {}, signs = {};
     int64_t i = 0;
     for (; i + 2 * W <= count; i += 2 * W)
         for (int v = 0; v < 2; ++v) {
-            const U bits = load<U>(values + i + v * W) & (U)clear;
-            largest[v] = bits > largest[v] ? bits : largest[v];
+            const I bits = load<I>(values + i + v * W) & clear;
+            largest[v] = larger(largest[v], bits);
+            signs |= bits;
         }
-    const U bits = largest[0] > largest[1] ? largest[0] : largest[1];
-    bool all = lanes(bits <= (U)splat(most)) == lanes(splat(-1));
+    bool all = lanes((larger(largest[0], largest[1]) <= (I)splat(most)) & (signs >= 0)) == lanes(splat(-1));
     if (!all) i = 0, all = true;  // perhaps a zero that has a sign
     for (; i < count; ++i) all &= values[i] >= least && values[i] <= most;
     if (!all) throw Invalid("%s should be finite and from %g to %g", name, (double)least, (double)most);
