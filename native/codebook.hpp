@@ -5,6 +5,16 @@
 
 namespace {
 
+// The squared lengths of W patches of a block [d][kBlock].
+inline F squared_lengths(const float* x, int64_t d) {
+    F sum = {};
+    for (int64_t c = 0; c < d; ++c) {
+        const F value = load<F>(x + c * kBlock);
+        sum += value * value;
+    }
+    return sum;
+}
+
 // Scores are computed in float32, two vectors of patches times a group of centres in registers. Where the two
 // best are too close for that, the patch is scored again in float64, which is exact for values on the grid.
 class Codebook {

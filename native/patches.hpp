@@ -37,9 +37,9 @@ class Buffer {
     Value* data_ = nullptr;
 };
 
-// Patches are also held as rows of row_length(d) values, zeros behind the d, if that is at most 1 MiB: what stays
+// Patches are also held as rows of row_length(d) values, zeros behind the d, if that is at most 2 MiB: what stays
 // in a core's cache.
-constexpr int64_t kRowsKept = 1 << 18;
+constexpr int64_t kRowsKept = 1 << 19;
 inline int64_t row_length(int64_t dimensions) { return up(dimensions, W / 2); }
 
 // A block's patches, [d][kBlock], as rows.
@@ -205,6 +205,8 @@ class NoisyPatches {
     int64_t dimensions() const { return grid_.dimensions(); }
     D round(D value) const { return fixed_.round(value); }
     float origin(int64_t c) const { return origin_[(size_t)(c / (grid_.size * grid_.size))]; }
+
+    bool kept() const { return kept_; }
 
     // Block number b, [d][kBlock]. A kept block is made once; otherwise it is made anew and comes out the same.
     const float* block(int64_t b) {

@@ -27,5 +27,11 @@ inline int32_t processor_level() {
     return (b & avx512) == avx512 && (saved & saves_avx512) == saves_avx512 ? 2 : 1;
 }
 
+// Whether it multiplies pairs of 16-bit numbers in vectors of 512 bits (avx512vnni).
+inline bool multiplies_pairs_512() {
+    uint32_t a, b, c, d;
+    return processor_level() == 2 && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (c & 1u << 11);
+}
+
 }  // namespace
 #endif

@@ -81,6 +81,20 @@ inline double sum_of(D v) {
     return sum;
 }
 
+// Of lanes that are not negative.
+inline int64_t sum_of(I v) {
+    const L pairs = ((L)v & 0xFFFFFFFF) + ((L)v >> 32);
+    uint64_t sum = 0;
+    for (int h = 0; h < W / 2; ++h) sum += pairs[h];
+    return (int64_t)sum;
+}
+
+inline float largest_of(F v) {
+    float most = v[0];
+    for (int j = 1; j < W; ++j) most = most < v[j] ? v[j] : most;
+    return most;
+}
+
 inline F square_root(F v) {
 #if defined(__AVX512F__) && defined(__AVX512DQ__)
     return (F)_mm512_maskz_sqrt_ps(0xFFFF, (__m512)v);
@@ -101,6 +115,8 @@ inline F smaller(F a, F b) {
     return (F)_mm512_maskz_min_ps(0xFFFF, (__m512)a, (__m512)b);
 #elif defined(__AVX2__) && defined(__FMA__)
     return (F)_mm256_min_ps((__m256)a, (__m256)b);
+#elif defined(__aarch64__)
+    return (F)vminq_f32((float32x4_t)a, (float32x4_t)b);
 #else
     return a < b ? a : b;
 #endif
@@ -111,6 +127,8 @@ inline F larger(F a, F b) {
     return (F)_mm512_maskz_max_ps(0xFFFF, (__m512)a, (__m512)b);
 #elif defined(__AVX2__) && defined(__FMA__)
     return (F)_mm256_max_ps((__m256)a, (__m256)b);
+#elif defined(__aarch64__)
+    return (F)vmaxq_f32((float32x4_t)a, (float32x4_t)b);
 #else
     return a > b ? a : b;
 #endif
@@ -123,6 +141,52 @@ inline F numbered(F value, int32_t number) {
     return (F)_mm512_ternarylogic_epi32((__m512i)value, clear, set, 0xEA);  // (value & clear) | set
 #else
     return (F)(((I)value & ~15) | number);
+#endif
+}
+
+inline I smaller(I a, I b) {
+#if defined(__AVX512F__) && defined(__AVX512DQ__)
+    return (I)_mm512_maskz_min_epi32(0xFFFF, (__m512i)a, (__m512i)b);
+#elif defined(__AVX2__) && defined(__FMA__)
+    return (I)_mm256_min_epi32((__m256i)a, (__m256i)b);
+#elif defined(__aarch64__)
+    return (I)vminq_s32((int32x4_t)a, (int32x4_t)b);
+#else
+    return a < b ? a : b;
+#endif
+}
+
+inline I larger(I a, I b) {
+#if defined(__AVX512F__) && defined(__AVX512DQ__)
+    return (I)_mm512_maskz_max_epi32(0xFFFF, (__m512i)a, (__m512i)b);
+#elif defined(__AVX2__) && defined(__FMA__)
+    return (I)_mm256_max_epi32((__m256i)a, (__m256i)b);
+#elif defined(__aarch64__)
+    return (I)vmaxq_s32((int32x4_t)a, (int32x4_t)b);
+#else
+    return a > b ? a : b;
+#endif
+}
+
+inline I numbered(I value, int32_t number) { return (I)numbered((F)value, number); }
+
+// Of functions that call add_pairs.
+#if defined(__AVX512F__) && defined(__AVX512DQ__)
+#define VQ_PAIRS __attribute__((target("avx512vnni")))
+#else
+#define VQ_PAIRS
+#endif
+
+// sum + a·b, lane by lane, where a and b hold two numbers of 16 bits each.
+VQ_PAIRS inline I add_pairs(I sum, I a, I b) {
+#if defined(__AVX512F__) && defined(__AVX512DQ__)
+    return (I)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
+#elif defined(__AVX2__) && defined(__FMA__)
+    return sum + (I)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+#elif defined(__x86_64__)
+    return sum + (I)_mm_madd_epi16((__m128i)a, (__m128i)b);
+#else
+    return sum + ((a << 16) >> 16) * ((b << 16) >> 16) + (a >> 16) * (b >> 16);
 #endif
 }
 
@@ -187,6 +251,13 @@ inline F joined(H low, H high, Lanes) {
 
 inline H lower(F v) { return part<0>(v, std::make_integer_sequence<int, W / 2>{}); }
 inline H upper(F v) { return part<W / 2>(v, std::make_integer_sequence<int, W / 2>{}); }
+inline float sum_of(F v) {
+    const H half = lower(v) + upper(v);
+    float sum = 0;
+    for (int h = 0; h < W / 2; ++h) sum += half[h];
+    return sum;
+}
+
 inline F joined(H low, H high) { return joined(low, high, std::make_integer_sequence<int, W>{}); }
 
 // a0 b0 a1 b1 …: the first half of the zipped vectors, or with Upper the second.

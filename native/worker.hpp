@@ -1,9 +1,9 @@
 // One thread's work: the shield of an image, or plain k-means of given patches, with the memory they need.
 //
 // Workspace of a thread, in bytes, for n patches of d values and k centres: 12·n for labels and distances (20·n
-// with noisy weights), the noisy patches 4·n·d if they fit into `keep` bytes (else one block, and they are made
-// anew in every pass), 256 KiB of rearranged image (or a few rows of patches, if longer), some 32·k·d for centres
-// and sums, and for images of at most 1 MiB of patches as much again for these as rows and 12·n for bounds.
+// with noisy weights), the noisy patches 4·n·d and in 16 bits 2·n·d if they fit into `keep` bytes (else one block, and
+// they are made again in every pass), 256 KiB of rearranged image (or a few rows of patches, if longer), some 40·k·d
+// for centres and sums, and for images of at most 2 MiB of patches as much again for these as rows and 12·n for bounds.
 #pragma once
 
 #include "checks.hpp"
@@ -118,7 +118,7 @@ class ImageWorker {
         : job_(job),
           grid_{job.sliding != 0, job.size, job.channels, job.height, job.width},
           stop_{job.stop},
-          patches_(grid_, {job.bits, job.bound}, keep && grid_.blocks() * kBlock * grid_.dimensions() * 4 <= job.keep),
+          patches_(grid_, {job.bits, job.bound}, keep && kept_bytes() <= job.keep),
           book_(job.codes, grid_.dimensions()),
           start_(patches_, book_, stop_),
           lloyd_(patches_, book_, stop_),
@@ -142,6 +142,10 @@ class ImageWorker {
     }
 
   private:
+    int64_t kept_bytes() const {
+        const int64_t d = grid_.dimensions();
+        return grid_.blocks() * kBlock * (4 * d + Coarse::bytes(d));
+    }
     float* centres_of(int64_t image) const { return job_.centres + image * job_.codes * grid_.dimensions(); }
     const float* pixels(int64_t image) const { return job_.images + image * grid_.channels * grid_.pixels(); }
     void check_pixels(int64_t image) const {
@@ -229,7 +233,10 @@ class GivenPatches {
             for (int64_t c = 0; c < d_; c += W) {
                 F square[W];
                 const F origin = load<F>(origin_ + c);
-                for (int r = 0; r < W; ++r) square[r] = values(patches, i + r, c) - origin;
+                for (int r = 0; r < W; ++r) {
+                    const F value = values(patches, i + r, c);
+                    square[r] = value - origin;
+                }
                 if (rows_) keep_rows(square, i, c);
                 transpose(square);
                 float* block = data_ + i / kBlock * kBlock * d_ + i % kBlock;
@@ -241,6 +248,7 @@ class GivenPatches {
     int64_t dimensions() const { return d_; }
     D round(D value) const { return value; }
     float origin(int64_t c) const { return origin_[c]; }
+    bool kept() const { return true; }
     const float* block(int64_t b) const { return data_ + b * d_ * kBlock; }
     const float* rows() const { return rows_; }
 

@@ -18,6 +18,7 @@ from attack_tables import ATTACK_TABLES
 from certificate_tables import CERTIFICATE_TABLES
 from classifier_tables import CLASSIFIER_TABLES
 from fast_attack_table import FAST_TABLES
+from growth_tables import GROWTH_TABLES
 from integration_tables import INTEGRATION_TABLES
 from l1_tables import L1_TABLES
 from ladder_table import ladder, ladder_short
@@ -213,6 +214,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **APP_TABLES,
     **WHEEL_TABLES,
     **THREAT_TABLES,
+    **GROWTH_TABLES,
 }
 
 

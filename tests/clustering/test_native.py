@@ -129,6 +129,34 @@ def test_words_and_normals_are_those_of_the_reference(kernel: Native, seed: int,
     assert error.mean() < 5e-8
 
 
+@pytest.mark.parametrize("scale", [2.0**-24, 1.0, 2.0**16])
+def test_ties_go_to_the_lowest_number(kernel: Native, scale: float) -> None:
+    # A third of these points are as near to a second centre, and some centres are equal. Powers of two, so
+    # that what the kernel subtracts first is exact.
+    whole = torch.randint(0, 3, (2, 3000, 6), generator=torch.Generator().manual_seed(4)).double()
+    distances = (whole[:, :, None] - whole[:, None, :32]).square().sum(3)
+    nearest_two = distances.sort(2).values[:, :, :2]
+    assert float((nearest_two[:, :, 0] == nearest_two[:, :, 1]).double().mean()) > 0.3
+    lowest = (64 * distances + torch.arange(32)).argmin(2)
+    members = torch.nn.functional.one_hot(lowest, 32).double()
+    counts = members.sum(1)[:, :, None]
+    means = members.transpose(1, 2) @ whole / counts.clamp(min=1)
+    expected = torch.where(counts > 0, means, whole[:, :32])  # an empty cluster keeps its centre
+    points = (scale * whole).float()
+    found = kernel.lloyd(points, points[:, :32].clone(), iterations=1, tolerance=0.0)
+    assert torch.allclose(found.double() / scale, expected, rtol=0, atol=1e-6)
+
+
+def test_16_bits_decide_as_float32_does(kernel: Native) -> None:
+    # Points of this size are compared in float32 alone; a power of two changes nothing else.
+    points = torch.randn(4, 900, 27, generator=torch.Generator().manual_seed(5))
+    points = (points + 2 * points.roll(1, 1)).mul(256).round() / 256
+    start = points[:, :32].clone()
+    found = kernel.lloyd(points, start, iterations=10, tolerance=0.0)
+    tiny = 2.0**-30
+    assert torch.equal(kernel.lloyd(tiny * points, tiny * start, iterations=10, tolerance=0.0), tiny * found)
+
+
 @pytest.mark.parametrize(
     ("grid", "codes", "init"),
     [

@@ -102,8 +102,9 @@ class Native:
 
     Normal values are float32 (error below 1e-6), so about one noisy value in a hundred is rounded to the grid
     point next to the reference's, 2^-23 away. From there on labels and sums are as exact as the reference's:
-    float32 decides which centre is nearest only where it safely can, float64 elsewhere. An image whose noisy
-    patches exceed recipe.memory (all threads together) has them drawn again in every pass: the same result.
+    16-bit numbers (on x86) decide which centre is nearest only where they safely can, float32 likewise where
+    those cannot, float64 elsewhere. An image whose noisy patches exceed recipe.memory (all threads together)
+    has them drawn again in every pass: the same result.
 
     The builds avx2 and avx512 give the same bits. "generic" has no fused multiply-add, so the last bits of
     its normal values differ: of codebooks of natural images fewer than one value in 200 is another, by at
