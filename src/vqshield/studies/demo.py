@@ -213,7 +213,7 @@ class Demo:
         model = _Counted(shielded, lambda count: self._report(name, count))
         natural = draw_predictions(model, self.images, self.labels, runs=options.runs)
         unaware = draw_predictions(model, ignorant, self.labels, runs=options.runs)
-        attacked = options.adaptive(EOT(model, draws=options.draws), self.images, self.labels)
+        attacked = self._informed(model)
         aware = draw_predictions(model, attacked, self.labels, runs=options.runs)
         if name != TUNED:  # the pictures would be other pictures: of attacks on other weights
             self._show_quantized(f"attacked, then {name}", shielded, ignorant)
@@ -227,6 +227,15 @@ class Demo:
             "adaptive": (f"pgd-{options.steps} + soft + eot-{options.draws}", aware),
         }
         self._add(name, shielded.defense.settings(), natural, attacks)
+
+    def _informed(self, model: "_Counted") -> Tensor:
+        """Images that were moved through the shield; those that are lost for certain take no more steps."""
+        options, before = self.settings, model.count
+        averaged = EOT(model, draws=options.draws)
+        found = options.adaptive(averaged, self.images, self.labels, drop_lost=True)
+        planned = options.steps * options.draws * len(self.images)
+        model.report(max(0, planned - (model.count - before)))
+        return found
 
     def _asked(self, model: "_Counted", *, runs: int) -> tuple[str, Draws]:
         """What an attacker makes of the model's scores: every draw is a call."""
