@@ -128,7 +128,8 @@ class _Run:
         usual = self.probes.left(main)
         result = []
         self._report("R1")
-        result.append(flags.unbounded(self.probes.left(self._unbounded(place)), self._far()))
+        unbounded = self._threats(type(self.ball)(self._far()))[place]
+        result.append(flags.unbounded(self.probes.left(unbounded), self._far()))
         self._report("R2")
         steps = getattr(main.attack, "steps", None)
         if isinstance(steps, int) and steps >= 4:
@@ -309,19 +310,6 @@ class _Run:
         assert dataclasses.is_dataclass(main.attack)
         attack = dataclasses.replace(main.attack, steps=steps)
         return self.probes.left(dataclasses.replace(main, attack=attack))
-
-    def _unbounded(self, place: int) -> Threat:
-        """The attack at that place with R1's budget.
-
-        A step of a given length grows with it: else the attack would end far from the budget's edge.
-        """
-        threat = self._threats(type(self.ball)(self._far()))[place]
-        step = getattr(threat.attack, "step", None)
-        if step is None:
-            return threat
-        assert dataclasses.is_dataclass(threat.attack)
-        longer = dataclasses.replace(threat.attack, step=step * self._far() / self.ball.eps)
-        return dataclasses.replace(threat, attack=longer)
 
     def _far(self) -> float:
         """Half of the range in each value; in L2 what that comes to over the whole image."""

@@ -229,12 +229,19 @@ class Demo:
         self._add(name, shielded.defense.settings(), natural, attacks)
 
     def _informed(self, model: "_Counted") -> Tensor:
-        """Images that were moved through the shield; those that are lost for certain take no more steps."""
-        options, before = self.settings, model.count
-        averaged = EOT(model, draws=options.draws)
-        found = options.adaptive(averaged, self.images, self.labels, drop_lost=True)
+        """Images that were moved through the shield; those that are lost for certain take no more steps.
+
+        The bar counts the steps as planned: what is judged in between stands for steps that are not taken.
+        """
+        options = self.settings
         planned = options.steps * options.draws * len(self.images)
-        model.report(max(0, planned - (model.count - before)))
+        counted = _Counted(
+            model.model, lambda count: model.report(min(count, planned - model.count + before))
+        )
+        before = model.count
+        averaged = EOT(counted, draws=options.draws)
+        found = options.adaptive(averaged, self.images, self.labels, drop_lost=True)
+        model.report(end - model.count)
         return found
 
     def _asked(self, model: "_Counted", *, runs: int) -> tuple[str, Draws]:
