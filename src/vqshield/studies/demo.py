@@ -234,11 +234,8 @@ class Demo:
         The bar counts the steps as planned: what is judged in between stands for steps that are not taken.
         """
         options = self.settings
-        planned = options.steps * options.draws * len(self.images)
-        counted = _Counted(
-            model.model, lambda count: model.report(min(count, planned - model.count + before))
-        )
-        before = model.count
+        end = model.count + options.steps * options.draws * len(self.images)
+        counted = _Counted(model.model, lambda count: model.report(min(count, end - model.count)))
         averaged = EOT(counted, draws=options.draws)
         found = options.adaptive(averaged, self.images, self.labels, drop_lost=True)
         model.report(end - model.count)
