@@ -9,6 +9,7 @@ import pytest
 import radius_tables
 import recorded
 import trained_table
+from markdown_tables import cells
 from radius_tables import RadiusRow
 
 VOTES = {
@@ -18,12 +19,6 @@ VOTES = {
              "seed": 3, "attacks": {"ste": "", "soft": ""}},
     "environment": {"device": "a device", "torch": "2"},
 }  # fmt: skip
-
-
-def cells(text: str) -> list[list[str]]:
-    """The rows of a table, without its heads."""
-    lines = [line for line in text.splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
 def votes(monkeypatch: pytest.MonkeyPatch, folder: Path, **changed: Any) -> str:

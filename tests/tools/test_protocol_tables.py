@@ -6,6 +6,7 @@ from pathlib import Path
 import protocol_tables
 import pytest
 import recorded
+from markdown_tables import cells
 
 
 def cell(defense: str, measure: str, accuracy: float, paper: float) -> dict[str, object]:
@@ -30,12 +31,8 @@ def test_moves_and_distances_are_means_over_the_cells(
     monkeypatch.setattr(recorded, "RESULTS", tmp_path)
     (tmp_path / "protocol-sensitivity-T2.json").write_text(json.dumps(RECORD))
     text = protocol_tables.protocol("T2")
-    rows = [
-        [each.strip() for each in line.strip("|").split("|")]
-        for line in text.splitlines()
-        if line.startswith("|")
-    ]
-    assert rows[2] == ["as in our tables", "", "", "", "10.0", "10.0", ""]
-    assert rows[3] == ["defense: 5 iterations", "−5.0", "−10.0", "", "5.0", "0.0", ""]
-    assert rows[4] == ["pgd: 100 steps", "", "−20.0", "", "", "10.0", ""]
+    rows = cells(text)
+    assert rows[0] == ["as in our tables", "", "", "", "10.0", "10.0", ""]
+    assert rows[1] == ["defense: 5 iterations", "−5.0", "−10.0", "", "5.0", "0.0", ""]
+    assert rows[2] == ["pgd: 100 steps", "", "−20.0", "", "", "10.0", ""]
     assert "small, the first 500 images, 10 runs" in text

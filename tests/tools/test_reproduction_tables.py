@@ -9,6 +9,7 @@ import reproduction_tables
 import reproduction_values as values
 import reproduction_whole
 import tables
+from markdown_tables import cells
 
 from vqshield.reproduction.experiments import list_experiments
 from vqshield.reproduction.model import Column, PartSummary, Row, Value
@@ -22,12 +23,6 @@ def line(title: str, ours: float | None, paper: float | None, **more: Any) -> Ro
 def part(*rows: Row) -> PartSummary:
     columns = (Column(key="autoattack", title="AutoAttack"),)
     return PartSummary(name="few", title="Few", status="complete", columns=columns, rows=rows)
-
-
-def cells(text: str) -> list[list[str]]:
-    """The rows of a table, without its heads."""
-    lines = [line for line in text.splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
 class TestValues:
