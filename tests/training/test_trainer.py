@@ -13,7 +13,7 @@ from vqshield.data import ImageSet
 from vqshield.devices import pick_device
 from vqshield.errors import FileFormatError, InvalidInputError, VqshieldError
 from vqshield.training import Lines, TrainSettings, train, train_on
-from vqshield.training.checkpoint import read_checkpoint, write_checkpoint
+from vqshield.training.checkpoint import Pace, read_checkpoint, write_checkpoint
 from vqshield.training.measures import accuracy, channel_statistics
 from vqshield.training.trainer import Trainer, epoch_seed
 
@@ -71,6 +71,48 @@ def test_it_learns_and_the_card_tells_how(tmp_path):
     assert card["network"]["options"]["widths"] == [4, 6]
     assert str(tmp_path) not in result.card_file.read_text()
     assert watcher.steps == [(epoch, 4) for epoch in (1, 2, 3, 4)]
+
+
+def test_epochs_between_tests_are_not_tested_and_end_with_the_same_weights(tmp_path, capsys):
+    tested = run(tmp_path / "always", settings(epochs=5))
+    seldom = run(tmp_path / "seldom", settings(epochs=5), test_every=2, progress=Lines())
+    seen = [epoch["test_accuracy"] for epoch in tested.card["history"]]
+    assert [epoch["test_accuracy"] for epoch in seldom.card["history"]] == [None, seen[1], None, *seen[3:]]
+    assert tested.weights.read_bytes() == seldom.weights.read_bytes()
+    assert ["test" in line for line in capsys.readouterr().out.splitlines()[1:]] == [False, True] * 2 + [True]
+    with pytest.raises(InvalidInputError, match="test_every=0"):
+        run(tmp_path / "never", settings(), test_every=0)
+
+
+def test_checkpoints_that_take_long_are_written_less_often():
+    now = 0.0
+    pace = Pace(clock=lambda: now)
+    assert pace.due  # after the first epoch, whatever it will cost
+    with pace.writing():
+        now += 1
+    assert not pace.due
+    now += 19.9
+    assert not pace.due
+    now += 0.2  # a twentieth of the time since then is the second that writing takes
+    assert pace.due
+    with pace.writing():
+        now += 0.2
+    assert pace.due  # as fast as this, after every epoch
+
+
+def test_a_run_whose_checkpoints_are_not_due_resumes_from_the_last_and_keeps_the_end(tmp_path, monkeypatch):
+    chosen = settings(epochs=4)
+    unbroken = run(tmp_path / "unbroken", chosen)
+    monkeypatch.setattr(Pace, "due", property(lambda pace: pace.took == 0.0))  # the first, and the end
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "broken", chosen, progress=Watcher(stop_in=3))
+    watcher = Watcher()
+    resumed = run(tmp_path / "broken", chosen, progress=watcher)
+    assert watcher.done == 1
+    assert resumed.weights.read_bytes() == unbroken.weights.read_bytes()
+    again = Watcher()
+    run(tmp_path / "broken", chosen, progress=again)
+    assert (again.done, again.epochs) == (4, [])
 
 
 def test_the_written_accuracy_is_that_of_the_written_file(tmp_path):

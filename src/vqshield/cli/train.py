@@ -1,4 +1,4 @@
-"""`vqshield train`: train a classifier, with a checkpoint every epoch."""
+"""`vqshield train`: train a classifier, with checkpoints to resume from."""
 
 import json
 from pathlib import Path
@@ -81,6 +81,9 @@ def train(
         bool,
         typer.Option("--resume/--no-resume", help="Continue from the checkpoint in --out, if there is one."),
     ] = True,
+    test_every: Annotated[
+        int, typer.Option(help="Test after every this many epochs, and after the last.")
+    ] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print the card as JSON instead of text.")] = False,
 ) -> None:
     """Train a classifier; writes ARCH-DATA.safetensors and its card, ARCH-DATA.json."""
@@ -116,7 +119,13 @@ def train(
     try:
         with Bar(hidden=as_json) as bar:
             result = run_training(
-                settings, folder=data_dir, out=out, device=device, resume=resume, progress=bar
+                settings,
+                folder=data_dir,
+                out=out,
+                device=device,
+                resume=resume,
+                test_every=test_every,
+                progress=bar,
             )
     except KeyboardInterrupt as stop:
         typer.echo(f"interrupted: {_how_to_continue(settings, out)}", err=True)
@@ -160,7 +169,8 @@ class Bar:
 
     def epoch_end(self, record: EpochRecord) -> None:
         """Show the accuracy of the epoch."""
-        self.bar.update(self.task, accuracy=f"{record.test_accuracy:.2%}")
+        if record.test_accuracy is not None:
+            self.bar.update(self.task, accuracy=f"{record.test_accuracy:.2%}")
 
 
 def _whole_numbers(text: str) -> tuple[int, ...]:
@@ -183,5 +193,5 @@ def _summary(result: TrainResult) -> str:
 def _how_to_continue(settings: TrainSettings, out: Path) -> str:
     checkpoint = checkpoint_path(settings, out)
     if checkpoint.is_file():
-        return f"the last whole epoch is in {printable(checkpoint)}; run the same command to continue"
+        return f"whole epochs are in {printable(checkpoint)}; run the same command to continue"
     return "no epoch was finished, so there is nothing to resume"

@@ -1,6 +1,9 @@
 """The state of a run between two epochs, in one safetensors file that is whole or absent."""
 
 import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,8 @@ from vqshield.tensors import read_tensors, tensors_to_bytes
 from vqshield.training.progress import EpochRecord
 
 PARTS = ("weights", "optimizer", "ema")
+NOTHING = 0.25  # seconds; who writes a checkpoint as fast as this may write one every epoch
+SHARE = 0.05  # otherwise: the largest part of a run's time that goes into writing checkpoints
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +40,30 @@ class History:
     """The epochs so far, as the file holds them."""
 
     history: tuple[EpochRecord, ...]
+
+
+class Pace:
+    """When a checkpoint is due: after every epoch, unless writing takes long beside an epoch.
+
+    A large network's file has hundreds of megabytes; written after each of its short epochs, it would cost a
+    good part of the run. Then one is due when ``SHARE`` of the time since the last pays for writing another.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock, self.took, self.ended = clock, 0.0, clock()
+
+    @property
+    def due(self) -> bool:
+        """Is it time for another?"""
+        return self.took <= NOTHING or self.clock() - self.ended >= self.took / SHARE
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Around the writing of one: remember how long it took."""
+        began = self.clock()
+        yield
+        self.ended = self.clock()
+        self.took = self.ended - began
 
 
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:

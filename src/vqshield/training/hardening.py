@@ -140,7 +140,7 @@ def harden(
         seed: of order, augmentation and every draw.
         precision: "fp32" or "bf16"; None: bf16 on a GPU.
         compile_mode: how torch.compile is used, "off" or one of its modes.
-        out: folder for NAME.safetensors, its card NAME.json, and the checkpoint after every epoch.
+        out: folder for NAME.safetensors, its card NAME.json, and the checkpoint to resume from.
         name: the stem of those files; None: the classifier's name and "-hardened".
         device: "cpu", "cuda", or "auto", the GPU where there is one.
         resume: whether a checkpoint in ``out`` is continued; it must be of equal settings and data.

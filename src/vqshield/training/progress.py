@@ -11,7 +11,7 @@ class EpochRecord:
     epoch: int  # from 1
     loss: float
     train_accuracy: float
-    test_accuracy: float
+    test_accuracy: float | None  # None: this epoch was not tested
     seconds: float
 
 
@@ -25,7 +25,7 @@ class Progress(Protocol):
         """Called every few steps, with the mean loss since the last call."""
 
     def epoch_end(self, record: EpochRecord) -> None:
-        """Called once an epoch, after its checkpoint is written."""
+        """Called once an epoch, after its checkpoint is written if one is due."""
 
 
 class Silent:
@@ -54,8 +54,9 @@ class Lines:
 
     def epoch_end(self, record: EpochRecord) -> None:
         """Print the epoch."""
+        tested = "" if record.test_accuracy is None else f"test {record.test_accuracy:.4f}  "
         print(
             f"epoch {record.epoch}/{self.epochs}  loss {record.loss:.4f}  train {record.train_accuracy:.4f}  "
-            f"test {record.test_accuracy:.4f}  {record.seconds:.1f} s",
+            f"{tested}{record.seconds:.1f} s",
             flush=True,
         )

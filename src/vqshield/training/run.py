@@ -1,10 +1,11 @@
-"""A whole training run: read the data, begin or resume, checkpoint every epoch, write weights and card."""
+"""A whole training run: read the data, begin or resume, keep checkpoints, write weights and card."""
 
 import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from vqshield.checks import whole
 from vqshield.classifiers import Normalised
 from vqshield.data import ImageSet, load
 from vqshield.defenses import Defense
@@ -13,7 +14,7 @@ from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
 from vqshield.files import write_json
 from vqshield.plain import Json
-from vqshield.training.checkpoint import Checkpoint, check_same_run, read_checkpoint, write_checkpoint
+from vqshield.training.checkpoint import Checkpoint, Pace, check_same_run, read_checkpoint, write_checkpoint
 from vqshield.training.progress import EpochRecord, Progress, Silent
 from vqshield.training.saving import as_saved, check_finite_weights, network_card, save_trained
 from vqshield.training.settings import TrainSettings
@@ -41,11 +42,21 @@ def train(
     out: str | Path,
     device: str = "cpu",
     resume: bool = True,
+    test_every: int = 1,
     progress: Progress | None = None,
 ) -> TrainResult:
     """Train on the data set in ``folder``; write NAME.safetensors and NAME.json into ``out``."""
     training, test = load(settings.data, "train", folder), load(settings.data, "test", folder)
-    return train_on(settings, training, test, out=out, device=device, resume=resume, progress=progress)
+    return train_on(
+        settings,
+        training,
+        test,
+        out=out,
+        device=device,
+        resume=resume,
+        test_every=test_every,
+        progress=progress,
+    )
 
 
 def train_on(
@@ -56,6 +67,7 @@ def train_on(
     out: str | Path,
     device: str = "cpu",
     resume: bool = True,
+    test_every: int = 1,
     progress: Progress | None = None,
     model: Normalised | None = None,
     defense: Defense | None = None,
@@ -64,10 +76,12 @@ def train_on(
     """Train on images already read; with model and defense, those in place of what the settings name.
 
     With ``resume``, a checkpoint in ``out`` is continued; it must be of equal settings and data. Stopped at
-    any moment, even by kill -9, the run leaves the checkpoint of its last whole epoch. On a CPU a resumed run
-    ends with the very weights of an unbroken one if torch, processor and number of threads are the same.
-    What stands in ``notes`` goes into the card.
+    any moment, even by kill -9, the run leaves the checkpoint of a whole epoch: the last, or, where writing
+    one takes long, one of the last few (``Pace``). On a CPU a resumed run ends with the very weights of an
+    unbroken one if torch, processor and number of threads are the same. Every ``test_every``-th epoch is
+    tested, and the last; what stands in ``notes`` goes into the card.
     """
+    whole("test_every", test_every, least=1)
     place, watcher = pick_device(device), progress or Silent()
     checkpoint_file = checkpoint_path(settings, out)
     _keep_the_start(settings, Path(out))
@@ -81,9 +95,11 @@ def train_on(
         history = list(checkpoint.history)
     Path(out).mkdir(parents=True, exist_ok=True)  # here already: a wrong folder should not cost an epoch
     watcher.start(epochs=settings.epochs, done=len(history), steps=trainer.steps)
+    pace = Pace()
     with fast_convolutions():
         for number in range(len(history), settings.epochs):
-            history.append(trainer.epoch(number, watcher))
+            last = number + 1 == settings.epochs
+            history.append(trainer.epoch(number, watcher, test=last or (number + 1) % test_every == 0))
             state = Checkpoint(
                 tensors=trainer.tensors(),
                 settings=settings.to_dict(),
@@ -91,7 +107,9 @@ def train_on(
                 history=tuple(history),
             )
             check_finite_weights(state.tensors["weights"], epoch=number + 1, peak_lr=settings.peak_lr)
-            write_checkpoint(checkpoint_file, state)
+            if last or pace.due:
+                with pace.writing():
+                    write_checkpoint(checkpoint_file, state)
             watcher.epoch_end(history[-1])
     return _finish(settings, trainer, training, test, history, Path(out), data_sha256, notes or {})
 

@@ -1,4 +1,4 @@
-"""Train a classifier: all data on the device, a checkpoint after every epoch.
+"""Train a classifier: all data on the device, a state between epochs that a checkpoint can hold.
 
 Order and augmentation of an epoch come from generators seeded by (seed, epoch), so a resumed run meets the
 batches that it would have met anyway, and the global generator is left alone.
@@ -89,13 +89,13 @@ class Trainer:
         """The weights that are tested and saved: the moving average where there is one."""
         return self.model if self.average is None else self.average
 
-    def epoch(self, number: int, progress: Progress) -> EpochRecord:
-        """Run epoch ``number`` (from 0) and test."""
+    def epoch(self, number: int, progress: Progress, *, test: bool = True) -> EpochRecord:
+        """Run epoch ``number`` (from 0), and test."""
         # The shield's images are looked at with every report: at every draw, a GPU would wait for the look.
         with _seeded(epoch_seed(self.settings.seed, number), self.device), checks.later() as looks:
-            return self._epoch(number, progress, looks)
+            return self._epoch(number, progress, looks, test=test)
 
-    def _epoch(self, number: int, progress: Progress, looks: checks.Later) -> EpochRecord:
+    def _epoch(self, number: int, progress: Progress, looks: checks.Later, *, test: bool) -> EpochRecord:
         began = time.perf_counter()
         images, labels = self._epoch_data(number)
         batch = self.settings.batch
@@ -124,7 +124,7 @@ class Trainer:
             epoch=number + 1,
             loss=reported / self.steps,
             train_accuracy=int(correct) / (self.steps * batch),
-            test_accuracy=self.test_accuracy(self.best, precision=self.settings.precision),
+            test_accuracy=self.test_accuracy(self.best, precision=self.settings.precision) if test else None,
             seconds=round(time.perf_counter() - began, 3),
         )
 
