@@ -2,7 +2,7 @@
 
     PYTHONPATH=src python3 benchmarks/attacks.py --device cuda --weights resnet18-cifar10.safetensors \
         --data-dir DIR --out benchmarks/results/attacks-cuda.json [--quick] [--images 1000] [--defense prd] \
-        [--suite-only]
+        [--suite-only] [--before OTHER/src]
 
 Needs torch, numpy and safetensors. DIR holds CIFAR-10's test_batch.bin; without --weights and --data-dir the
 bundled classifier and sample are attacked. Measured are
@@ -13,11 +13,16 @@ bundled classifier and sample are attacked. Measured are
 3. one step of the attack under torch.profiler: the kernels that take most of the GPU's time, and the share of
    the time in which the GPU has nothing to do.
 
+--before measures the suite by an older checkout of vqshield too, first, in a process of its own.
 --suite-only leaves out 2 and 3. --quick ends within a minute on an H200: fewer images, and no more of part 1
 than fits. Whatever fails is reported, and the rest goes on. On a CPU it is CPU time that is counted.
 """
 
 import argparse
+import json
+import os
+import subprocess
+import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -46,6 +51,28 @@ SUITE = "adaptive-v1"
 SOFT = "soft:temperature=0.03"
 DRAWS = 5
 QUICK_SECONDS = 50
+BEFORE = "before"
+OLDER = """
+import json, sys, time
+import torch
+import vqshield as vq
+from vqshield.classifiers import load_classifier
+from vqshield.data import load
+
+device, weights, name, folder, count, defense, suite = sys.argv[1:]
+data = load(name, "test", folder or None, limit=1000).take(1000)
+images, labels = data.floats().to(device), data.labels.to(device)
+model = load_classifier(weights, device=device).eval()
+clock = time.perf_counter if device == "cuda" else time.process_time
+for part in (8, int(count)):  # the first run warms up
+    began = clock()
+    found = vq.evaluate(
+        model, images[:part], labels[:part], attacks=suite, defense=defense, batch=part, device=device
+    )
+    seconds = clock() - began  # what was found lies on the host: the GPU is done
+rows = [[row.attack, row.mean, row.standard_error] for row in found.rows if row.defense == defense]
+print(json.dumps({"seconds": seconds, "rows": rows}))
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +138,8 @@ class Bench:
     """The classifier, the images, and how much time is left."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        self.suite_only = options.suite_only
+        self.suite_only, self.before = options.suite_only, options.before
+        self.weights, self.data_dir = options.weights or BUNDLED, options.data_dir
         self.quick, self.out, self.began = options.quick, options.out, time.perf_counter()
         self.device = torch.device(options.device)
         self.clock = time.perf_counter if self.device.type == "cuda" else time.process_time
@@ -162,6 +190,28 @@ class Bench:
             )
             for row in found.rows
             if row.defense == self.defense and row.attack != "adaptive"
+        ]  # fmt: skip
+
+    def older(self, count: int) -> None:
+        """The suite by another checkout: a process of its own, for there is one vqshield to a process."""
+        name = "cifar10" if self.data_dir else SAMPLE_NAME
+        given = [self.device.type, self.weights, name, self.data_dir or "", count, self.defense, SUITE]
+        done = subprocess.run(
+            [sys.executable, "-c", OLDER, *map(str, given)],
+            env=os.environ | {"PYTHONPATH": str(self.before)},
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            raise RuntimeError(done.stderr[-500:])
+        found = json.loads(done.stdout.splitlines()[-1])
+        self.report.suites += [
+            SuiteRow(
+                precision=BEFORE, images=count, attack=attack, accuracy=mean, standard_error=error,
+                seconds=found["seconds"] if attack == SUITE else None,
+            )
+            for attack, mean, error in found["rows"]
+            if attack != "adaptive"
         ]  # fmt: skip
 
     def ways(self) -> dict[str, nn.Module]:
@@ -264,6 +314,8 @@ class Bench:
             count = min(self.most, len(self.images))
             self.attempt("warm up", lambda: self.suite("bf16", min(8, count)))
             self.report.suites.clear()
+            if self.before is not None:
+                self.attempt(f"{SUITE}, {self.before}, {count}", lambda: self.older(count))
             # Twice bf16: the first run of a size of batch also pays for the choice of kernels.
             for precision in ("float32", "bf16", "tf32", "bf16"):
                 self.attempt(f"{SUITE}, {precision}, {count}", lambda p=precision: self.suite(p, count))
@@ -336,6 +388,7 @@ def main() -> None:
     parser.add_argument("--images", type=int)
     parser.add_argument("--defense", default=DEFENSE)
     parser.add_argument("--weights")
+    parser.add_argument("--before", type=Path, help="the src folder of an older checkout of vqshield")
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--out", type=Path)
     bench = Bench(parser.parse_args())
