@@ -1,6 +1,7 @@
 """How do speed and memory grow with the batch, the image, s, k, the iterations and the threads?
 
     python benchmarks/growth.py [--device cpu] [--budget 1.5]
+    python benchmarks/growth.py --kinds
 
 The whole defense from k-means++, ten iterations unless labels settle before; one setting (axis) changes, the
 others are those of swRD(3,25) on 32×32 images. Time is the least of the calls that fit into the budget: what
@@ -8,7 +9,8 @@ the machine does when nothing disturbs it. Memory is how far a call grows a proc
 (on a GPU: what it allocates), output included. An exponent p says that time or memory grow as the setting to
 the power p, fitted to all points, or to the last two: fixed costs make small settings look cheap. Under two
 minutes on a CPU; nothing else should run meanwhile. Writes benchmarks/results/growth-DEVICE.json and
-docs/images/growth-DEVICE.png.
+docs/images/growth-DEVICE.png. --kinds measures bytes and halves beside float32 instead, by one thread, and
+writes benchmarks/results/kinds-DEVICE.json.
 """
 
 import argparse
@@ -32,6 +34,7 @@ from vqshield.defenses import create
 from vqshield.devices import pick_device
 from vqshield.environment import environment
 from vqshield.files import write_json
+from vqshield.pixels import narrowed
 from vqshield.plain import Json, to_plain
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -47,6 +50,8 @@ SIZES = (1, 2, 3, 4, 5, 6)
 CODES = (2, 5, 10, 25, 50, 100, 256)
 ROUNDS = (1, 2, 5, 10, 20, 40)
 USUAL = {"cpu": 64, "cuda": 4096}
+KINDS = ("uint8", "float16", "bfloat16", "float32")
+KINDS_OF = ((1024, 32), (16, 224))  # images in a call, and their side
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +64,7 @@ class Point:
     batch: int
     threads: int
     iterations: int = ITERATIONS
+    dtype: str = "float32"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +78,7 @@ class GrowthPoint:
     seconds_a_call: float
     images_per_second: float
     peak_bytes: int
+    dtype: str = "float32"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,9 +127,18 @@ def points(device: torch.device) -> Iterator[Point]:
         yield Point(axis="threads", value=threads, workload=BASE, batch=usual, threads=threads)
 
 
+def kinds() -> Iterator[Point]:
+    """Images of every dtype, of two sides: no setting that anything would grow with."""
+    for batch, side in KINDS_OF:
+        for dtype in KINDS:
+            workload = replace(BASE, side=side)
+            yield Point(axis="dtype", value=side, workload=workload, batch=batch, threads=1, dtype=dtype)
+
+
 def calls(point: Point, device: torch.device) -> tuple[Callable[[], Tensor], Callable[[], Tensor]]:
     """The call that is measured, and one with a single image that loads libraries and compiles kernels."""
-    images, numbers = pictures(point.workload, point.batch, device), streams(point.batch, device)
+    images = narrowed(pictures(point.workload, point.batch, device), getattr(torch, point.dtype))
+    numbers = streams(point.batch, device)
     shield = create(
         point.workload.defense,
         size=point.workload.size,
@@ -146,16 +162,17 @@ def measured(point: Point, device: torch.device, budget: float, peak: int) -> Gr
         seconds_a_call=timing.best,
         images_per_second=point.batch / timing.best,
         peak_bytes=peak,
+        dtype=point.dtype,
     )
 
 
-def peaks(device: torch.device) -> list[int]:
+def peaks(chosen: list[Point], device: torch.device, *, arguments: list[str]) -> list[int]:
     """How much more than before a call holds at most, at every point: on a CPU in a process of its own, whose
     memory goes back to the system as soon as it is freed, or it would be used again unseen.
     """
     if device.type == "cuda":
-        return [peak_bytes(point, device) for point in points(device)]
-    command = [sys.executable, __file__, "--device", str(device), "--peaks"]
+        return [peak_bytes(point, device) for point in chosen]
+    command = [sys.executable, __file__, *arguments, "--peaks"]
     returned = {"MALLOC_MMAP_THRESHOLD_": "4096", "MALLOC_TRIM_THRESHOLD_": "0", "MALLOC_TOP_PAD_": "0"}
     done = subprocess.run(
         command, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, **returned}
@@ -261,17 +278,19 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=1.5, help="seconds for each point")
     parser.add_argument("--results", type=Path, default=ROOT / "benchmarks" / "results")
     parser.add_argument("--images", type=Path, default=ROOT / "docs" / "images")
+    parser.add_argument("--kinds", action="store_true", help="bytes and halves beside float32, nothing else")
     parser.add_argument("--plot-only", action="store_true", help="draw the plot of the kept record")
     parser.add_argument("--peaks", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     device = pick_device(options.device)
+    chosen = list(kinds() if options.kinds else points(device))
     if options.peaks:
-        print(*(peak_bytes(point, device) for point in points(device)))
+        print(*(peak_bytes(point, device) for point in chosen))
         return
-    target = options.results / f"growth-{device.type}.json"
+    target = options.results / f"{'kinds' if options.kinds else 'growth'}-{device.type}.json"
     if not options.plot_only:
         began, rows = time.perf_counter(), []
-        for point, peak in zip(points(device), peaks(device), strict=True):
+        for point, peak in zip(chosen, peaks(chosen, device, arguments=sys.argv[1:]), strict=True):
             rows.append(measured(point, device, options.budget, peak))
             print(rows[-1], flush=True)
         record = GrowthRecord(
@@ -288,6 +307,8 @@ def main() -> None:
             ),
         )
         write_json(target, to_plain(record))
+    if options.kinds:
+        return
     draw(read_record(GrowthRecord, target), options.images / f"growth-{device.type}.png")
 
 

@@ -53,9 +53,10 @@ inline int64_t checked_product(const char* name, std::initializer_list<int64_t> 
 }
 
 // An array that has as many values as it must have.
-inline void check_array(const char* name, const void* values, int64_t count, int64_t expected) {
+inline void check_array(const char* name, const void* values, int64_t count, int64_t expected,
+                        const char* unit = "values") {
     if (count != expected)
-        throw Invalid("%s of %lld values should have %lld", name, (long long)count, (long long)expected);
+        throw Invalid("%s of %lld %s should have %lld", name, (long long)count, unit, (long long)expected);
     if (expected > 0 && values == nullptr) throw Invalid("%s should be given", name);
 }
 

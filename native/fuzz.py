@@ -17,15 +17,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vqshield.checks import NARROW_DTYPES
 from vqshield.clustering import native
 from vqshield.clustering.base import Recipe
 from vqshield.clustering.native import Native
 from vqshield.errors import InvalidInputError
 from vqshield.noise import Draw
 from vqshield.patches import Disjoint, Sliding
+from vqshield.pixels import narrowed
 
 EXTREMES = (-(2**63), -1, 0, 1, 2**31, 2**32 + 1, 2**62, 2**63 - 1)
 REALS = (float("nan"), float("inf"), float("-inf"), -1.0, 1.0000001, 1e150, 1.7e308, -1e-300)
+KINDS = (torch.float32, torch.float32, torch.float32, *NARROW_DTYPES)
 COUNTED = ("codebook", "quantize", "shield", "assignments")
 SETTINGS: dict[str, tuple[object, ...]] = {
     "codes": (0, -1, 2**20 + 1, 2**63, 1.5, None),
@@ -179,7 +182,7 @@ def _image_call(method: str, rng: random.Random) -> Call:
     streams = torch.randint(-(2**63), 2**63 - 1, (batch,), generator=generator)
     return Call(
         method,
-        _rearranged(images, rng),
+        _rearranged(narrowed(images, rng.choice(KINDS)), rng),
         _rearranged(centres, rng),
         recipe,
         Draw(rng.choice((0, 2**64 - 1, rng.getrandbits(64))), streams),
@@ -228,15 +231,16 @@ def _contents(shape: tuple[int, ...], rng: random.Random, generator: torch.Gener
 def _rearranged(values: Tensor, rng: random.Random) -> Tensor:
     """The same values: as they are, in float64, with gaps, transposed, or with a gradient."""
     how = rng.choice(("plain", "plain", "double", "gaps", "transposed", "gradient"))
-    if how == "double":
+    floats = values.is_floating_point()
+    if how == "double" and floats:
         return values.double()
     if how == "gaps":
-        wide = torch.empty(*values.shape[:-1], 2 * values.shape[-1]).fill_(float("nan"))
+        wide = values.new_full((*values.shape[:-1], 2 * values.shape[-1]), float("nan") if floats else 7)
         wide[..., ::2] = values
         return wide[..., ::2]
     if how == "transposed":
         return values.transpose(-1, -2).contiguous().transpose(-1, -2)
-    return values.clone().requires_grad_() if how == "gradient" else values
+    return values.clone().requires_grad_() if how == "gradient" and floats else values
 
 
 def spoil(call: Call, rng: random.Random) -> None:
@@ -259,14 +263,15 @@ def _spoil_images(call: Call, rng: random.Random) -> None:
         lambda: images[None],
         lambda: images[:, :0],
         lambda: images[:, :, :0],
-        lambda: images.half(),
-        lambda: (images * 255).byte(),
+        lambda: images.short(),
+        lambda: images > 0,
         lambda: images.to(torch.complex64),
         lambda: images.to("meta"),
         lambda: images.contiguous().to_sparse(),
-        lambda: images.contiguous().numpy(),
+        lambda: images.float().contiguous().numpy(),
         lambda: None,
         lambda: _with_one(_filled(images), rng, (float("nan"), float("inf"), -1e-6, 1.0001, 1e38, -1e300)),
+        lambda: _with_one(_filled(images), rng, (float("nan"), float("inf"), -1e-6, 1.01)).bfloat16(),
     ]
     if height % cut.size or width % cut.size or cut.size > min(height, width):
         choices.append(lambda: _with_grid(call, cut))
@@ -375,7 +380,8 @@ def _check(call: Call, found: Tensor) -> None:
         assert found.numel() == 0 or 0 <= int(found.min()) <= int(found.max()) < call.centres.shape[1]
     else:
         assert (found.shape, found.dtype) == (call.images.shape, call.images.dtype)
-        assert found.numel() == 0 or 0 <= float(found.min()) <= float(found.max()) <= 1
+        most = 255 if found.dtype == torch.uint8 else 1
+        assert found.numel() == 0 or 0 <= float(found.min()) <= float(found.max()) <= most
 
 
 def main(calls: int, seed: int, target: Path) -> None:

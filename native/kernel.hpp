@@ -15,7 +15,7 @@
 enum VqStatus : int32_t { VQ_DONE = 0, VQ_OUT_OF_MEMORY = 1, VQ_STOPPED = 2, VQ_INVALID = 3 };
 
 // Raised whenever VqJob, VqLloydJob or VqSoftJob changes: a library built from other source is not to be called.
-constexpr int32_t kInterface = 3;
+constexpr int32_t kInterface = 4;
 
 namespace {
 

@@ -4,29 +4,33 @@
 // with noisy weights), the noisy patches 4·n·d and in 16 bits 2·n·d if they fit into `keep` bytes (else one block, and
 // they are made again in every pass), 256 KiB of rearranged image (or a few rows of patches, if longer), some 40·k·d
 // for centres and sums, and for images of at most 2 MiB of patches as much again for these as rows and 12·n for bounds.
+// Of bytes and halves one image as float32, 4 bytes a value.
 #pragma once
 
 #include "checks.hpp"
 #include "lloyd.hpp"
+#include "pixels.hpp"
 #include "rebuild.hpp"
 #include "start.hpp"
 
 // What vq_codebook, vq_quantize and vq_shield are given. Every field has eight bytes, the message twenty times as
 // many: no padding to get wrong on the other side of the interface.
 struct VqJob {
-    const float* images;     // (batch, channels, height, width)
+    const void* images;      // (batch, channels, height, width), of the kind that `pixels` says
     const int64_t* streams;  // (batch)
     float* centres;          // (batch, codes, d): written by vq_codebook, read by vq_quantize, unused by vq_shield
-    float* output;           // as images: written by vq_quantize and vq_shield
+    void* output;            // as images: written by vq_quantize and vq_shield
     int32_t* labels;         // null, or (batch, patches): written by vq_quantize and vq_shield
     const int32_t* stop;     // null, or: the work ends soon after this becomes 1
     int64_t threads, keep;
+    int64_t pixels;  // one of Pixels
     int64_t batch, channels, height, width;
     uint64_t seed;
     int64_t sliding, size, codes, iterations, plus_plus, noisy_weights;
     int64_t bits;  // noisy patches and centres are multiples of 2^-bits, below bound in size
     double bound, tolerance, sigma, tau, beta;
-    int64_t images_count, streams_count, centres_count, output_count, labels_count;  // values that the arrays hold
+    int64_t images_bytes, output_bytes;                  // what the arrays hold: bytes where the kind may be another,
+    int64_t streams_count, centres_count, labels_count;  // values elsewhere
     char message[kMessage];  // written where the job is refused
 };
 
@@ -73,6 +77,7 @@ GridSize check_grid(const Grid& grid) {
 void check_job(const VqJob& job, VqCall call) {
     check_whole("threads", job.threads, 1, kMostThreads);
     check_whole("memory", job.keep, 0, INT64_MAX);
+    check_whole("pixels", job.pixels, kFloat32, kBfloat16);
     check_whole("batch", job.batch, 0, kMostInMemory);
     const Grid grid{job.sliding != 0, job.size, job.channels, job.height, job.width};
     const auto [patches, dimensions] = check_grid(grid);
@@ -88,10 +93,11 @@ void check_job(const VqJob& job, VqCall call) {
                                            {job.batch, job.channels, job.height, job.width}, kMostInMemory);
     const int64_t centres = checked_product("the number of values in all centres",
                                             {job.batch, job.codes, dimensions}, kMostInMemory);
-    check_array("images", job.images, job.images_count, pixels);
+    const int64_t bytes = pixels * bytes_of(job.pixels);
+    check_array("images", job.images, job.images_bytes, bytes, "bytes");
     check_array("streams", job.streams, job.streams_count, job.batch);
     if (call != VqCall::shield) check_array("centres", job.centres, job.centres_count, centres);
-    if (call != VqCall::codebook) check_array("output", job.output, job.output_count, pixels);
+    if (call != VqCall::codebook) check_array("output", job.output, job.output_bytes, bytes, "bytes");
     if (job.labels) check_array("labels", job.labels, job.labels_count, job.batch * patches);
 }
 
@@ -124,19 +130,20 @@ class ImageWorker {
           lloyd_(patches_, book_, stop_),
           rebuild_(grid_, job.codes, job.beta, job.noisy_weights != 0) {
         found_.resize(job.codes * grid_.dimensions());
+        if (job.pixels != kFloat32) widened_.resize(values());
     }
 
     void codebook(int64_t image) {
-        check_pixels(image);
+        take(image);
         codebook(image, centres_of(image));
     }
     void quantize(int64_t image) {
-        check_pixels(image);
+        take(image);
         check_values("centres", centres_of(image), job_.codes * grid_.dimensions(), -kMostValue, kMostValue);
         quantize(image, centres_of(image));
     }
     void shield(int64_t image) {
-        check_pixels(image);
+        take(image);
         codebook(image, found_);
         quantize(image, found_);
     }
@@ -147,13 +154,21 @@ class ImageWorker {
         return grid_.blocks() * kBlock * (4 * d + Coarse::bytes(d));
     }
     float* centres_of(int64_t image) const { return job_.centres + image * job_.codes * grid_.dimensions(); }
-    const float* pixels(int64_t image) const { return job_.images + image * grid_.channels * grid_.pixels(); }
-    void check_pixels(int64_t image) const {
-        check_values("images", pixels(image), grid_.channels * grid_.pixels(), 0.0f, 1.0f);
+    int64_t values() const { return grid_.channels * grid_.pixels(); }
+
+    // The image to work on: where it lies, or a copy as float32.
+    void take(int64_t image) {
+        if (job_.pixels == kFloat32) {
+            pixels_ = (const float*)job_.images + image * values();
+        } else {
+            widen(job_.pixels, job_.images, image * values(), values(), widened_);
+            pixels_ = widened_;
+        }
+        check_values("images", pixels_, values(), 0.0f, 1.0f);
     }
 
     void codebook(int64_t image, float* centres) {
-        patches_.use(pixels(image), Stream(job_.seed, job_.streams[image], kCodebook), job_.sigma);
+        patches_.use(pixels_, Stream(job_.seed, job_.streams[image], kCodebook), job_.sigma);
         const Stream init(job_.seed, job_.streams[image], kInit);
         job_.plus_plus ? start_.plus_plus(init) : start_.random(init);
         lloyd_.iterate(job_.iterations, job_.tolerance);
@@ -163,7 +178,7 @@ class ImageWorker {
     }
 
     void quantize(int64_t image, const float* centres) {
-        patches_.use(pixels(image), Stream(job_.seed, job_.streams[image], kAssignment), job_.tau);
+        patches_.use(pixels_, Stream(job_.seed, job_.streams[image], kAssignment), job_.tau);
         const int64_t d = grid_.dimensions();
         for (int64_t j = 0; j < job_.codes; ++j) {
             for (int64_t c = 0; c < d; ++c)
@@ -171,11 +186,13 @@ class ImageWorker {
             book_.edited(j);
         }
         book_.ready();
-        float* output = job_.output + image * grid_.channels * grid_.pixels();
+        // The result may take the copy's place: nothing reads tiles, or rows of pixels, that have been replaced.
+        float* output = job_.pixels == kFloat32 ? (float*)job_.output + image * values() : (float*)widened_;
         if (job_.sliding)
             replace_windows(image, centres, output);
         else
             replace_tiles(image, centres, output);
+        if (job_.pixels != kFloat32) narrow(job_.pixels, output, image * values(), values(), job_.output);
     }
 
     void replace_tiles(int64_t image, const float* centres, float* output) {
@@ -200,7 +217,7 @@ class ImageWorker {
             if (job_.noisy_weights) rebuild_.measure_noisy(patches_, x, first);
         }
         if (job_.labels) std::copy_n(rebuild_.labels(), grid_.count(), job_.labels + image * grid_.count());
-        rebuild_.rebuild(pixels(image), output, stop_);
+        rebuild_.rebuild(pixels_, output, stop_);
     }
 
     const VqJob& job_;
@@ -211,7 +228,8 @@ class ImageWorker {
     Start<NoisyPatches> start_;
     Lloyd<NoisyPatches> lloyd_;
     SlidingRebuild rebuild_;
-    Buffer<float> found_;
+    Buffer<float> found_, widened_;
+    const float* pixels_ = nullptr;
 };
 
 // The patches of vq_lloyd, less the mean of the centres to start from.

@@ -147,3 +147,21 @@ def test_what_is_known_of_a_tensor_is_not_said_of_another() -> None:
             checks.pixel_values(images.clone())
     with pytest.raises(InvalidInputError, match="images contain 2;"):
         checks.pixel_values(images)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_the_ends_of_halves_are_found_by_their_bits(dtype: torch.dtype) -> None:
+    every = torch.arange(2**16).to(torch.int16).view(dtype)
+    numbers = every[~every.isnan()]
+    for values in (
+        numbers,
+        numbers[numbers.isfinite()],
+        numbers[numbers < 0],
+        numbers[numbers >= 0],
+        -numbers[:1],
+    ):
+        for order in (values, values.flip(0), values[::3], values[:, None].expand(-1, 2)):
+            assert checks._ends(order) == (float(order.min()), float(order.max()))
+    for wrong in every[every.isnan()][::31]:
+        with pytest.raises(InvalidInputError, match="images contain nan"):
+            checks.pixel_values(torch.stack([numbers[0], wrong, numbers[1]]))

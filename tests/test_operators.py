@@ -9,7 +9,9 @@ from conftest import noise_images
 from torch import nn
 
 import vqshield as vq
+from vqshield.checks import NARROW_DTYPES
 from vqshield.operators import Job, fresh_streams
+from vqshield.pixels import narrowed
 
 
 def classifier() -> nn.Module:
@@ -32,6 +34,18 @@ def test_operators_keep_torchs_rules(name: str, defense_name: str) -> None:
     if name == "quantize":
         arguments.insert(1, defense.codebook(images, streams=streams))
     torch.library.opcheck(getattr(torch.ops.vqshield, name).default, tuple(arguments))
+
+
+@pytest.mark.parametrize("backend", ["auto", "torch"])
+@pytest.mark.parametrize("dtype", NARROW_DTYPES, ids=str)
+def test_the_shield_of_bytes_and_halves_keeps_them_too(dtype: torch.dtype, backend: str) -> None:
+    defense, streams = vq.PRD(codes=3, seed=1, backend=backend), torch.arange(2)
+    images = narrowed(noise_images(2, 3, 9, 10), dtype)
+    torch.library.opcheck(torch.ops.vqshield.shield.default, (images, streams, defense._job))
+    ready = torch.compile(defense, fullgraph=True, backend="aot_eager")
+    program = torch.export.export(defense, (images,), {"streams": streams}).module()
+    for made in (ready, program):
+        assert torch.equal(made(images, streams=streams), defense(images, streams=streams))
 
 
 @pytest.mark.slow

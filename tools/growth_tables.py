@@ -1,4 +1,5 @@
-"""How speed and memory grow: the tables and plots of docs/speed-tables.md, from growth-DEVICE.json."""
+"""How speed and memory grow: the tables and plots of docs/speed-tables.md, from growth-DEVICE.json, and what
+they are for bytes and halves, from kinds-DEVICE.json."""
 
 import json
 from collections.abc import Callable
@@ -11,7 +12,9 @@ from tables import machine, table
 
 from vqshield.plain import from_plain
 
-UNMEASURED = "Not measured yet: `python benchmarks/growth.py --device {device}` writes what belongs here."
+UNMEASURED = (
+    "Not measured yet: `python benchmarks/growth.py --device {device}{more}` writes what belongs here."
+)
 NAMES = {**AXES, "iterations": "iterations"}
 
 
@@ -23,6 +26,8 @@ class GrowthPoint:
     value: int
     images_per_second: float
     peak_bytes: int
+    batch: int = 1
+    dtype: str = "float32"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +50,9 @@ class GrowthRecord:
     exponents: tuple[Exponents, ...]
 
 
-def read(device: str) -> GrowthRecord | None:
+def read(device: str, what: str = "growth") -> GrowthRecord | None:
     """The record of a device, None where none is kept."""
-    path = RESULTS / f"growth-{device}.json"
+    path = RESULTS / f"{what}-{device}.json"
     if not path.is_file():
         return None
     return from_plain(GrowthRecord, json.loads(path.read_text()), path.name, strict=False)
@@ -57,7 +62,7 @@ def growth(device: str) -> str:
     """One row an axis: the powers, and what was measured at each setting."""
     record = read(device)
     if record is None:
-        return UNMEASURED.format(device=device)
+        return UNMEASURED.format(device=device, more="")
     heads = [
         "setting",
         "power of time",
@@ -85,8 +90,26 @@ def growth(device: str) -> str:
 def plot(device: str) -> str:
     """The picture of the same run."""
     if read(device) is None:
-        return UNMEASURED.format(device=device)
+        return UNMEASURED.format(device=device, more="")
     return f"![Time and memory over each setting](images/growth-{device}.png)"
+
+
+def kinds(device: str) -> str:
+    """One row a size of images and dtype."""
+    record = read(device, "kinds")
+    if record is None:
+        return UNMEASURED.format(device=device, more=" --kinds")
+    heads = ["images", "dtype", "images/s", "MB a call"]
+    rows = [
+        [
+            f"{point.batch} of {point.value}×{point.value}",
+            point.dtype,
+            _rate(point.images_per_second),
+            f"{point.peak_bytes / 1e6:.1f}",
+        ]
+        for point in record.points
+    ]
+    return "\n".join([*table(heads, rows), f"\n{machine(record.machine)}."])
 
 
 def _power(value: float | None) -> str:
@@ -101,4 +124,4 @@ GROWTH_TABLES: dict[str, Callable[[], str]] = {
     name: partial(make, device)
     for device in DEVICES
     for name, make in ((f"growth-{device}", growth), (f"growth-{device}-plot", plot))
-}
+} | {"kinds-cpu": partial(kinds, "cpu")}

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -13,6 +15,8 @@ from vqshield.errors import InvalidInputError
 from vqshield.settings import did_you_mean
 
 IMAGE_DTYPES = (torch.float32, torch.float64)
+NARROW_DTYPES = (torch.uint8, torch.float16, torch.bfloat16)
+"""Bytes and halves, which are computed with as float32 (vqshield.pixels)."""
 _ROUNDING = 1e-4  # a fortieth of a byte's step; attacks and resizes in single precision leave far less
 _ROUNDING_STEPS = 4  # of a dtype's own beside 1: what a few operations in half precision leave
 
@@ -61,14 +65,14 @@ def one_of(name: str, value: object, choices: Iterable[str]) -> str:
     return value
 
 
-def image_batch(images: object) -> Tensor:
-    """Images as (B, q, h, w), float32 or float64; pixel_values looks at what they hold."""
+def image_batch(images: object, dtypes: tuple[torch.dtype, ...] = IMAGE_DTYPES) -> Tensor:
+    """Images as (B, q, h, w), of one of the dtypes; pixel_values looks at what they hold."""
     if not isinstance(images, Tensor):
         raise InvalidInputError(f"images should be a torch tensor, not {type(images).__name__}")
-    if images.dtype not in IMAGE_DTYPES:
+    if images.dtype not in dtypes:
         advice = "; divide bytes by 255" if not images.is_floating_point() else ""
         raise InvalidInputError(
-            f"images of dtype {images.dtype} should be torch.float32 or torch.float64{advice}"
+            f"images of dtype {images.dtype} should be {' or '.join(map(str, dtypes))}{advice}"
         )
     if images.dim() != 4:
         raise InvalidInputError(
@@ -91,16 +95,20 @@ def rounding(dtype: torch.dtype) -> float:
 
 
 def pixel_values(images: Tensor) -> None:
-    """All values in [0, 1], none of them nan."""
-    _check_range(images, 0.0)
+    """All values in [0, 1], none of them nan; of bytes any."""
+    if images.dtype != torch.uint8:
+        _check_range(images, 0.0)
 
 
 def inside(images: Tensor) -> Tensor:
-    """The images, with values a rounding outside of [0, 1] clamped; they are themselves where all lie inside.
+    """The images, with values a rounding outside of [0, 1] clamped; they are themselves where all lie inside,
+    as bytes always do.
 
     Raises:
         InvalidInputError: a value further outside, or nan; `later` puts that off.
     """
+    if images.dtype == torch.uint8:
+        return images
     if _put_off("images", images):
         return _clamped_for_now(images)
     within_unit = _check_range(images, rounding(images.dtype))
@@ -133,7 +141,7 @@ def _judge_range(low: float, high: float, dtype: torch.dtype, slack: float) -> b
         raise InvalidInputError("images contain nan; every value should lie in [0, 1]")
     if low < -slack or high > 1 + slack:
         wrong = low if low < -slack else high
-        digits = 9 if dtype == torch.float32 else 17  # enough to tell it from every other number
+        digits = 17 if dtype == torch.float64 else 9  # enough to tell it from every other number
         raise InvalidInputError(f"images contain {wrong:.{digits}g}; every value should lie in [0, 1]")
     return low >= 0 and high <= 1
 
@@ -157,9 +165,30 @@ def _read(tensors: list[Tensor]) -> list[tuple[float, float]]:
     """The least and the largest value of each of these on one device, for which a GPU is waited for once."""
     if tensors[0].device.type == "cpu":
         # Not torch's own: its threads would go on spinning for a moment, in the way of the kernel's threads.
-        return [(float(array.min()), float(array.max())) for array in map(Tensor.numpy, tensors)]
+        return [_ends(each) for each in tensors]
     pairs = torch.stack([torch.stack(torch.aminmax(each)) for each in tensors]).tolist()
     return [(low, high) for low, high in pairs]
+
+
+def _ends(values: Tensor) -> tuple[float, float]:
+    if values.dtype not in (torch.float16, torch.bfloat16):
+        array = values.numpy()
+        return float(array.min()), float(array.max())
+    # Halves, of which numpy knows one kind, and that slowly. Their bits are in the order of the numbers where
+    # none has a sign, and infinity and nan are behind them.
+    bits = values.view(torch.int16).numpy()
+    least, most = bits.min(), bits.max()
+    if least < 0:
+        bits = _in_order(bits)
+        least, most = bits.min(), bits.max()
+    low, high = torch.from_numpy(_in_order(np.array([least, most]))).view(values.dtype).tolist()
+    return low, high
+
+
+def _in_order(bits: npt.NDArray[np.int16]) -> npt.NDArray[np.int16]:
+    """The bits of halves, those with a sign turned round: then the order is right with these as well. Twice
+    turned is as before."""
+    return bits ^ (bits >> 15 & 0x7FFF)
 
 
 class _State(threading.local):

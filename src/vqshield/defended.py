@@ -105,7 +105,8 @@ class Defended(nn.Module):
     def _shielding(self, pixels: Tensor, streams: Tensor) -> Shielding:
         """One draw. Detached: the gradient is this surrogate's alone, and not a defense's own besides."""
         defense, images = self.defense, pixels.detach()
-        if not (self._surrogate.centres_first(defense) and _shields_in_two_steps(defense)):
+        in_two_steps = isinstance(defense, Quantizer) and defense._is_plain()
+        if not (self._surrogate.centres_first(defense) and in_two_steps):
             return Shielding(pixels, defense(images, streams=streams), defense, streams)
         assert isinstance(defense, Quantizer)
         centres = defense.codebook(images, streams=streams)
@@ -121,13 +122,6 @@ class Defended(nn.Module):
                 f"logits of shape {tuple(logits.shape)} should be ({count}, classes): a row per image"
             )
         return logits
-
-
-def _shields_in_two_steps(defense: Defense) -> bool:
-    """Whether a call of it is nothing but its codebook and what is quantized by that: no user's own forward,
-    and no hooks that a call would run."""
-    hooked = bool(defense._forward_hooks or defense._forward_pre_hooks)
-    return isinstance(defense, Quantizer) and type(defense).forward is Quantizer.forward and not hooked
 
 
 def _own_dtype(classifier: object, usual: torch.dtype) -> torch.dtype:

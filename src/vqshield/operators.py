@@ -22,6 +22,7 @@ from vqshield import checks, clustering, processes
 from vqshield.clustering import Backend, Recipe
 from vqshield.noise import Draw, Stage
 from vqshield.patches import Disjoint, Sliding
+from vqshield.pixels import narrowed, widened
 
 _GRIDS = {"disjoint": Disjoint, "sliding": Sliding}
 _FLOAT32_GRID = 2.0**23  # multiples of 2^-23 in [0, 1] are the same numbers in float32 and float64
@@ -74,18 +75,20 @@ class Job:
         else:
             inside, extremes = checks.inside_with_centres(images, centres)
             seen = [] if extremes is None else [(centres, extremes)]
-        padded = self.recipe.grid.pad(inside).contiguous()
         backend = clustering.get(self.backend, images.device)
+        if inside.dtype not in backend.dtypes:
+            inside = widened(inside)
+        padded = self.recipe.grid.pad(inside).contiguous()
         with checks.known((padded, (0.0, 1.0)), *seen):
             yield backend, padded, Draw(self.seed, streams)
 
 
 @torch.library.custom_op("vqshield::shield", mutates_args=())
 def shield(images: Tensor, streams: Tensor, job: str) -> Tensor:
-    """Quantized images."""
+    """Quantized images, of the same dtype; these may also be bytes or halves, as they came."""
     plan = Job.decode(job)
     with plan.start(images, streams) as (backend, padded, draw):
-        return _cropped(backend.shield(padded, plan.recipe, draw), images)
+        return narrowed(_cropped(backend.shield(padded, plan.recipe, draw), images), images.dtype)
 
 
 @torch.library.custom_op("vqshield::codebook", mutates_args=())
@@ -192,12 +195,15 @@ def _(counter: Tensor, images: Tensor, entropy: bool, born: str = "") -> Tensor:
 
 @torch.library.custom_op("vqshield::content_streams", mutates_args=())
 def content_streams(images: Tensor) -> Tensor:
-    """A stream number per image that its shape, dtype and bytes decide."""
-    rows = images.cpu().contiguous().numpy()
-    kind = f"{rows.dtype} {rows.shape[1:]}".encode()
-    digests = [hashlib.blake2b(row.tobytes(), digest_size=8, key=kind).digest() for row in rows]
-    numbers = [int.from_bytes(digest, signed=True) for digest in digests]
+    """A stream number per image that the shape, dtype and bytes of its pixels decide."""
+    numbers = [_content_stream(widened(image)) for image in images.cpu()]
     return torch.tensor(numbers, dtype=torch.int64, device=images.device)
+
+
+def _content_stream(pixels: Tensor) -> int:
+    row = pixels.numpy()
+    kind = f"{row.dtype} {row.shape}".encode()
+    return int.from_bytes(hashlib.blake2b(row.tobytes(), digest_size=8, key=kind).digest(), signed=True)
 
 
 @content_streams.register_fake

@@ -4,6 +4,7 @@ import dataclasses
 import importlib.util
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from conftest import noise_images
 from torch import Tensor
 
 import vqshield as vq
-from vqshield import clustering
+from vqshield import checks, clustering
 from vqshield.clustering import native
 from vqshield.clustering.base import Recipe
 from vqshield.clustering.lloyd import nearest
@@ -28,6 +29,7 @@ from vqshield.clustering.reference import Reference, noisy_patches
 from vqshield.errors import InvalidInputError
 from vqshield.noise import Draw, Stage
 from vqshield.patches import Disjoint, PatchGrid, Sliding
+from vqshield.pixels import narrowed, widened
 
 CPU = torch.device("cpu")
 SOURCE = Path(__file__).resolve().parents[2] / "native"
@@ -322,6 +324,61 @@ def test_batch_threads_and_memory_change_no_bit(kernel: Native, natural: Tensor)
     assert torch.equal(kernel.shield(images, anew, which), expected)
 
 
+@pytest.mark.parametrize("dtype", checks.NARROW_DTYPES, ids=str)
+@pytest.mark.parametrize(
+    ("grid", "weights_from"),
+    [(Disjoint(1), "clean"), (Disjoint(3), "clean"), (Sliding(3), "clean"), (Sliding(3), "noisy")],
+    ids=str,
+)
+def test_bytes_and_halves_change_no_bit(
+    kernel: Native, natural: Tensor, grid: Disjoint | Sliding, weights_from: str, dtype: torch.dtype
+) -> None:
+    # Several strips, wide and high: the result takes the place of the image while that is still being read.
+    shapes = ((3, 9, 2502), (3, 2502, 9))
+    for images in (natural[:5, :, 6:27, :18], *(noise_images(1, *shape) for shape in shapes)):
+        given = narrowed(images, dtype)
+        pixels, which = widened(given), draw(len(images))
+        how = recipe(grid, 5, iterations=2, weights_from=weights_from, memory=2**16)
+        expected, centres = kernel.shield(pixels, how, which), kernel.codebook(pixels, how, which)
+        assert torch.equal(kernel.shield(given, how, which), narrowed(expected, dtype))
+        assert torch.equal(kernel.codebook(given, how, which), centres)
+        assert torch.equal(kernel.quantize(given, centres, how, which), narrowed(expected, dtype))
+        labels = kernel.assignments(given, centres, how, which)
+        assert torch.equal(labels, kernel.assignments(pixels, centres, how, which))
+
+
+@pytest.mark.parametrize("dtype", checks.NARROW_DTYPES, ids=str)
+def test_every_byte_and_half_is_converted_as_torch_does(kernel: Native, dtype: torch.dtype) -> None:
+    bits = torch.arange(256).byte() if dtype == torch.uint8 else torch.arange(2**15).short().view(dtype)
+    stored = bits if dtype == torch.uint8 else bits[bits <= 1]
+    alone = recipe(Disjoint(1), 1, sigma=0.0, tau=0.0)
+
+    def as_images(values: Tensor) -> tuple[Tensor, Draw]:
+        return values.view(-1, 1, 1, 1), draw(len(values))
+
+    given, which = as_images(stored)
+    assert torch.equal(kernel.codebook(given, alone, which), kernel.codebook(widened(given), alone, which))
+    # Back again: every value, half-way to the next one, and the floats beside both.
+    exact = widened(stored)
+    middle = (exact[1:] + exact[:-1]) / 2
+    values = torch.cat([exact, middle, *(torch.nextafter(middle, end) for end in exact[[0, -1]])])
+    given, which = as_images(stored[:1].expand(len(values)))
+    found = kernel.quantize(given, values.view(-1, 1, 1), alone, which)
+    assert torch.equal(found.flatten(), narrowed(values, dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_halves_outside_are_refused_with_their_value(kernel: Native, dtype: torch.dtype) -> None:
+    how, which = recipe(Disjoint(2), 5), draw(2)
+    above, below = torch.nextafter(torch.tensor([1, 0], dtype=dtype), torch.tensor([2, -1], dtype=dtype))
+    for wrong in (math.nan, -math.nan, math.inf, -math.inf, -0.5, 2.0, float(above), float(below)):
+        images = torch.zeros(2, 3, 8, 8, dtype=dtype)
+        images[1, 2, 7, 7] = wrong
+        with pytest.raises(InvalidInputError, match=re.escape(f"images contain {wrong:.9g}; ")):
+            kernel.shield(images, how, which)
+    assert not kernel.shield(-torch.zeros(2, 3, 8, 8, dtype=dtype), how, which).isnan().any()
+
+
 _INTERRUPTED = """
 import os, signal, threading, time
 import torch, vqshield as vq
@@ -355,7 +412,7 @@ WRONG = [
     ({"images": torch.full((1, 3, 8, 8), math.nan)}, "images contain nan"),
     ({"images": torch.full((1, 3, 8, 8), math.inf)}, "images contain inf"),
     ({"images": torch.full((1, 3, 8, 8), 1.5)}, "images contain 1.5"),
-    ({"images": torch.zeros(1, 3, 8, 8, dtype=torch.float16)}, "images of dtype torch.float16"),
+    ({"images": torch.zeros(1, 3, 8, 8, dtype=torch.int16)}, "images of dtype torch.int16"),
     ({"images": torch.zeros(3, 8, 8)}, r"images of shape \(3, 8, 8\) should have 4 dimensions"),
     ({"images": torch.zeros(1, 3, 0, 8)}, r"images of shape \(1, 3, 0, 8\)"),
     ({"images": torch.zeros(1, 3, 7, 8)}, "images of 7×8 pixels should be padded to multiples of size=2"),
@@ -436,7 +493,9 @@ def test_lloyd_refuses_values_and_settings_that_it_cannot_use(kernel: Native) ->
     [
         ("height", 9, "should be"),
         ("width", 2**40, "width=1099511627776 should be from 1"),
-        ("batch", 3, "images of 384 values should have 576"),
+        ("batch", 3, "images of 1536 bytes should have 2304"),
+        ("pixels", 4, "pixels=4 should be from 0 to 3"),
+        ("pixels", 2, "images of 1536 bytes should have 768"),
         ("codes", 17, "codes=17 should be from 1 to 16"),
         ("size", 0, "size=0 should be from 1 to 8"),
         ("iterations", -(2**63), "iterations=-9223372036854775808 should be from 1"),

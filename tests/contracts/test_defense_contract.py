@@ -6,6 +6,7 @@ from conftest import noise_images
 from torch import Tensor
 
 import vqshield as vq
+from vqshield.checks import NARROW_DTYPES
 from vqshield.clustering import get, list_backends
 from vqshield.defenses import create
 from vqshield.defenses.quantizer import NOISES
@@ -172,6 +173,25 @@ def test_memory_layout_changes_nothing(defense_name, backend, device, noise, nat
     )
     flipped = natural[:8].to(device).transpose(2, 3).contiguous().transpose(2, 3)
     assert torch.equal(defense(flipped, streams=streams), plain)
+
+
+@pytest.mark.parametrize("dtype", NARROW_DTYPES, ids=str)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_bytes_and_halves_give_the_bits_that_their_pixels_do(
+    defense_name, backend, device, shape, dtype
+) -> None:
+    wide = noise_images(3, *shape).to(device)
+    images = (wide * 255).round().to(dtype) if dtype == torch.uint8 else wide.to(dtype)
+    pixels = images.float() / 255 if dtype == torch.uint8 else images.float()
+    defense, streams = make(defense_name, backend), torch.arange(3)
+    expected = defense(pixels, streams=streams)
+    expected = ((expected * 255).round() if dtype == torch.uint8 else expected).to(dtype)
+    layouts = [images, images.contiguous(memory_format=torch.channels_last)]
+    layouts += [images.transpose(2, 3).contiguous().transpose(2, 3), images.repeat(1, 2, 1, 1)[:, : shape[0]]]
+    for each in layouts:
+        assert torch.equal(defense(each, streams=streams), expected)
+    assert torch.equal(defense(images[1], streams=streams[1:2]), expected[1])
+    assert defense(images[:0]).dtype == dtype
 
 
 def test_an_empty_batch_gives_an_empty_batch(defense_name, backend, device, noise) -> None:

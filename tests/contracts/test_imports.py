@@ -14,6 +14,7 @@ ORDER = [
     ["names"],
     ["noise"],
     ["patches"],
+    ["pixels"],
     ["clustering"],
     ["points"],
     ["palettes"],

@@ -1,6 +1,9 @@
 """What goes into a defense or a defended model, and what comes out: the kinds of images that people have."""
 
 import copy
+import os
+import subprocess
+import sys
 import warnings
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +14,7 @@ from conftest import noise_images
 from torch import Tensor, nn
 
 import vqshield as vq
+from vqshield.checks import NARROW_DTYPES
 from vqshield.classifiers import small_cifar10
 from vqshield.defenses import create_any, list_all_defenses
 from vqshield.errors import InvalidInputError
@@ -60,6 +64,99 @@ def test_the_kind_that_goes_in_comes_out(name: str, dtype: torch.dtype) -> None:
         expected = (expected.clamp(0, 1) * 255).round()
     assert torch.equal(found, expected.to(dtype))
     assert torch.equal(defense(images[1], streams=STREAMS[1:]), found[1])
+
+
+@pytest.mark.parametrize("dtype", NARROW_DTYPES, ids=str)
+@pytest.mark.parametrize("name", vq.list_defenses())
+def test_settings_of_the_door_hold_for_bytes_and_halves(name: str, dtype: torch.dtype) -> None:
+    images = of_dtype(dtype)
+    outside = images if dtype == torch.uint8 else images * 3 - 1
+    for settings, given in (
+        ({"streams": "content"}, images),
+        ({"noise": "image"}, images),
+        ({"noise": "shared"}, images),
+        ({"range": "clamp"}, outside),
+        ({"range": "clamp", "streams": "content"}, outside),
+    ):
+        found, expected = make(name, **settings)(given), make(name, **settings)(pixels(given))
+        expected = (expected * 255).round() if dtype == torch.uint8 else expected
+        assert torch.equal(found, expected.to(dtype)), settings
+    mapped = torch.func.vmap(make(name))(images)
+    assert torch.equal(mapped, make(name)(images))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", vq.list_defenses())
+def test_halves_further_outside_are_refused_in_the_words_for_floats(name: str, dtype: torch.dtype) -> None:
+    for value, end in ((1.1, 1.0), (-3.0, 0.0), (torch.inf, 1.0)):
+        said = []
+        for images in (value_at(value, dtype), value_at(value, dtype).float()):
+            with pytest.raises(InvalidInputError, match="images contain") as caught:
+                make(name)(images)
+            said.append(str(caught.value))
+        assert said[0] == said[1]
+        found = make(name, range="clamp")(value_at(value, dtype), streams=STREAMS)
+        assert torch.equal(found, make(name)(value_at(end, dtype), streams=STREAMS))
+    for chosen in ("raise", "clamp"):
+        with pytest.raises(InvalidInputError, match="images contain nan; every value"):
+            make(name, range=chosen)(value_at(torch.nan, dtype))
+
+
+def test_a_forward_of_ones_own_gets_pixels_and_so_do_hooks() -> None:
+    class Darker(vq.PRD):
+        def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
+            assert images.dtype == torch.float32
+            return super().forward(images / 2, streams=streams)
+
+    found = Darker(codes=4, seed=0)(of_dtype(torch.uint8), streams=STREAMS)
+    expected = make("prd")(pixels(of_dtype(torch.uint8)) / 2, streams=STREAMS)
+    assert torch.equal(found, (expected * 255).round().byte())
+    hooked, seen = make("prd"), []
+    hooked.register_forward_hook(lambda module, given, found: seen.extend([given[0].dtype, found.dtype]))
+    found = hooked(of_dtype(torch.uint8), streams=STREAMS)
+    assert seen == [torch.float32, torch.float32]
+    assert torch.equal(found, make("prd")(of_dtype(torch.uint8), streams=STREAMS))
+
+
+MEASURED = """
+import re
+import torch, vqshield as vq
+
+def status(name):
+    with open("/proc/self/status") as file:
+        return 1024 * int(re.search(name + r":\\s+(\\d+)", file.read())[1])
+
+torch.set_num_threads(1)
+wide = torch.rand(1000, 3, 32, 32)
+for dtype in (torch.uint8, torch.float16, torch.bfloat16):
+    images = wide.mul(255).byte() if dtype == torch.uint8 else wide.to(dtype)
+    for name, settings in (("RandDisc", {}), ("PRD", {}), ("SWRD", {}), ("SWRD", {"streams": "content"})):
+        defense = getattr(vq, name)(codes=4, iterations=1, backend="native", **settings)
+        defense(images[:1])
+        with open("/proc/self/clear_refs", "w") as file:
+            file.write("5")  # the peak begins here
+        before = status("VmRSS")
+        found = defense(images)
+        print(status("VmHWM") - before - found.nbytes)
+        del found
+"""
+
+
+@pytest.mark.skipif(vq.clustering.get("auto").name != "native", reason="no compiled kernel")
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="no peak of memory to reset here")
+def test_bytes_and_halves_are_shielded_without_a_float_copy_of_the_batch() -> None:
+    # Memory that is freed goes back to the system at once: used again, it would not be seen.
+    returned = {"MALLOC_MMAP_THRESHOLD_": "4096", "MALLOC_TRIM_THRESHOLD_": "0", "MALLOC_TOP_PAD_": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | returned,
+    )
+    peaks = [int(line) for line in done.stdout.split()]
+    assert len(peaks) == 12
+    assert max(peaks) < 2**21, "besides input and output; as float32 the batch has 12 MiB"
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -46,3 +46,18 @@ def test_the_table_shows_powers_and_points(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "growth-cpu.json").write_text(json.dumps(record))
     assert "| side of the image | 2.00 | −0.50 | – | – | 32: 1,234, 2.5 |" in tables.growth("cpu")
     assert "images/growth-cpu.png" in tables.plot("cpu")
+
+
+def test_kinds_are_shown_beside_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = importlib.import_module("growth_tables")
+    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+    assert "python benchmarks/growth.py --device cpu --kinds" in tables.kinds("cpu")
+    point = {
+        "axis": "dtype", "value": 32, "images_per_second": 1234.5, "peak_bytes": 2_500_000, "batch": 1024,
+        "dtype": "uint8",
+    }  # fmt: skip
+    machine = {"processor": "one", "cores": 2, "threads": 2, "torch": "2", "device": "cpu"}
+    (tmp_path / "kinds-cpu.json").write_text(
+        json.dumps({"machine": machine, "points": [point], "exponents": []})
+    )
+    assert "| 1024 of 32×32 | uint8 | 1,234 | 2.5 |" in tables.kinds("cpu")

@@ -47,13 +47,16 @@ class Backend(Protocol):
     """
 
     name: str
+    dtypes: tuple[torch.dtype, ...]
+    """Of images; those of checks.IMAGE_DTYPES at least."""
 
     def missing(self, device: torch.device) -> str | None:
         """Why it cannot serve images on that device; None if it can."""
         ...
 
     def codebook(self, padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
-        """The centres (B, k, d) of k-means over the noisy patches of images (B, q, h, w)."""
+        """The centres (B, k, d) of k-means over the noisy patches of images (B, q, h, w); of bytes and halves
+        they are float32."""
         ...
 
     def quantize(self, padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
@@ -97,13 +100,15 @@ def _check_settings(recipe: Recipe) -> None:
     checks.whole("memory", recipe.memory, least=1)
 
 
-def check_images(padded: Tensor, recipe: Recipe, draw: Draw) -> None:
+def check_images(
+    padded: Tensor, recipe: Recipe, draw: Draw, dtypes: tuple[torch.dtype, ...] = checks.IMAGE_DTYPES
+) -> None:
     """A sound recipe, images that its grid can cut, and one stream number for each.
 
     checks.pixel_values looks at the values.
     """
     check_recipe(recipe)
-    checks.image_batch(padded)
+    checks.image_batch(padded, dtypes)
     (height, width), size = padded.shape[2:], recipe.grid.size
     if size > min(height, width):
         raise InvalidInputError(f"size={size} should be at most min(h, w)={min(height, width)}")

@@ -43,9 +43,10 @@ ISAS = ("generic", "avx2", "avx512")
 _FOLDER = Path(__file__).parent
 _SUFFIX = EXTENSION_SUFFIXES[-1]  # as setup.py names them: without the version of Python
 _DONE, _OUT_OF_MEMORY, _INVALID = 0, 1, 3
-_INTERFACE = 3  # kInterface of native/kernel.hpp
+_INTERFACE = 4  # kInterface of native/kernel.hpp
 _MESSAGE = 160
 _ANY_MEMORY = 2**62  # more than there is anywhere, and less than the interface's integers hold
+_KINDS = {torch.float32: 0, torch.uint8: 1, torch.float16: 2, torch.bfloat16: 3}  # Pixels of pixels.hpp
 _NUMPY_TYPES = {torch.float32: np.float32, torch.float64: np.float64, torch.int64: np.int64}
 _SHORT = 5e8  # multiply-adds: a call of at most a quarter of a second on one slow core
 
@@ -55,12 +56,14 @@ class _Job(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("images", "streams", "centres", "output", "labels", "stop")),
-        *((name, ctypes.c_int64) for name in ("threads", "keep", "batch", "channels", "height", "width")),
+        *((name, ctypes.c_int64) for name in ("threads", "keep", "pixels", "batch", "channels")),
+        *((name, ctypes.c_int64) for name in ("height", "width")),
         ("seed", ctypes.c_uint64),
         *((name, ctypes.c_int64) for name in ("sliding", "size", "codes", "iterations")),
         *((name, ctypes.c_int64) for name in ("plus_plus", "noisy_weights", "bits")),
         *((name, ctypes.c_double) for name in ("bound", "tolerance", "sigma", "tau", "beta")),
-        *((f"{name}_count", ctypes.c_int64) for name in ("images", "streams", "centres", "output", "labels")),
+        *((f"{name}_bytes", ctypes.c_int64) for name in ("images", "output")),
+        *((f"{name}_count", ctypes.c_int64) for name in ("streams", "centres", "labels")),
         ("message", ctypes.c_char * _MESSAGE),
     )
 
@@ -112,10 +115,11 @@ class Native:
 
     Besides input and output a call takes, for each thread that has an image: its share of recipe.memory at
     most for noisy patches; 12 bytes a patch, 20 with noisy weights; 48 bytes times codes times the values of
-    a patch; and less than 8 MiB.
+    a patch; of bytes and halves the image as float32; and less than 8 MiB.
     """
 
     name = "native"
+    dtypes: tuple[torch.dtype, ...] = (*checks.IMAGE_DTYPES, *checks.NARROW_DTYPES)
 
     def __init__(self, isa: str | None = None) -> None:
         self._isa = isa
@@ -136,34 +140,34 @@ class Native:
 
     def codebook(self, padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
         """The centres of every image."""
-        _check_images(padded, recipe, draw)
+        self._check_images(padded, recipe, draw)
         check_codes(padded, recipe)
         shape = len(padded), recipe.codes, padded.shape[1] * recipe.grid.size**2
         centres = torch.empty(shape, dtype=torch.float32)
         self._run("vq_codebook", padded, centres, None, recipe, draw)
-        return _of_type(centres, padded.dtype)
+        return centres if padded.dtype in checks.NARROW_DTYPES else _of_type(centres, padded.dtype)
 
     def quantize(self, padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
         """Every patch replaced by its nearest centre."""
-        _check_images(padded, recipe, draw)
+        self._check_images(padded, recipe, draw)
         check_centres(centres, padded, recipe)
-        output = torch.empty(padded.shape, dtype=torch.float32)
+        output = _room_for(padded)
         self._run("vq_quantize", padded, centres, output, recipe, draw)
         return _of_type(output, padded.dtype)
 
     def shield(self, padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
         """Both, image by image."""
-        _check_images(padded, recipe, draw)
+        self._check_images(padded, recipe, draw)
         check_codes(padded, recipe)
-        output = torch.empty(padded.shape, dtype=torch.float32)
+        output = _room_for(padded)
         self._run("vq_shield", padded, None, output, recipe, draw)
         return _of_type(output, padded.dtype)
 
     def assignments(self, padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
         """The numbers (B, n) of the centres that quantize puts in place of the patches."""
-        _check_images(padded, recipe, draw)
+        self._check_images(padded, recipe, draw)
         check_centres(centres, padded, recipe)
-        output = torch.empty(padded.shape, dtype=torch.float32)
+        output = _room_for(padded)
         labels = torch.empty(len(padded), recipe.grid.count(*padded.shape[2:]), dtype=torch.int32)
         self._run("vq_quantize", padded, centres, output, recipe, draw, labels)
         return _of_type(labels, torch.int64)
@@ -261,7 +265,8 @@ class Native:
         draw: Draw,
         labels: Tensor | None = None,
     ) -> None:
-        images, streams = _plain(padded), draw.streams.contiguous()
+        images = _side_by_side(padded) if padded.dtype in checks.NARROW_DTYPES else _plain(padded)
+        streams = draw.streams.contiguous()
         books = None if centres is None else _plain(centres)
         batch, channels, height, width = images.shape
         threads = torch.get_num_threads()
@@ -271,15 +276,15 @@ class Native:
         job = _Job(
             images=images.data_ptr(), streams=streams.data_ptr(),
             centres=_address(books), output=_address(output), labels=_address(labels),
-            threads=threads, keep=min(recipe.memory, _ANY_MEMORY) // threads,
+            threads=threads, keep=min(recipe.memory, _ANY_MEMORY) // threads, pixels=_KINDS[images.dtype],
             batch=batch, channels=channels, height=height, width=width, seed=draw.seed,
             sliding=isinstance(recipe.grid, Sliding), size=recipe.grid.size, codes=codes,
             iterations=recipe.iterations, plus_plus=recipe.init == "kmeans++",
             noisy_weights=recipe.weights_from == "noisy",
             bits=fixed.bits, bound=bound, tolerance=recipe.tolerance, sigma=recipe.sigma,
             tau=recipe.tau, beta=recipe.beta,
-            images_count=images.numel(), streams_count=streams.numel(), centres_count=_count(books),
-            output_count=_count(output), labels_count=_count(labels),
+            images_bytes=images.nbytes, output_bytes=0 if output is None else output.nbytes,
+            streams_count=streams.numel(), centres_count=_count(books), labels_count=_count(labels),
         )  # fmt: skip
         values = batch * recipe.grid.count(height, width) * channels * recipe.grid.size**2
         work = values * (codes * (recipe.iterations + 2) + 100)  # some 100 for the noise
@@ -314,6 +319,10 @@ class Native:
             stop.value = 1
         _check(status[0], job.message)
 
+    def _check_images(self, padded: Tensor, recipe: Recipe, draw: Draw) -> None:
+        _check_device("images", padded)
+        check_images(padded, recipe, draw, self.dtypes)
+
     def _library(self) -> ctypes.CDLL:
         return _load(self._isa) if self._isa else _best()
 
@@ -324,11 +333,6 @@ def _check(status: int, message: bytes = b"") -> None:
     if status == _INVALID:
         raise InvalidInputError(message.decode(errors="replace"))
     assert status == _DONE, status
-
-
-def _check_images(padded: Tensor, recipe: Recipe, draw: Draw) -> None:
-    _check_device("images", padded)
-    check_images(padded, recipe, draw)
 
 
 def _check_device(name: str, values: object) -> None:
@@ -345,6 +349,17 @@ def _plain(values: Tensor) -> Tensor:
         return plain
     with np.errstate(over="ignore"):  # the kernel refuses infinity
         return torch.from_numpy(np.ascontiguousarray(plain.numpy(), dtype=np.float32))
+
+
+def _side_by_side(values: Tensor) -> Tensor:
+    """Bytes and halves as they are: numpy knows no bfloat16, but whole numbers of its size."""
+    whole = values.detach().view(torch.uint8 if values.dtype == torch.uint8 else torch.int16)
+    return torch.from_numpy(np.ascontiguousarray(whole.numpy())).view(values.dtype)
+
+
+def _room_for(padded: Tensor) -> Tensor:
+    """What the kernel writes images to: in their own dtype where it has it."""
+    return torch.empty(padded.shape, dtype=padded.dtype if padded.dtype in _KINDS else torch.float32)
 
 
 def _of_type(values: Tensor, dtype: torch.dtype) -> Tensor:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from vqshield import checks
 from vqshield.clustering.base import Recipe
 from vqshield.clustering.lloyd import nearest, run_lloyd
 from vqshield.clustering.noisy import NoisyPatches
@@ -21,6 +22,7 @@ class Reference:
     """Batched over images; batches are processed in chunks, large images in strips."""
 
     name = "torch"
+    dtypes: tuple[torch.dtype, ...] = checks.IMAGE_DTYPES
 
     def missing(self, device: torch.device) -> str | None:
         return "mps has no float64, which exact sums need" if device.type == "mps" else None

@@ -118,11 +118,12 @@ class Defense(nn.Module, ABC):
 
     def __call__(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
         """Shielded images of the shape and dtype of those given; what `forward` gets are pixels."""
-        pixels = self.pixels(images)
-        follows = self.gradient is not None and pixels.requires_grad and torch.is_grad_enabled()
+        batch = self._for_forward(images)
+        follows = self.gradient is not None and batch.requires_grad and torch.is_grad_enabled()
         if not follows:
             given = {} if streams is None else {"streams": streams}
-            return as_they_came(super().__call__(pixels, **given), images)
+            return as_they_came(super().__call__(batch, **given), images)
+        pixels = self.pixels(batch)
         streams = self.streams(pixels, streams)
         found = super().__call__(pixels.detach(), streams=streams)
         assert self.gradient is not None
@@ -168,15 +169,19 @@ class Defense(nn.Module, ABC):
 
     def check(self, images: Tensor) -> None:
         """Raise InvalidInputError where images of this shape or dtype cannot be taken."""
-        checks.image_batch(images)
+        checks.image_batch(images, (*checks.IMAGE_DTYPES, *checks.NARROW_DTYPES))
 
     def pixels(self, images: Tensor) -> Tensor:
         """The images as `forward` takes them: (B, q, h, w), float32 or float64, with their gradient."""
         return pixels_of(images, range=self._range)
 
+    def _for_forward(self, images: Tensor) -> Tensor:
+        """What a call hands to `forward`: pixels, unless a defense of ours can do without that copy."""
+        return self.pixels(images)
+
     def streams(self, images: Tensor, given: Tensor | None = None) -> Tensor:
         """The stream number of each image (B,): those given, or the defense's own. Checks the images."""
-        images = self.pixels(images)
+        images = self._for_forward(images)
         self.check(images)
         if not torch.compiler.is_compiling() and _has_tangent(images):
             raise InvalidInputError(

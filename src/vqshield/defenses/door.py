@@ -11,6 +11,7 @@ from torch import Tensor
 
 from vqshield import checks
 from vqshield.errors import InvalidInputError
+from vqshield.pixels import clamped, narrowed
 
 RANGES = ("raise", "clamp")
 
@@ -22,8 +23,7 @@ class _Clamped(torch.autograd.Function):
 
     @staticmethod
     def forward(values: Tensor, rounding: float) -> Tensor:
-        inside = values.clamp(0, 1)
-        return torch.where((values - inside).abs() <= rounding, inside, values)  # nan is never <=
+        return clamped(values, rounding)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:
@@ -32,6 +32,19 @@ class _Clamped(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, None]:
         return gradients[0], None
+
+
+def batch_of(images: object, *, range: str = "raise") -> Tensor:
+    """The images as a batch of their own dtype, with their gradient: for `operators.shield`, which makes
+    pixels of bytes and halves where it needs them.
+
+    Values are left as they are, to be clamped or refused there, unless range="clamp".
+
+    Raises:
+        InvalidInputError: as of `pixels_of`.
+    """
+    batch = _checked(images)
+    return _clamped(batch, math.inf) if range == "clamp" and batch.is_floating_point() else batch
 
 
 def pixels_of(images: object, *, range: str = "raise") -> Tensor:
@@ -44,33 +57,34 @@ def pixels_of(images: object, *, range: str = "raise") -> Tensor:
     Raises:
         InvalidInputError: no tensor, or of a shape or dtype that images do not have.
     """
+    batch = _checked(images)
+    if batch.dtype == torch.uint8:
+        return batch.float() / 255
+    wide = batch if batch.dtype in checks.IMAGE_DTYPES else batch.float()
+    if range == "clamp":
+        return _clamped(wide, math.inf)
+    return wide if wide is batch else _clamped(wide, checks.rounding(batch.dtype))
+
+
+def as_they_came(found: Tensor, images: Tensor) -> Tensor:
+    """Pixels as images of the shape and dtype of those that came in; the values of bytes are rounded."""
+    found = narrowed(found, images.dtype)
+    return found if images.dim() == 4 else found[0]
+
+
+def _checked(images: object) -> Tensor:
     if not isinstance(images, Tensor):
         raise InvalidInputError(f"images should be a torch tensor, not {type(images).__name__}")
     if images.dim() not in (3, 4):
         raise InvalidInputError(
             f"images of shape {tuple(images.shape)} should have 4 dimensions, (B, q, h, w), or 3, (q, h, w)"
         )
-    batch = images if images.dim() == 4 else images[None]
-    if images.dtype == torch.uint8:
-        return batch.float() / 255
-    if not images.is_floating_point():
+    if images.dtype != torch.uint8 and not images.is_floating_point():
         raise InvalidInputError(
             f"images of dtype {images.dtype} should be torch.uint8 or floating point; scale other whole "
             "numbers to [0, 1]"
         )
-    wide = batch if images.dtype in checks.IMAGE_DTYPES else batch.float()
-    if range == "clamp":
-        return _clamped(wide, math.inf)
-    return wide if wide is batch else _clamped(wide, checks.rounding(images.dtype))
-
-
-def as_they_came(found: Tensor, images: Tensor) -> Tensor:
-    """Pixels as images of the shape and dtype of those that came in; the values of bytes are rounded."""
-    if images.dtype == torch.uint8:
-        found = found.clamp(0, 1).mul(255).round()
-    if found.dtype != images.dtype:
-        found = found.to(images.dtype)
-    return found if images.dim() == 4 else found[0]
+    return images if images.dim() == 4 else images[None]
 
 
 def _clamped(values: Tensor, rounding: float) -> Tensor:

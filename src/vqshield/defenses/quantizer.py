@@ -12,7 +12,7 @@ from torch import Tensor
 from vqshield import checks, clustering, operators
 from vqshield.clustering import Recipe
 from vqshield.defenses.base import CertificateTerms, Defense, Gradient
-from vqshield.defenses.door import as_they_came
+from vqshield.defenses.door import as_they_came, batch_of
 from vqshield.errors import InvalidInputError
 from vqshield.noise import Stage
 from vqshield.operators import Job
@@ -217,6 +217,20 @@ class Quantizer(Defense):
         seen = self.seen(images, Stage.CODEBOOK, streams=streams)
         result: Tensor = operators.shield(seen, streams, self._job)
         return result
+
+    def _for_forward(self, images: Tensor) -> Tensor:
+        """Bytes and halves as they came: the native kernel makes pixels of one image at a time. Noise on the
+        image needs them all, and what a user has added expects them."""
+        direct = self.noise == "patch" and self._is_plain()
+        if direct and isinstance(images, Tensor) and images.dtype in checks.NARROW_DTYPES:
+            return batch_of(images, range=self._range)
+        return super()._for_forward(images)
+
+    def _is_plain(self) -> bool:
+        """Whether a call is nothing but its codebook and what is quantized by that: no user's own forward,
+        and no hooks that a call would run."""
+        hooked = bool(self._forward_hooks or self._forward_pre_hooks)
+        return type(self).forward is Quantizer.forward and not hooked
 
     def codebook(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
         """The centres (B, k, d) that k-means finds in the noisy patches; (k, d) of a single image."""

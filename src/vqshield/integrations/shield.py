@@ -46,11 +46,12 @@ class Shield(nn.Module):
             InvalidInputError: images that cannot be taken.
         """
         batch = _one_batch(images)
+        streams = self.defense.streams(batch, streams)
+        if not (batch.requires_grad and torch.is_grad_enabled()):
+            return self.defense(batch.detach(), streams=streams).reshape(images.shape)
         pixels = self.defense.pixels(batch)
-        streams = self.defense.streams(pixels, streams)
         found: Tensor = self.defense(pixels.detach(), streams=streams)
-        if pixels.requires_grad and torch.is_grad_enabled():
-            found = self._surrogate.attached(pixels, found, self.defense, streams)
+        found = self._surrogate.attached(pixels, found, self.defense, streams)
         return as_they_came(found, batch).reshape(images.shape)
 
     def draw(self, images: Tensor) -> Tensor:

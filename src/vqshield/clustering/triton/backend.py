@@ -28,6 +28,7 @@ class Triton:
     """Needs an NVIDIA GPU, or TRITON_INTERPRET=1 to try the kernels on a CPU."""
 
     name = "triton"
+    dtypes: tuple[torch.dtype, ...] = checks.IMAGE_DTYPES
 
     def missing(self, device: torch.device) -> str | None:
         if importlib.util.find_spec("triton") is None:
