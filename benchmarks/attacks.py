@@ -2,7 +2,7 @@
 
     PYTHONPATH=src python3 benchmarks/attacks.py --device cuda --weights resnet18-cifar10.safetensors \
         --data-dir DIR --out benchmarks/results/attacks-cuda.json [--quick] [--images 1000] [--defense prd] \
-        [--suite-only] [--before OTHER/src]
+        [--suite-only] [--before OTHER/src] [--precisions bf16 tf32]
 
 Needs torch, numpy and safetensors. DIR holds CIFAR-10's test_batch.bin; without --weights and --data-dir the
 bundled classifier and sample are attacked. Measured are
@@ -138,6 +138,7 @@ class Bench:
     """The classifier, the images, and how much time is left."""
 
     def __init__(self, options: argparse.Namespace) -> None:
+        self.precisions = options.precisions
         self.suite_only, self.before = options.suite_only, options.before
         self.weights, self.data_dir = options.weights or BUNDLED, options.data_dir
         self.quick, self.out, self.began = options.quick, options.out, time.perf_counter()
@@ -316,8 +317,7 @@ class Bench:
             self.report.suites.clear()
             if self.before is not None:
                 self.attempt(f"{SUITE}, {self.before}, {count}", lambda: self.older(count))
-            # Twice bf16: the first run of a size of batch also pays for the choice of kernels.
-            for precision in ("float32", "bf16", "tf32", "bf16"):
+            for precision in self.precisions:
                 self.attempt(f"{SUITE}, {precision}, {count}", lambda p=precision: self.suite(p, count))
             if self.suite_only:
                 return
@@ -386,6 +386,10 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--suite-only", action="store_true")
     parser.add_argument("--images", type=int)
+    # Twice bf16: the first run of a size of batch also pays for the choice of kernels.
+    parser.add_argument(
+        "--precisions", nargs="+", choices=PRECISIONS, default=["float32", "bf16", "tf32", "bf16"]
+    )
     parser.add_argument("--defense", default=DEFENSE)
     parser.add_argument("--weights")
     parser.add_argument("--before", type=Path, help="the src folder of an older checkout of vqshield")
