@@ -87,7 +87,6 @@ def added(record: BenchRecord, more: BenchRecord, only: str) -> BenchRecord:
         record,
         peak=more.peak or record.peak,
         classifier=more.classifier or record.classifier,
-        growth=more.growth or record.growth,
         memory=more.memory or record.memory,
         skipped=skipped,
         complete=known and more.complete and not late,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from recorded import Machine
-from speed_tables import AXES, DEVICES, RESULTS
+from speed_tables import DEVICES, RESULTS
 from tables import machine, table
 
 from vqshield.plain import from_plain
@@ -15,7 +15,10 @@ from vqshield.plain import from_plain
 UNMEASURED = (
     "Not measured yet: `python benchmarks/growth.py --device {device}{more}` writes what belongs here."
 )
-NAMES = {**AXES, "iterations": "iterations"}
+NAMES = {
+    "batch": "batch", "side": "side of the image", "size": "s", "codes": "k", "iterations": "iterations",
+    "threads": "threads",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

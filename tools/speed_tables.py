@@ -5,12 +5,10 @@ from functools import partial
 from pathlib import Path
 
 from vqshield.bench import BenchRecord, BenchRow, read_record
-from vqshield.bench.record import GrowthRow
 
 RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results"
 DEVICES = ("cpu", "cuda")
 UNMEASURED = "Not measured yet: `python benchmarks/speed.py --device {device}` writes what belongs here."
-AXES = {"batch": "batch", "side": "side of the image", "size": "s", "codes": "k", "threads": "threads"}
 MARK = "†"
 
 
@@ -103,16 +101,17 @@ def peak(record: BenchRecord) -> str:
         )
     lines += [
         "",
-        "| share of that product's speed | threads | k-means | whole defense |",
-        "|---|---|---|---|",
+        "| share of that product's speed | threads | k-means | whole defense | with default settings |",
+        "|---|---|---|---|---|",
     ]
     shares = {row.key: row.share_of_peak for row in record.rows}
     for workload in record.workloads:
         for name in record.ours:
             for count in record.thread_counts:
-                both = [shares.get((workload, name, step, "ten", count)) for step in ("kmeans", "defense")]
-                if any(both):
-                    cells = " | ".join("" if share is None else f"{share:.1%}" for share in both)
+                rows = (("kmeans", "ten"), ("defense", "ten"), ("defense", "default"))
+                found = [shares.get((workload, name, step, settings, count)) for step, settings in rows]
+                if any(found):
+                    cells = " | ".join("" if share is None else f"{share:.1%}" for share in found)
                     lines.append(f"| {workload}, {name} | {count} | {cells} |")
     return "\n".join(lines)
 
@@ -130,33 +129,6 @@ def classifier(record: BenchRecord) -> str:
         f"| {each.share_of_forward:.1%} |"
         for each in record.classifier_ratios
     ]
-    return "\n".join(lines)
-
-
-def growth(record: BenchRecord) -> str:
-    """The whole defense's speed as one setting changes."""
-    names = [name for name in record.ours if any(row.implementation == name for row in record.growth)]
-    lines = [
-        "| | | MFLOP an image | batch | "
-        + " | ".join(f"{name}, images/s (ms a call)" for name in names)
-        + " |",
-        "|---" * (4 + len(names)) + "|",
-    ]
-    rows: dict[tuple[str, int], dict[str, GrowthRow]] = {}
-    for row in record.growth:
-        rows.setdefault((row.axis, row.value), {})[row.implementation] = row
-    for (axis, value), found in rows.items():
-        first = next(iter(found.values()))
-        cells = [
-            f"{_shown(found[name].images_per_second)} ({1000 * found[name].seconds_a_call:.2f})"
-            if name in found
-            else ""
-            for name in names
-        ]
-        lines.append(
-            f"| {AXES[axis]} | {value:,} | {first.flops_an_image / 1e6:,.2f} | {first.batch:,} "
-            f"| {' | '.join(cells)} |"
-        )
     return "\n".join(lines)
 
 
@@ -238,7 +210,6 @@ _MAKERS: dict[str, Callable[[BenchRecord], str]] = {
     "scaling": scaling,
     "peak": peak,
     "classifier": classifier,
-    "growth": growth,
     "memory": memory,
     "machine": machine,
     "plot": plot,

@@ -15,7 +15,6 @@ from vqshield.bench import (
     Bench,
     BenchRecord,
     BenchSettings,
-    growth,
     implementations,
     list_implementations,
     list_workloads,
@@ -26,7 +25,7 @@ from vqshield.bench import (
 )
 from vqshield.bench.implementations import Implementation, implementation
 from vqshield.bench.quality import inertia, kmeans_check, rounds
-from vqshield.bench.record import AgreementRecord, ContractsRecord, GrowthRow, Skipped
+from vqshield.bench.record import AgreementRecord, ContractsRecord, MemoryRow, Skipped
 from vqshield.bench.workloads import Problem, Workload, pictures, streams
 from vqshield.bench.yardsticks import measure_classifier, measure_peak
 from vqshield.errors import FileFormatError, InvalidInputError
@@ -220,8 +219,6 @@ class TestRecord:
         assert quick.chosen_deadline < 60
 
     def test_the_extras(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        point = growth.Point("codes", 3, TINY, 2, 1)
-        monkeypatch.setattr(run, "list_points", lambda *_: iter([point]))
         monkeypatch.setattr(run, "SHIELDED", TINY)
         monkeypatch.setattr(run, "measure_peak", partial(measure_peak, scale=8))
         small = {"threads": 1, "budget": 0.0, "compiled": False, "batch": 2}
@@ -230,16 +227,17 @@ class TestRecord:
         )
         record = measured("vqshield-torch", extras=True)
         assert record.skipped == ()
-        (machine,), (forward,), (grown,) = record.peak, record.classifier, record.growth
+        (machine,), (forward,) = record.peak, record.classifier
         for value in (machine.gflops["float32"], machine.copy_gbytes, machine.normals):
             assert value > 0
         assert forward.images_per_second == max(forward.forms.values())
-        assert grown.flops_an_image == TINY.flops("defense")
         ratios = {ratio.settings: ratio.share_of_forward for ratio in record.classifier_ratios}
         rates = {row.settings: row.images_per_second for row in record.rows if row.step == "defense"}
         assert ratios == {name: forward.images_per_second / rate for name, rate in rates.items()}
-        for row in record.rows:
-            assert (row.share_of_peak is None) == (row.settings == "default")
+        for row in record.rows:  # of ten iterations those that change anything count, by default all twenty
+            iterations = record.workloads[TINY.name].rounds if row.settings == "ten" else 20
+            done = row.images_per_second * TINY.flops(row.step, iterations) / 1e9
+            assert row.share_of_peak == pytest.approx(done / machine.gflops["float32"])
 
 
 SHAPES = {"speed": BenchRecord, "agreement": AgreementRecord, "contracts": ContractsRecord}
@@ -291,22 +289,7 @@ class TestSettings:
         assert BenchSettings(device="auto").place == CPU
 
 
-class TestGrowth:
-    @pytest.mark.parametrize("device", ["cpu", "cuda"])
-    def test_work_grows_along_every_axis_but_batch_and_threads(self, device: str) -> None:
-        axes: dict[str, list[growth.Point]] = {}
-        for point in growth.list_points(torch.device(device), (1, 2)):
-            axes.setdefault(point.axis, []).append(point)
-        assert set(axes) >= {"batch", "side", "size", "codes"}
-        for axis, found in axes.items():
-            work = [point.workload.flops("defense") for point in found]
-            assert [point.value for point in found] == sorted({point.value for point in found})
-            if axis in ("batch", "threads"):
-                assert len(set(work)) == 1
-                assert [getattr(point, axis) for point in found] == [point.value for point in found]
-            else:
-                assert work == sorted(set(work))
-
+class TestWorkloads:
     def test_operations_by_hand(self) -> None:
         n, k, d = 81, 3, 12
         assert TINY.flops("kmeans") == 10 * (2 * n * k * d + n * d)
@@ -394,27 +377,21 @@ class TestScript:
         return speed
 
     def test_what_was_skipped_is_added_later(self, script) -> None:
-        late = [Skipped(name=name, reason=run.OUT_OF_TIME) for name in ("growth with side", "memory")]
+        late = [Skipped(name=name, reason=run.OUT_OF_TIME) for name in ("memory native", "resnet18")]
         kept = replace(measured("torch-eager"), skipped=tuple(late), complete=False)
-        row = GrowthRow(
-            axis="side",
-            value=16,
-            implementation="torch-eager",
-            images_per_second=1.0,
-            seconds_a_call=1.0,
-            flops_an_image=1,
-            batch=1,
-            threads=1,
-        )
-        more = replace(kept, rows=(), growth=(row,), skipped=tuple(late[1:]), complete=True)
-        partly = script.added(kept, more, "growth")
-        assert (partly.rows, partly.growth) == (kept.rows, (row,))
+        row = MemoryRow(
+            workload="tiny", implementation="torch-eager", images=1, input_bytes=1, output_bytes=1,
+            workspace_bytes=1, peak_bytes=1,
+        )  # fmt: skip
+        more = replace(kept, rows=(), memory=(row,), skipped=tuple(late[1:]), complete=True)
+        partly = script.added(kept, more, "memory")
+        assert (partly.rows, partly.memory) == (kept.rows, (row,))
         assert (partly.skipped, partly.complete) == (tuple(late[1:]), False)
-        assert script.added(partly, replace(more, skipped=()), "memory").complete
-        assert not script.added(partly, replace(more, skipped=(), complete=False), "memory").complete
+        assert script.added(partly, replace(more, skipped=()), "resnet18").complete
+        assert not script.added(partly, replace(more, skipped=(), complete=False), "resnet18").complete
 
     def test_records_of_two_machines_are_not_mixed(self, script) -> None:
         record = measured("torch-eager")
         other = replace(record, machine=replace(record.machine, processor="another"))
         with pytest.raises(SystemExit, match="another machine"):
-            script.added(record, other, "growth")
+            script.added(record, other, "memory")

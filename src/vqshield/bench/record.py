@@ -147,20 +147,6 @@ class ClassifierRatio:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GrowthRow:
-    """The speed of the whole defense where one setting (axis) has another value."""
-
-    axis: str
-    value: int
-    implementation: str
-    images_per_second: float
-    seconds_a_call: float
-    flops_an_image: int
-    batch: int
-    threads: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class MemoryRow:
     """GPU memory of one call; workspace: what it needs besides input and output."""
 
@@ -192,7 +178,6 @@ class BenchRecord:
     peak: tuple[Peak, ...]
     classifier: tuple[ClassifierSpeed, ...]
     classifier_ratios: tuple[ClassifierRatio, ...]
-    growth: tuple[GrowthRow, ...]
     memory: tuple[MemoryRow, ...]
 
     @property

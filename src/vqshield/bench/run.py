@@ -12,14 +12,13 @@ import torch
 
 from vqshield import checks
 from vqshield.bench.comparison import Case, Comparison, list_cases
-from vqshield.bench.growth import list_points, measure_memory, measure_point
 from vqshield.bench.implementations import Implementation, implementation, list_implementations
+from vqshield.bench.memory import measure_memory
 from vqshield.bench.record import (
     BenchRecord,
     BenchRow,
     ClassifierRatio,
     ClassifierSpeed,
-    GrowthRow,
     Machine,
     MeasuredImplementation,
     MeasuredWorkload,
@@ -56,8 +55,8 @@ class BenchSettings:
     budget: seconds for which each row is measured, at least.
     passes: how often the comparison is run; the fastest counts, as other programs can only slow a row down.
     deadline: seconds after which nothing more is begun.
-    extras: the machine's peak, the classifier, growth and memory too; quick leaves the last two out.
-    only: how the names of the measurements begin that are to be taken, for example "growth".
+    extras: the machine's peak, the classifier and, on a GPU, memory too; quick leaves the last one out.
+    only: how the names of the measurements begin that are to be taken, for example "memory".
     """
 
     quick: bool = False
@@ -156,7 +155,6 @@ class Bench:
         self._rows: dict[tuple[str, str, str, str, int], BenchRow] = {}
         self._peaks: list[Peak] = []
         self._classifiers: list[ClassifierSpeed] = []
-        self._growth: list[GrowthRow] = []
         self._memory: list[MemoryRow] = []
         self._plan = [each for each in self._all() if each.name.startswith(settings.only)]
         self._finished, self._seconds = 0, 0.0
@@ -205,7 +203,6 @@ class Bench:
             peak=tuple(self._peaks),
             classifier=tuple(self._classifiers),
             classifier_ratios=tuple(self._ratios()),
-            growth=tuple(self._growth),
             memory=tuple(self._memory),
         )
 
@@ -227,10 +224,6 @@ class Bench:
             yield BenchStep(f"memory {each.name}", partial(_keep, self._memory, memory))
         for case in list_cases(self._workloads, self._implementations, threads, device, settings.passes):
             yield BenchStep(str(case), partial(self._compare, case))
-        for each in ours[:1] if thorough else ():  # the fastest here, in the order of the implementations
-            for point in list_points(device, threads):
-                grown = partial(measure_point, point, each, device, budget=budget)
-                yield BenchStep(f"growth with {point.axis} {each.name}", partial(_keep, self._growth, grown))
 
     def _compare(self, case: Case) -> None:
         row = self._comparison.row(case)
@@ -249,13 +242,18 @@ class Bench:
     def _share(self, row: BenchRow) -> float | None:
         """Which share of the machine's float32 operations a second the row reaches.
 
-        Only iterations that change anything are counted: who goes on to the tenth does more than that.
+        Of ten iterations only those are counted that change anything: who goes on to the tenth does more than
+        that. With default settings all are counted, and the start is not: who stops early, or needs fewer
+        operations for an iteration, may exceed 1.
         """
         peaks = [peak.gflops["float32"] for peak in self._peaks if peak.threads == row.threads]
-        if not peaks or row.settings != "ten":  # otherwise the number of iterations is not known
+        if not peaks:
             return None
-        rounds = self._comparison.rounds.get(row.workload, ITERATIONS)
-        return row.images_per_second * workload(row.workload).flops(row.step, rounds) / (peaks[0] * 1e9)
+        measured = workload(row.workload)
+        rounds: float = measured.shield(row.settings).iterations
+        if row.settings == "ten":
+            rounds = self._comparison.rounds.get(row.workload, ITERATIONS)
+        return row.images_per_second * measured.flops(row.step, rounds) / (peaks[0] * 1e9)
 
     def _ratios(self) -> Iterator[ClassifierRatio]:
         """For every workload whose images the classifier takes."""
