@@ -1,10 +1,12 @@
-"""What docs/speed.md says of gradients through the shield, from surrogates-cpu.json and demo-speed.json."""
+"""What docs/speed.md says of gradients through the shield: surrogates-DEVICE.json and demo-speed.json."""
 
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from recorded import Machine
 from speed_tables import RESULTS
+from tables import machine, table
 
 from vqshield.plain import from_plain
 
@@ -28,6 +30,44 @@ class SurrogateRecord:
     """What benchmarks/surrogates.py wrote."""
 
     rows: tuple[SurrogateRow, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """How far a kernel is from the formula in float64; whether it repeats itself, and does so alone."""
+
+    far: float
+    repeated: bool
+    alone: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """Milliseconds and MB of a gradient."""
+
+    kernel_ms: float
+    kernel_peak_mb: float
+    formula_ms: float | None = None
+    formula_peak_mb: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Epoch:
+    """Of adversarial fine-tuning."""
+
+    images: int
+    seconds: float
+    times_no_shield: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuRecord:
+    """What benchmarks/surrogates.py --device cuda wrote."""
+
+    machine: Machine
+    checks: dict[str, Checked]
+    costs: dict[str, Cost]
+    epochs: dict[str, Epoch]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +103,35 @@ def surrogates() -> str:
     return "\n".join(lines)
 
 
+def surrogates_on_a_gpu() -> str:
+    """The Triton kernel beside the formula: time, memory, how exact it is, and what it adds to training."""
+    path = RESULTS / "surrogates-cuda.json"
+    if not path.is_file():
+        return "Not measured yet: `python benchmarks/surrogates.py --device cuda` writes what belongs here."
+    record = from_plain(GpuRecord, json.loads(path.read_text()), path.name, strict=False)
+    lines = []
+    for name, row in record.costs.items():
+        text, _, _, image, _, batch = name.split(" ")
+        before = f"{row.formula_ms:.1f}" if row.formula_ms else "–"
+        peak = f"{row.formula_peak_mb:,.0f}" if row.formula_peak_mb else "–"
+        lines.append([
+            text, image.replace("x", "×"), batch, before, f"{row.kernel_ms:.1f}", peak,
+            f"{row.kernel_peak_mb:,.0f}",
+        ])  # fmt: skip
+    heads = ["defense", "image", "batch", "ms, torch", "triton", "MB, torch", "triton"]
+    far = max(each.far for each in record.checks.values())
+    alike = all(each.repeated and each.alone for each in record.checks.values())
+    bare, through = record.epochs["no shield"], record.epochs["soft"]
+    note = (
+        f"\n{len(record.checks)} kinds of quantizer and surrogate: at most {far:.0e} of the largest value "
+        f"from the formula in float64; {'the' if alike else '**not** the'} same bits again and alone. An epoch of "
+        f"adversarial fine-tuning (ResNet18, PGD-7, {bare.images:,} images, bf16) takes "
+        f"{through.seconds:.1f} s through the shield and {bare.seconds:.1f} without: "
+        f"{through.times_no_shield:.2f} times as long. {machine(record.machine)}."
+    )
+    return "\n".join([*table(heads, lines), note])
+
+
 def demo_speed() -> str:
     """The demo's measuring part before and after."""
     content = json.loads((RESULTS / "demo-speed.json").read_text())
@@ -76,4 +145,8 @@ def demo_speed() -> str:
     )
 
 
-SURROGATE_TABLES: dict[str, Callable[[], str]] = {"speed-surrogates": surrogates, "speed-demo": demo_speed}
+SURROGATE_TABLES: dict[str, Callable[[], str]] = {
+    "speed-surrogates": surrogates,
+    "speed-surrogates-cuda": surrogates_on_a_gpu,
+    "speed-demo": demo_speed,
+}

@@ -29,6 +29,7 @@ from recorded import Machine
 from reproduction_curves import CURVE_TEXTS
 from reproduction_tables import REPRODUCTION_TABLES
 from reproduction_whole import WHOLE_TABLES
+from sampled_tables import SAMPLED_TABLES
 from serving_table import serving
 from speed_tables import SPEED_TABLES
 from surrogate_tables import SURROGATE_TABLES
@@ -205,6 +206,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **CURVE_TEXTS,
     **SPEED_TABLES,
     **SURROGATE_TABLES,
+    **SAMPLED_TABLES,
     **FAST_TABLES,
     **L1_TABLES,
     "ladder": ladder,

@@ -34,6 +34,7 @@ class Stage(IntEnum):
     ATTACK_MOVE = 4  # which change an attack without gradients tries next
     PATTERN = 5  # where splitting cuts the axis of each value, the same in all draws
     SHIFT = 6  # how far a draw of splitting moves all these cuts
+    SAMPLE = 7  # which patches k-means sees, where it does not see all
 
 
 def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[int, int]) -> tuple[Tensor, ...]:

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from vqshield import checks, clustering, processes
 from vqshield.clustering import Backend, Recipe
+from vqshield.clustering.sampling import sampled_codebook
 from vqshield.noise import Draw, Stage
 from vqshield.patches import Disjoint, Sliding
 from vqshield.pixels import narrowed, widened
@@ -42,11 +43,13 @@ if hasattr(os, "register_at_fork"):
 
 @dataclass(frozen=True)
 class Job:
-    """A recipe, the seed that keys its noise, and the name of the backend that carries it out."""
+    """A recipe, the seed that keys its noise, the name of the backend that carries it out, and how many
+    patches of an image k-means sees (None: all)."""
 
     recipe: Recipe
     seed: int
     backend: str
+    sample: int | None = None
 
     def encode(self) -> str:
         """As one line of text, which is what an operator can be given."""
@@ -59,7 +62,7 @@ class Job:
         """The job that encode wrote."""
         fields: dict[str, Any] = json.loads(text)
         grid = _GRIDS[fields.pop("kind")](**fields["recipe"].pop("grid"))
-        return Job(Recipe(grid=grid, **fields["recipe"]), fields["seed"], fields["backend"])
+        return Job(Recipe(grid=grid, **fields.pop("recipe")), **fields)
 
     @contextmanager
     def start(
@@ -88,7 +91,12 @@ def shield(images: Tensor, streams: Tensor, job: str) -> Tensor:
     """Quantized images, of the same dtype; these may also be bytes or halves, as they came."""
     plan = Job.decode(job)
     with plan.start(images, streams) as (backend, padded, draw):
-        return narrowed(_cropped(backend.shield(padded, plan.recipe, draw), images), images.dtype)
+        if plan.sample is None:
+            found = backend.shield(padded, plan.recipe, draw)
+        else:
+            centres = sampled_codebook(backend, padded, plan.recipe, draw, plan.sample)
+            found = backend.quantize(padded, centres, plan.recipe, draw)
+        return narrowed(_cropped(found, images), images.dtype)
 
 
 @torch.library.custom_op("vqshield::codebook", mutates_args=())
@@ -96,7 +104,9 @@ def codebook(images: Tensor, streams: Tensor, job: str) -> Tensor:
     """The centres (B, k, d) of each image."""
     plan = Job.decode(job)
     with plan.start(images, streams) as (backend, padded, draw):
-        return backend.codebook(padded, plan.recipe, draw)
+        if plan.sample is None:
+            return backend.codebook(padded, plan.recipe, draw)
+        return sampled_codebook(backend, padded, plan.recipe, draw, plan.sample)
 
 
 @torch.library.custom_op("vqshield::quantize", mutates_args=())

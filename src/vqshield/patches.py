@@ -41,17 +41,26 @@ class PatchGrid(ABC):
 
     def cut(self, padded: Tensor, start: int, stop: int) -> Tensor:
         """Patches start … stop−1 of padded images (B, q, h, w), as (B, stop−start, d)."""
-        channels, height, width = padded.shape[1:]
-        device = padded.device
-        rows, columns = self.corners(height, width, torch.arange(start, stop, device=device))
-        offsets = torch.arange(self.size, device=device)
-        pixels = (
-            (torch.arange(channels, device=device) * height * width)[None, :, None, None]
-            + ((rows[:, None] + offsets) * width)[:, None, :, None]
-            + (columns[:, None] + offsets)[:, None, None, :]
-        )  # (n, q, s, s)
+        pixels = self._pixels(padded, torch.arange(start, stop, device=padded.device))
         flat = padded.flatten(1).index_select(1, pixels.flatten())
         return flat.view(padded.shape[0], stop - start, -1)
+
+    def take(self, padded: Tensor, index: Tensor) -> Tensor:
+        """The patches of each image that index (B, m) numbers, as (B, m, d)."""
+        pixels = self._pixels(padded, index)  # (B, m, d)
+        return padded.flatten(1).gather(1, pixels.flatten(1)).view(pixels.shape)
+
+    def _pixels(self, padded: Tensor, index: Tensor) -> Tensor:
+        """Where in an image the d values of the patches numbered index lie: its shape and d more."""
+        channels, height, width = padded.shape[1:]
+        rows, columns = self.corners(height, width, index)
+        offsets = torch.arange(self.size, device=padded.device)
+        pixels = (
+            (torch.arange(channels, device=padded.device) * height * width)[:, None, None]
+            + ((rows[..., None] + offsets) * width)[..., None, :, None]
+            + (columns[..., None] + offsets)[..., None, None, :]
+        )  # (…, q, s, s)
+        return pixels.flatten(-3)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "iterations": {"iterations": 1},
     "init": {"init": "random"},
     "tolerance": {"tolerance": 1.0},
+    "sample": {"sample": 8},
     "seed": {"seed": 2},
 }
 

@@ -101,6 +101,7 @@ def test_what_cannot_be_exported_is_named(tmp_path) -> None:
 
     for model, settings, message in (
         (Darken(), {"shape": (3, 8, 8)}, "Darken cannot be exported"),
+        (vq.SWRD(sample=30), {"shape": (3, 8, 8)}, "sample=30 cannot be exported"),
         (nn.Identity(), {"shape": (3, 8, 8)}, "not Identity"),
         (vq.SWRD(size=9), {"shape": (3, 8, 8)}, "size=9"),
         (vq.SWRD(), {"shape": (8, 8)}, "channels, rows and columns"),

@@ -17,8 +17,8 @@ class PRD(Quantizer):
         size: s, the side of a patch.
         padding: "zero" or "reflect". An image whose sides are no multiples of s is padded at the bottom and
             the right, quantized, and cropped.
-        codes, sigma, tau, noise, iterations, init, tolerance, backend, memory, seed, streams, range,
-            surrogate: as of every Quantizer.
+        codes, sigma, tau, noise, iterations, init, tolerance, sample, backend, memory, seed, streams,
+            range, surrogate: as of every Quantizer.
 
     Raises:
         InvalidInputError: a setting that cannot work.
@@ -47,6 +47,7 @@ class PRD(Quantizer):
         iterations: int = 20,
         init: str = "kmeans++",
         tolerance: float = 0.0,
+        sample: int | None = None,
         backend: str = "auto",
         memory: int = 2**30,
         seed: int | None = None,
@@ -56,7 +57,7 @@ class PRD(Quantizer):
     ) -> None:
         super().__init__(
             codes=codes, sigma=sigma, tau=tau, noise=noise, iterations=iterations, init=init,
-            tolerance=tolerance, backend=backend, memory=memory, seed=seed, streams=streams,
+            tolerance=tolerance, sample=sample, backend=backend, memory=memory, seed=seed, streams=streams,
             range=range, surrogate=surrogate,
         )  # fmt: skip
         self._grid = Disjoint(checks.whole("size", size, least=1), padding)

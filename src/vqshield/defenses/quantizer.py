@@ -45,6 +45,7 @@ class DefenseSettings(TypedDict, total=False):
     iterations: int
     init: str
     tolerance: float
+    sample: int | None
     backend: str
     memory: int
     seed: int | None
@@ -66,6 +67,9 @@ class Quantizer(Defense):
         iterations: the most rounds of Lloyd's algorithm.
         init: "kmeans++" or "random", the patches that k-means starts from.
         tolerance: an image is done when at most this share of its patches changes label (0: none).
+        sample: how many patches k-means sees, spread over the image at random; None is all, as in the paper.
+            Large images are shielded several times as fast with a few thousand. An image that has no more
+            gives all of them.
         backend: which implementation, "auto" or one of vqshield.clustering.list_backends().
         memory: bytes for noisy patches that are kept between passes; an image whose patches do not fit has
             them drawn again. It bounds those, not all temporaries: the native kernel takes about 20 bytes a
@@ -92,6 +96,9 @@ class Quantizer(Defense):
         ),
         "init": lambda value: checks.one_of("init", value, clustering.list_inits()),
         "tolerance": lambda value: checks.real("tolerance", value, most=1.0),
+        "sample": lambda value: (
+            None if value is None else checks.whole("sample", value, least=1, below=2**31)
+        ),
         "backend": lambda value: checks.one_of("backend", value, ["auto", *clustering.list_backends()]),
         "memory": lambda value: checks.whole("memory", value, least=1),
         "seed": lambda value: checks.whole("seed", value, least=0, below=2**64),
@@ -110,6 +117,7 @@ class Quantizer(Defense):
         iterations: int,
         init: str,
         tolerance: float,
+        sample: int | None,
         backend: str,
         memory: int,
         seed: int | None,
@@ -125,6 +133,7 @@ class Quantizer(Defense):
         self.iterations = iterations
         self.init = init
         self.tolerance = tolerance
+        self.sample = sample
         self.backend = backend
         self.memory = memory
 
@@ -162,7 +171,7 @@ class Quantizer(Defense):
             return
         try:
             self._check_together()
-            job = Job(self.recipe(), self.seed, self.backend).encode()
+            job = Job(self.recipe(), self.seed, self.backend, self.sample).encode()
         except AttributeError:  # the constructor has not set everything yet
             return
         except InvalidInputError:
@@ -177,10 +186,13 @@ class Quantizer(Defense):
                 f"sigma={self.sigma} and tau={self.tau} should be equal for noise='shared': "
                 "it is one draw for both"
             )
+        if self.sample is not None and self.sample < self.codes:
+            raise InvalidInputError(f"sample={self.sample} should be at least codes={self.codes}")
 
     def settings(self) -> dict[str, Setting]:
         names = ("codes", "sigma", "tau", "noise", "iterations", "init", "tolerance")
-        return {name: getattr(self, name) for name in names}
+        more = () if self.sample is None else ("sample",)
+        return {name: getattr(self, name) for name in (*names, *more)}
 
     def certificate_terms(self) -> CertificateTerms:
         on_image, grid = self.noise != "patch", self.grid

@@ -15,8 +15,8 @@ class RandDisc(PRD):
     It is PRD with patches of a single pixel.
 
     Args:
-        codes, sigma, tau, noise, iterations, init, tolerance, backend, memory, seed, streams, range,
-            surrogate: as of every Quantizer.
+        codes, sigma, tau, noise, iterations, init, tolerance, sample, backend, memory, seed, streams,
+            range, surrogate: as of every Quantizer.
 
     Raises:
         InvalidInputError: a setting that cannot work.
@@ -44,6 +44,7 @@ class RandDisc(PRD):
         iterations: int = 20,
         init: str = "kmeans++",
         tolerance: float = 0.0,
+        sample: int | None = None,
         backend: str = "auto",
         memory: int = 2**30,
         seed: int | None = None,
@@ -53,7 +54,7 @@ class RandDisc(PRD):
     ) -> None:
         super().__init__(
             size=1, codes=codes, sigma=sigma, tau=tau, noise=noise, iterations=iterations, init=init,
-            tolerance=tolerance, backend=backend, memory=memory, seed=seed, streams=streams,
+            tolerance=tolerance, sample=sample, backend=backend, memory=memory, seed=seed, streams=streams,
             range=range, surrogate=surrogate,
         )  # fmt: skip
 

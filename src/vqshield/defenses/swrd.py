@@ -27,8 +27,8 @@ class SWRD(Quantizer):
             the window plus omega_j, the only choice that a worst-case certificate can cover. None is "clean"
             where noise="patch" and "noisy" where the noise is on the image, since the windows are cut from
             that.
-        codes, sigma, tau, noise, iterations, init, tolerance, backend, memory, seed, streams, range,
-            surrogate: as of every Quantizer.
+        codes, sigma, tau, noise, iterations, init, tolerance, sample, backend, memory, seed, streams,
+            range, surrogate: as of every Quantizer.
 
     Raises:
         InvalidInputError: a setting that cannot work.
@@ -72,6 +72,7 @@ class SWRD(Quantizer):
         iterations: int = 20,
         init: str = "kmeans++",
         tolerance: float = 0.0,
+        sample: int | None = None,
         backend: str = "auto",
         memory: int = 2**30,
         seed: int | None = None,
@@ -81,7 +82,7 @@ class SWRD(Quantizer):
     ) -> None:
         super().__init__(
             codes=codes, sigma=sigma, tau=tau, noise=noise, iterations=iterations, init=init,
-            tolerance=tolerance, backend=backend, memory=memory, seed=seed, streams=streams,
+            tolerance=tolerance, sample=sample, backend=backend, memory=memory, seed=seed, streams=streams,
             range=range, surrogate=surrogate,
         )  # fmt: skip
         self._grid = Sliding(checks.whole("size", size, least=1))

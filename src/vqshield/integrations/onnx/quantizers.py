@@ -35,6 +35,8 @@ def shielded(
         raise InvalidInputError(
             f"{type(defense).__name__} cannot be exported to ONNX; RandDisc, PRD, SWRD and GaussianNoise can"
         )
+    if defense.sample is not None:
+        raise InvalidInputError(f"sample={defense.sample} cannot be exported to ONNX; sample=None can")
     return _Drawing(graph, defense, seed, streams, shape).shield(images)
 
 

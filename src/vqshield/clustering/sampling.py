@@ -1,0 +1,43 @@
+"""A codebook from some of an image's patches: k-means then costs what it does of a small image."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from vqshield import checks
+from vqshield.clustering.base import Backend, Recipe
+from vqshield.noise import Draw, Stage
+from vqshield.patches import Disjoint
+
+_BYTES_A_VALUE = 16  # of a patch that is taken: where its value lies, the value, and a copy
+
+
+def sampled_codebook(backend: Backend, padded: Tensor, recipe: Recipe, draw: Draw, sample: int) -> Tensor:
+    """The centres (B, k, d) of k-means over that many patches of each image; over all, if it has no more.
+
+    The backend gets them as an image of one column, whose pixels they are: it adds its noise to them and
+    starts among them as it does with all.
+    """
+    count = recipe.grid.count(*padded.shape[2:])
+    if sample >= count:
+        return backend.codebook(padded, recipe, draw)
+    dimensions = padded.shape[1] * recipe.grid.size**2
+    column = replace(recipe, grid=Disjoint(1))
+    step = max(1, recipe.memory // (_BYTES_A_VALUE * sample * dimensions))
+    found = [torch.empty(0, recipe.codes, dimensions, dtype=torch.float32, device=padded.device)]
+    for start in range(0, len(padded), step):
+        images, part = padded[start : start + step], draw[start : start + step]
+        patches = recipe.grid.take(images, sampled_places(part, count, sample))
+        pixels = patches.transpose(1, 2)[..., None].contiguous()
+        with checks.known((pixels, (0.0, 1.0))):
+            found.append(backend.codebook(pixels, column, part))
+    return torch.cat(found if len(found) == 1 else found[1:])
+
+
+def sampled_places(draw: Draw, count: int, sample: int) -> Tensor:
+    """The numbers (B, sample) of the patches: one at random from each of as many runs of about equal length,
+    in the order of the grid, so that no part of an image is left out.
+    """
+    first = torch.arange(sample + 1, device=draw.streams.device) * count // sample
+    return first[:-1] + ((draw.words(Stage.SAMPLE, 0, sample) * first.diff()) >> 32)
