@@ -124,8 +124,8 @@ def surrogates_on_a_gpu() -> str:
     bare, through = record.epochs["no shield"], record.epochs["soft"]
     note = (
         f"\n{len(record.checks)} kinds of quantizer and surrogate: at most {far:.0e} of the largest value "
-        f"from the formula in float64; {'the' if alike else '**not** the'} same bits again and alone. An epoch of "
-        f"adversarial fine-tuning (ResNet18, PGD-7, {bare.images:,} images, bf16) takes "
+        f"from the formula in float64; {'the' if alike else '**not** the'} same bits again and alone. An "
+        f"epoch of adversarial fine-tuning (ResNet18, PGD-7, {bare.images:,} images, bf16) takes "
         f"{through.seconds:.1f} s through the shield and {bare.seconds:.1f} without: "
         f"{through.times_no_shield:.2f} times as long. {machine(record.machine)}."
     )
