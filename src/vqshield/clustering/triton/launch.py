@@ -6,11 +6,12 @@ import torch
 from torch import Tensor
 
 from vqshield.clustering.base import Recipe
-from vqshield.clustering.triton import small, strips, workspace
+from vqshield.clustering.triton import quick, selective, small, strips, workspace
 from vqshield.clustering.triton.workspace import (
     COUNTERS,
     PIXELS,
     PLUS_PLUS,
+    RESIDENT,
     ROUNDS,
     ROWS,
     STRIP_ROUNDS,
@@ -50,25 +51,26 @@ class Launch:
         """The codebooks, into the workspace."""
         self._patches(Stage.CODEBOOK, self.recipe.sigma)
         self._start()
-        if self.n <= workspace.SMALL:
-            rounds(
-                self.space, self.sizes, self.n, self.codes, self.dimensions,
-                iterations=self.recipe.iterations, tolerance=self.recipe.tolerance,
-            )  # fmt: skip
-        else:
-            self._rounds_by_strips()
+        self._rounds()
         # As a caller of codebook gets them: quantizing with those must be the same, bit for bit.
         self.centres.add_(0.5).sub_(0.5)
 
     def quantize(self, output: Tensor) -> None:
         """The quantized images, from the codebooks in the workspace."""
         self._patches(Stage.ASSIGNMENT, self.recipe.tau)
+        self._label()
+        self._rebuild(output)
+
+    def _label(self) -> None:
         space, place = self.space, (self.columns, self.height, self.width)
         strips.label_kernel[(self.count, self.batch)](
             self.images, space.x, space.labels, space.floats, space.centres, self.n, self.sizes.rows, *place,
             self.recipe.beta, CHANNELS=self.channels, NOISY=self.recipe.weights_from == "noisy",
             K=self.codes, D=self.dimensions, RB=ROWS, STRIP=workspace.STRIP, **self.shape, **self.padding,
         )  # fmt: skip
+
+    def _rebuild(self, output: Tensor) -> None:
+        space, place = self.space, (self.columns, self.height, self.width)
         strips.rebuild_kernel[(-(-self.height * self.width // PIXELS), self.batch)](
             output, space.labels, space.floats, space.centres, self.sizes.rows, self.rows, *place,
             CHANNELS=self.channels, CP=power_of_two(self.channels), PB=PIXELS, **self.shape, **self.padding,
@@ -76,25 +78,62 @@ class Launch:
 
     def _patches(self, stage: Stage, scale: float) -> None:
         total = self.n * self.dimensions
+        steps = workspace.variant.patch_images
+        if steps and 2 * self.sizes.rows * self.sizes.dimensions < 2**31:
+            quick.patches_kernel[(-(-total // (4 * COUNTERS)), -(-self.batch // steps))](
+                self.images, self.space.x, self.streams, self.key, self.batch, total, self.sizes.rows, scale,
+                self.columns, self.height, self.width, STAGE=int(stage), CHANNELS=self.channels,
+                D=self.dimensions, DP=self.sizes.dimensions, QB=COUNTERS, STEPS=steps, **self.shape,
+            )  # fmt: skip
+            return
         strips.patches_kernel[(-(-total // (4 * COUNTERS * _STEPS)), self.batch)](
             self.images, self.space.x, self.streams, self.key, total, self.sizes.rows, scale,
             self.columns, self.height, self.width, STAGE=int(stage), CHANNELS=self.channels,
             D=self.dimensions, DP=self.sizes.dimensions, QB=COUNTERS, STEPS=_STEPS, **self.shape,
         )  # fmt: skip
 
+    def _rounds(self) -> None:
+        if self.n <= workspace.SMALL:
+            rounds(
+                self.space, self.sizes, self.n, self.codes, self.dimensions,
+                iterations=self.recipe.iterations, tolerance=self.recipe.tolerance,
+            )  # fmt: skip
+        elif self._selective:
+            self._selective_rounds_by_strips()
+        else:
+            self._rounds_by_strips()
+
+    @property
+    def _selective(self) -> bool:
+        return workspace.variant.rounds != "passes" and self.sizes.codes <= workspace.MOST_PACKED
+
     def _start(self) -> None:
-        space, numbers = self.space, (self.n, self.sizes.rows, self.count)
+        space, numbers, variant = self.space, (self.n, self.sizes.rows, self.count), workspace.variant
         if self.recipe.init == "random":
             strips.random_kernel[(self.batch,)](
                 space.x, space.centres, self.streams, self.key, *numbers[:2], K=self.codes, **self.padding
             )
-        elif self.n <= workspace.SMALL:
+        elif variant.start == "passes" and self.n > workspace.SMALL:
+            self._start_by_strips()
+        elif self.n > workspace.SMALL:
+            self._selective_start_by_strips()
+        elif variant.start == "resident" and power_of_two(self.n) * self.sizes.dimensions <= RESIDENT:
+            selective.resident_start_kernel[(self.batch,)](
+                space.x, space.centres, self.streams, self.key, *numbers[:2], K=self.codes,
+                RUNS=variant.runs, RUN=-(-power_of_two(self.n) // variant.runs), **self.padding,
+                **compiled({"num_warps": variant.start_warps}),
+            )  # fmt: skip
+        elif variant.start != "passes":
+            selective.small_start_kernel[(self.batch,)](
+                space.x, space.floats, space.labels, space.steps, space.lists[0], space.centres, self.streams,
+                self.key, *numbers[:2], K=self.codes, NB=variant.start_rows, CB=variant.chunk,
+                **self.padding, **compiled({"num_warps": variant.start_warps}),
+            )  # fmt: skip
+        else:
             small.plus_plus_kernel[(self.batch,)](
                 space.x, space.floats, space.centres, self.streams, self.key, *numbers[:2],
                 K=self.codes, NB=workspace.WIDE_ROWS, CB=1024, **self.padding, **compiled(PLUS_PLUS),
             )  # fmt: skip
-        else:
-            self._start_by_strips()
 
     def _start_by_strips(self) -> None:
         space, numbers = self.space, (self.n, self.sizes.rows, self.count)
@@ -108,6 +147,46 @@ class Launch:
             strips.pick_kernel[(self.batch,)](
                 space.x, space.floats, partial, space.centres, self.streams, self.key, number, *numbers,
                 CB=1024, STRIP=workspace.STRIP, **self.padding,
+            )  # fmt: skip
+
+    def _selective_start_by_strips(self) -> None:
+        space, strip, variant = self.space, workspace.variant.strip, workspace.variant
+        count = -(-self.n // strip)
+        numbers = self.n, self.sizes.rows, count
+        partial = torch.empty(self.batch, count, dtype=torch.float64, device=space.x.device)
+        for number in range(self.codes):
+            if number:
+                selective.gaps_kernel[(self.batch,)](space.centres, space.steps, number - 1, **self.padding)
+                selective.strip_near_kernel[(count, self.batch)](
+                    space.x, space.floats, space.labels, space.steps, space.lists[0], partial, space.centres,
+                    number, *numbers, NB=variant.start_rows, CB=variant.chunk, STRIP=strip, **self.padding,
+                    **compiled({"num_warps": variant.start_warps}),
+                )  # fmt: skip
+            strips.pick_kernel[(self.batch,)](
+                space.x, space.floats, partial, space.centres, self.streams, self.key, number, *numbers,
+                CB=1024, STRIP=strip, **self.padding,
+            )  # fmt: skip
+
+    def _selective_rounds_by_strips(self) -> None:
+        space, strip, variant = self.space, workspace.variant.strip, workspace.variant
+        count = -(-self.n // strip)
+        flows = space.centres.new_empty(self.batch, count, self.sizes.codes, self.sizes.dimensions)
+        changed = space.labels.new_empty(self.batch, count)
+        active = space.labels.new_ones(self.batch)
+        rows, chunk, options = variant.rounds_shape(self.sizes)
+        space.sums.zero_()
+        for number in range(self.recipe.iterations):
+            selective.strip_rounds_kernel[(count, self.batch)](
+                space.x, space.labels, space.squares, space.lists[0], space.lists[1],
+                space.centres, flows, space.steps, changed, active, self.n, self.sizes.rows, count,
+                int(number == 0), K=self.codes, D=self.dimensions, RB=rows, CB=chunk,
+                BOUNDS=variant.rounds == "selective", STRIP=strip, **self.padding,
+                **compiled(options),
+            )  # fmt: skip
+            selective.strip_means_kernel[(self.batch,)](
+                space.centres, space.sums, flows, space.steps, changed, active, count,
+                math.floor(self.recipe.tolerance * self.n), int(number == 0), D=self.dimensions,
+                **self.padding,
             )  # fmt: skip
 
     def _rounds_by_strips(self) -> None:
@@ -132,6 +211,16 @@ def rounds(
     space: Workspace, sizes: Sizes, n: int, codes: int, dimensions: int, *, iterations: int, tolerance: float
 ) -> None:
     """Lloyd's algorithm with one program per image, on the centres in the workspace."""
+    variant = workspace.variant
+    if variant.rounds != "passes" and sizes.codes <= workspace.MOST_PACKED and n <= workspace.SMALL:
+        rows, chunk, options = variant.rounds_shape(sizes)
+        selective.small_rounds_kernel[(len(space.x),)](
+            space.x, space.labels, space.squares, space.lists[0], space.lists[1],
+            space.centres, space.sums, space.steps, n, sizes.rows, math.floor(tolerance * n), iterations,
+            K=codes, D=dimensions, KP=sizes.codes, DP=sizes.dimensions, RB=rows, CB=chunk,
+            BOUNDS=variant.rounds == "selective", **compiled(options),
+        )  # fmt: skip
+        return
     small.rounds_kernel[(len(space.x),)](
         space.x, space.labels, space.centres, n, sizes.rows, math.floor(tolerance * n), iterations,
         K=codes, D=dimensions, KP=sizes.codes, DP=sizes.dimensions, RB=ROWS, **compiled(ROUNDS),

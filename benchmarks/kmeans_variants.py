@@ -1,0 +1,359 @@
+"""Measure the GPU kernels' variants against each other, stage by stage, and check each against the reference.
+
+PYTHONPATH=src python3 benchmarks/kmeans_variants.py --seconds 75 --out variants.json
+
+A stage's time is that of its launches alone, in nanoseconds an image. The fastest start and the fastest
+rounds together make the variant "best", which is then timed as a whole defense beside the one of today.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vqshield.bench.workloads import SETTINGS, Workload, pictures, streams, workload
+from vqshield.clustering import get
+from vqshield.clustering.triton import workspace
+from vqshield.clustering.triton.backend import Triton
+from vqshield.clustering.triton.launch import Launch
+from vqshield.clustering.triton.workspace import PASSES, Sizes, Variant, Workspace
+from vqshield.defenses import Quantizer, create
+from vqshield.noise import Draw, Stage
+
+SEED = 0
+CHECKED = 128  # images that the reference is asked about
+CUDA = torch.device("cuda")
+SMALL, LARGE = workload("cifar-swrd-3-25"), workload("large-swrd-3-30")
+# In order of promise: what is late is left out when time is short.
+STARTS: Mapping[str, Variant] = {
+    "passes": PASSES,
+    "resident-8": Variant(start="resident", start_warps=8, runs=64),
+    "resident-16": Variant(start="resident", start_warps=16, runs=128),
+    "selective-2": Variant(start="selective", start_warps=2),
+}
+ROUNDS: Mapping[str, Variant] = {
+    "passes": PASSES,
+    "selective-2-128": Variant(rounds="selective", rounds_warps=2, registers=128, chunk=512),
+    "packed-2-128": Variant(rounds="packed", rounds_warps=2, registers=128, chunk=512),
+    "selective-1-168": Variant(
+        rounds="selective", rounds_warps=1, rounds_rows=32, registers=168, chunk=512
+    ),
+    "selective-2": Variant(rounds="selective", rounds_warps=2, chunk=512),
+    "selective-4-128": Variant(
+        rounds="selective", rounds_warps=4, rounds_rows=128, registers=128, chunk=512
+    ),
+}
+PATCHES: Mapping[str, Variant] = {
+    "passes": PASSES,
+    "quick-8": Variant(patch_images=8),
+    "quick-32": Variant(patch_images=32),
+}
+LARGE_STARTS: Mapping[str, Variant] = {
+    "passes": PASSES,
+    "selective-4": Variant(start="selective", start_warps=4, chunk=512),
+    "selective-2": Variant(start="selective", start_warps=2, chunk=512, strip=1024),
+}
+LARGE_ROUNDS: Mapping[str, Variant] = {
+    "passes": PASSES,
+    "selective-2-128": Variant(rounds="selective", rounds_warps=2, registers=128, chunk=512),
+    "packed-2-128": Variant(rounds="packed", rounds_warps=2, registers=128, chunk=512),
+    "selective-4": Variant(rounds="selective", rounds_warps=4, rounds_rows=128, chunk=512),
+}
+
+
+@dataclass
+class Found:
+    """What a run has found so far."""
+
+    device: str
+    stages: dict[str, dict[str, float]] = field(default_factory=dict)  # ns an image
+    checks: dict[str, dict[str, float]] = field(default_factory=dict)
+    defenses: dict[str, dict[str, float]] = field(default_factory=dict)  # images a second
+    errors: dict[str, str] = field(default_factory=dict)
+    best: dict[str, Any] = field(default_factory=dict)
+
+
+class Clock:
+    """How much time is left."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.perf_counter() + seconds
+
+    @property
+    def left(self) -> float:
+        return self._end - time.perf_counter()
+
+
+def shielding(work: Workload, **settings: Any) -> Quantizer:
+    """The workload's defense; randdisc has no size."""
+    sized = {} if work.defense == "randdisc" else {"size": work.size}
+    return create(work.defense, codes=work.codes, **sized, **settings)
+
+
+def timed(call: Callable[[], object], budget: float = 0.06, least: int = 5) -> float:
+    """The median of a call's seconds on the device."""
+    call()
+    torch.cuda.synchronize()
+    seconds: list[float] = []
+    while len(seconds) < least or sum(seconds) < budget:
+        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        first.record()
+        call()
+        last.record()
+        last.synchronize()
+        seconds.append(first.elapsed_time(last) / 1000)
+    return statistics.median(seconds)
+
+
+@dataclass
+class Bench:
+    """One workload's images in one launch, whose stages are timed one by one."""
+
+    work: Workload
+    batch: int
+    found: Found
+    clock: Clock
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        shield = shielding(self.work, **self.settings)
+        self.recipe = shield.recipe()
+        self.images = shield.grid.pad(pictures(self.work, self.batch, CUDA))
+        self.output = torch.empty_like(self.images)
+        self.key = torch.full((1,), SEED, dtype=torch.int64, device=CUDA)
+        count = self.recipe.grid.count(*self.images.shape[2:])
+        sizes = Sizes.of(count, self.recipe.codes, self.work.dimensions)
+        self.space = Workspace.make(self.batch, sizes, self.work.dimensions, CUDA)
+
+    def launch(self, **changes: Any) -> Launch:
+        recipe = replace(self.recipe, **changes)
+        return Launch(
+            self.images, streams(self.batch, CUDA), self.key, recipe, recipe.codes, self.space
+        )
+
+    def stage(self, row: str, column: str, variant: Variant, call: Callable[[], object]) -> None:
+        """Times a call, and keeps what goes wrong."""
+        if self.clock.left <= 0:
+            self.found.errors[f"{row}: {column}"] = "out of time"
+            return
+        workspace.variant = variant
+        try:
+            seconds = timed(call)
+        except Exception as error:  # a variant that does not compile must not stop the others
+            torch.cuda.synchronize()
+            self.found.errors[f"{row}: {column}"] = f"{type(error).__name__}: {error}"[:300]
+        else:
+            self.found.stages.setdefault(row, {})[column] = 1e9 * seconds / self.batch
+        finally:
+            workspace.variant = PASSES
+
+    def fixed(self) -> None:
+        """The stages that all variants share."""
+        launch, name = self.launch(), self.work.name
+        row = f"{name} shared"
+        for kind, variant in PATCHES.items():
+            self.stage(
+                f"{name} patches", kind, variant,
+                lambda: launch._patches(Stage.CODEBOOK, launch.recipe.sigma),
+            )  # fmt: skip
+        launch.fit()
+        self.stage(row, "label", PASSES, launch._label)
+        self.stage(row, "rebuild", PASSES, lambda: launch._rebuild(self.output))
+
+    def starts(self, variants: Mapping[str, Variant]) -> None:
+        launch = self.launch(init="kmeans++")
+        launch._patches(Stage.CODEBOOK, launch.recipe.sigma)
+        for name, variant in variants.items():
+            self.stage(f"{self.work.name} k-means++", name, variant, launch._start)
+
+    def rounds(self, variants: Mapping[str, Variant], counts: tuple[int, ...] = (20, 10, 1)) -> None:
+        launch = self.launch(init="kmeans++")
+        launch._patches(Stage.CODEBOOK, launch.recipe.sigma)
+        launch._start()
+        start = self.space.centres.clone()
+        for count in counts:
+            some = self.launch(iterations=count)
+
+            def call(some: Launch = some) -> None:
+                self.space.centres.copy_(start)
+                some._rounds()
+
+            for name, variant in variants.items():
+                self.stage(f"{self.work.name} rounds {count}", name, variant, call)
+
+
+def fastest(found: Found, row: str, variants: Mapping[str, Variant]) -> Variant:
+    times = found.stages.get(row, {})
+    return variants[min(times, key=lambda name: times[name])] if times else PASSES
+
+
+def joined(patches: Variant, start: Variant, rounds: Variant) -> Variant:
+    """The patches of one variant, the start of another and the rounds of a third."""
+    return replace(
+        rounds, start=start.start, start_warps=start.start_warps, start_rows=start.start_rows,
+        runs=start.runs, patch_images=patches.patch_images,
+    )  # fmt: skip
+
+
+def check(found: Found, name: str, work: Workload, variant: Variant, count: int, **settings: Any) -> None:
+    """Codebooks, assignments and inertia beside the reference's."""
+    workspace.variant = variant
+    try:
+        shield = shielding(work, **settings)
+        recipe, draw = shield.recipe(), Draw(SEED, streams(count, CUDA))
+        images = shield.grid.pad(pictures(work, count, CUDA))
+        exact, kernel = get("torch", CUDA), Triton()
+        books = [one.codebook(images, recipe, draw) for one in (exact, kernel)]
+        labels = [one.assignments(images, books[0], recipe, draw) for one in (exact, kernel)]
+        ratio = inertia(images, recipe, draw, books[1]) / inertia(images, recipe, draw, books[0])
+        outputs = [one.shield(images, recipe, draw) for one in (exact, kernel)]
+        found.checks[name] = {
+            "equal codebooks": float(
+                ((books[0] - books[1]).abs().amax((1, 2)) < 1e-4).double().mean()
+            ),
+            "equal labels": float((labels[0] == labels[1]).double().mean()),
+            "inertia ratio": ratio,
+            "mean difference": float((outputs[0] - outputs[1]).abs().mean()),
+        }
+    except Exception as error:
+        torch.cuda.synchronize()
+        found.errors[f"check {name}"] = f"{type(error).__name__}: {error}"[:300]
+    finally:
+        workspace.variant = PASSES
+
+
+def inertia(images: Tensor, recipe: Any, draw: Draw, centres: Tensor) -> float:
+    """The sum of squared distances of the noisy patches from their nearest centres."""
+    from vqshield.clustering.reference import noisy_patches
+
+    total = 0.0
+    for first in range(0, len(images), 8):
+        part = slice(first, first + 8)
+        noisy = noisy_patches(images[part], recipe, recipe.sigma, Stage.CODEBOOK, draw[part])
+        for block in noisy:
+            near = torch.cdist(
+                block.float(), centres[part].float(), compute_mode="donot_use_mm_for_euclid_dist"
+            ).amin(2)
+            total += float(near.double().square().sum())
+    return total
+
+
+def defense(
+    found: Found, clock: Clock, name: str, work: Workload, batch: int, variant: Variant, **settings: Any
+) -> None:
+    """A whole defense as a user calls it, in images a second."""
+    if clock.left <= 0:
+        found.errors[f"{work.name} {batch} {name}"] = "out of time"
+        return
+    workspace.variant = variant
+    label = f"{work.name} {batch} {' '.join(f'{k}={v}' for k, v in settings.items())}".strip()
+    try:
+        shield = shielding(work, seed=SEED, backend="triton", **settings)
+        images, numbers = pictures(work, batch, CUDA), streams(batch, CUDA)
+        seconds = timed(lambda: shield(images, streams=numbers), budget=0.15)
+        found.defenses.setdefault(label, {})[name] = batch / seconds
+    except Exception as error:
+        torch.cuda.synchronize()
+        found.errors[f"{label} {name}"] = f"{type(error).__name__}: {error}"[:300]
+    finally:
+        workspace.variant = PASSES
+
+
+def run(found: Found, clock: Clock, save: Callable[[], None]) -> None:
+    bench = Bench(SMALL, 2048, found, clock)
+    bench.fixed()
+    bench.starts(STARTS)
+    bench.rounds(ROUNDS)
+    best = joined(
+        fastest(found, f"{SMALL.name} patches", PATCHES),
+        fastest(found, f"{SMALL.name} k-means++", STARTS),
+        fastest(found, f"{SMALL.name} rounds 20", ROUNDS),
+    )
+    found.best["small"] = asdict(best)
+    check(found, "best, small", SMALL, best, CHECKED)
+    check(found, "passes, small", SMALL, PASSES, CHECKED)
+    for variant in (v for v in ROUNDS.values() if v.rounds == "packed"):
+        check(found, "packed, small", SMALL, replace(variant, start=best.start, runs=best.runs), CHECKED)
+    save()
+    ten = SETTINGS["ten"]
+    for batch in (16384, 65536):
+        for settings in ({}, ten):
+            for name, variant in (
+                ("passes", PASSES), ("best", best), ("best-6144", replace(best, at_once=6144)),
+            ):  # fmt: skip
+                defense(found, clock, name, SMALL, batch, variant, **settings)
+    save()
+    del bench
+    torch.cuda.empty_cache()
+    bench = Bench(LARGE, 64, found, clock)
+    bench.fixed()
+    bench.starts(LARGE_STARTS)
+    bench.rounds(LARGE_ROUNDS, (20, 10))
+    large = joined(
+        fastest(found, f"{LARGE.name} patches", PATCHES),
+        fastest(found, f"{LARGE.name} k-means++", LARGE_STARTS),
+        fastest(found, f"{LARGE.name} rounds 20", LARGE_ROUNDS),
+    )
+    found.best["large"] = asdict(large)
+    del bench
+    torch.cuda.empty_cache()
+    check(found, "best, large", LARGE, large, 2)
+    for settings in ({}, ten):
+        for name, variant in (("passes", PASSES), ("best", large)):
+            defense(found, clock, name, LARGE, 64, variant, **settings)
+    save()
+    others = (
+        (workload("cifar-prd-2-25"), {}),
+        (workload("mnist-swrd-2-2"), {}),
+        (Workload(name="randdisc-25", defense="randdisc", size=1), {}),
+        (Workload(name="swrd-3-256", codes=256), {}),
+        (Workload(name="swrd-5-25", size=5), {}),
+    )
+    for work, settings in others:
+        batch = 4096 if work.codes > 100 or work.size > 3 else 16384
+        for name, variant in (("best", best), ("passes", PASSES)):
+            defense(found, clock, name, work, batch, variant, **settings)
+        check(found, f"best, {work.name}", work, best, 32)
+        save()
+
+
+def show(found: Found) -> None:
+    print(found.device)
+    for title, rows in (("ns/image", found.stages), ("checks", found.checks), ("images/s", found.defenses)):
+        print(f"-- {title}")
+        for name, values in rows.items():
+            text = "  ".join(f"{k} {v:,.0f}" if v > 50 else f"{k} {v:.6g}" for k, v in values.items())
+            print(f"{name:34} {text}")
+    print("-- best", json.dumps(found.best))
+    for name, error in found.errors.items():
+        print(f"!! {name}: {error}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seconds", type=float, default=75.0, help="after which nothing more is begun")
+    parser.add_argument("--out", type=Path, default=Path("kmeans-variants.json"))
+    options = parser.parse_args()
+    found = Found(torch.cuda.get_device_name())
+
+    def save() -> None:
+        options.out.write_text(json.dumps(asdict(found), indent=1))
+
+    try:
+        run(found, Clock(options.seconds), save)
+    finally:
+        save()
+        show(found)
+
+
+if __name__ == "__main__":
+    main()
