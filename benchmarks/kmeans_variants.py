@@ -35,6 +35,7 @@ SMALL, LARGE = workload("cifar-swrd-3-25"), workload("large-swrd-3-30")
 STARTS: Mapping[str, Variant] = {
     "passes": PASSES,
     "resident-8": Variant(start="resident", start_warps=8, runs=64),
+    "resident-8-128": Variant(start="resident", start_warps=8, runs=128),
     "resident-16": Variant(start="resident", start_warps=16, runs=128),
     "selective-2": Variant(start="selective", start_warps=2),
 }
@@ -42,13 +43,9 @@ ROUNDS: Mapping[str, Variant] = {
     "passes": PASSES,
     "selective-2-128": Variant(rounds="selective", rounds_warps=2, registers=128, chunk=512),
     "packed-2-128": Variant(rounds="packed", rounds_warps=2, registers=128, chunk=512),
-    "selective-1-168": Variant(
-        rounds="selective", rounds_warps=1, rounds_rows=32, registers=168, chunk=512
-    ),
+    "selective-1-168": Variant(rounds="selective", rounds_warps=1, rounds_rows=32, registers=168, chunk=512),
     "selective-2": Variant(rounds="selective", rounds_warps=2, chunk=512),
-    "selective-4-128": Variant(
-        rounds="selective", rounds_warps=4, rounds_rows=128, registers=128, chunk=512
-    ),
+    "selective-4-128": Variant(rounds="selective", rounds_warps=4, rounds_rows=128, registers=128, chunk=512),
 }
 PATCHES: Mapping[str, Variant] = {
     "passes": PASSES,
@@ -134,9 +131,7 @@ class Bench:
 
     def launch(self, **changes: Any) -> Launch:
         recipe = replace(self.recipe, **changes)
-        return Launch(
-            self.images, streams(self.batch, CUDA), self.key, recipe, recipe.codes, self.space
-        )
+        return Launch(self.images, streams(self.batch, CUDA), self.key, recipe, recipe.codes, self.space)
 
     def stage(self, row: str, column: str, variant: Variant, call: Callable[[], object]) -> None:
         """Times a call, and keeps what goes wrong."""
@@ -167,13 +162,34 @@ class Bench:
         self.stage(row, "label", PASSES, launch._label)
         self.stage(row, "rebuild", PASSES, lambda: launch._rebuild(self.output))
 
+    def compared(
+        self, row: str, column: str, expected: Tensor, variant: Variant, call: Callable[[], object]
+    ) -> None:
+        """Times a call that finds centres, and compares those with the expected ones and with its own."""
+        self.stage(row, column, variant, call)
+        if column not in self.found.stages.get(row, {}):
+            return
+        workspace.variant = variant
+        first = (call(), self.space.centres.clone())[1]
+        again = (call(), self.space.centres)[1]
+        workspace.variant = PASSES
+        equal = ((first - expected).abs().amax((1, 2)) < 1e-4).double().mean()
+        # Below one: threads race each other.
+        repeated = (first == again).flatten(1).all(1).double().mean()
+        self.found.checks.setdefault(f"equal/repeated {row}", {})[column] = float(equal)
+        self.found.checks[f"equal/repeated {row}"][f"({column})"] = float(repeated)
+
     def starts(self, variants: Mapping[str, Variant]) -> None:
+        """k-means++ alone."""
         launch = self.launch(init="kmeans++")
         launch._patches(Stage.CODEBOOK, launch.recipe.sigma)
+        launch._start()
+        expected = self.space.centres.clone()
         for name, variant in variants.items():
-            self.stage(f"{self.work.name} k-means++", name, variant, launch._start)
+            self.compared(f"{self.work.name} k-means++", name, expected, variant, launch._start)
 
-    def rounds(self, variants: Mapping[str, Variant], counts: tuple[int, ...] = (20, 10, 1)) -> None:
+    def rounds(self, variants: Mapping[str, Variant], counts: tuple[int, ...] = (20, 10, 2)) -> None:
+        """Lloyd's rounds alone, from k-means++."""
         launch = self.launch(init="kmeans++")
         launch._patches(Stage.CODEBOOK, launch.recipe.sigma)
         launch._start()
@@ -185,8 +201,10 @@ class Bench:
                 self.space.centres.copy_(start)
                 some._rounds()
 
+            call()
+            expected = self.space.centres.clone()
             for name, variant in variants.items():
-                self.stage(f"{self.work.name} rounds {count}", name, variant, call)
+                self.compared(f"{self.work.name} rounds {count}", name, expected, variant, call)
 
 
 def fastest(found: Found, row: str, variants: Mapping[str, Variant]) -> Variant:
@@ -202,8 +220,13 @@ def joined(patches: Variant, start: Variant, rounds: Variant) -> Variant:
     )  # fmt: skip
 
 
-def check(found: Found, name: str, work: Workload, variant: Variant, count: int, **settings: Any) -> None:
+def check(
+    found: Found, clock: Clock, name: str, work: Workload, variant: Variant, count: int, **settings: Any
+) -> None:
     """Codebooks, assignments and inertia beside the reference's."""
+    if clock.left <= 0:
+        found.errors[f"check {name}"] = "out of time"
+        return
     workspace.variant = variant
     try:
         shield = shielding(work, **settings)
@@ -215,9 +238,7 @@ def check(found: Found, name: str, work: Workload, variant: Variant, count: int,
         ratio = inertia(images, recipe, draw, books[1]) / inertia(images, recipe, draw, books[0])
         outputs = [one.shield(images, recipe, draw) for one in (exact, kernel)]
         found.checks[name] = {
-            "equal codebooks": float(
-                ((books[0] - books[1]).abs().amax((1, 2)) < 1e-4).double().mean()
-            ),
+            "equal codebooks": float(((books[0] - books[1]).abs().amax((1, 2)) < 1e-4).double().mean()),
             "equal labels": float((labels[0] == labels[1]).double().mean()),
             "inertia ratio": ratio,
             "mean difference": float((outputs[0] - outputs[1]).abs().mean()),
@@ -277,10 +298,12 @@ def run(found: Found, clock: Clock, save: Callable[[], None]) -> None:
         fastest(found, f"{SMALL.name} rounds 20", ROUNDS),
     )
     found.best["small"] = asdict(best)
-    check(found, "best, small", SMALL, best, CHECKED)
-    check(found, "passes, small", SMALL, PASSES, CHECKED)
+    check(found, clock, "best, small", SMALL, best, CHECKED)
+    check(found, clock, "passes, small", SMALL, PASSES, CHECKED)
     for variant in (v for v in ROUNDS.values() if v.rounds == "packed"):
-        check(found, "packed, small", SMALL, replace(variant, start=best.start, runs=best.runs), CHECKED)
+        check(
+            found, clock, "packed, small", SMALL, replace(variant, start=best.start, runs=best.runs), CHECKED
+        )
     save()
     ten = SETTINGS["ten"]
     for batch in (16384, 65536):
@@ -304,7 +327,7 @@ def run(found: Found, clock: Clock, save: Callable[[], None]) -> None:
     found.best["large"] = asdict(large)
     del bench
     torch.cuda.empty_cache()
-    check(found, "best, large", LARGE, large, 2)
+    check(found, clock, "best, large", LARGE, large, 2)
     for settings in ({}, ten):
         for name, variant in (("passes", PASSES), ("best", large)):
             defense(found, clock, name, LARGE, 64, variant, **settings)
@@ -320,7 +343,7 @@ def run(found: Found, clock: Clock, save: Callable[[], None]) -> None:
         batch = 4096 if work.codes > 100 or work.size > 3 else 16384
         for name, variant in (("best", best), ("passes", PASSES)):
             defense(found, clock, name, work, batch, variant, **settings)
-        check(found, f"best, {work.name}", work, best, 32)
+        check(found, clock, f"best, {work.name}", work, best, 32)
         save()
 
 

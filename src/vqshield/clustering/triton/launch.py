@@ -119,7 +119,8 @@ class Launch:
             self._selective_start_by_strips()
         elif variant.start == "resident" and power_of_two(self.n) * self.sizes.dimensions <= RESIDENT:
             selective.resident_start_kernel[(self.batch,)](
-                space.x, space.centres, self.streams, self.key, *numbers[:2], K=self.codes,
+                space.x, space.steps.view(torch.int32), space.centres, self.streams, self.key, *numbers[:2],
+                K=self.codes,
                 RUNS=variant.runs, RUN=-(-power_of_two(self.n) // variant.runs), **self.padding,
                 **compiled({"num_warps": variant.start_warps}),
             )  # fmt: skip

@@ -107,11 +107,13 @@ def leader(best, second, other, other_second):
 
 @triton.jit
 def as_float(bits):
+    """The float32 value that has these bits."""
     return bits.to(tl.float32, bitcast=True)
 
 
 @triton.jit
 def as_bits(values):
+    """The bits of float32 values; of positive ones they have the same order."""
     return values.to(tl.int32, bitcast=True)
 
 
@@ -235,7 +237,7 @@ def store_steps(steps, centres, fresh, D: tl.constexpr, KP: tl.constexpr, DP: tl
     tl.store(steps + tl.arange(0, KP), step + tl.max(step, axis=0))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["iterations", "limit"])
 def small_rounds_kernel(
     x_all, states_all, squares_all, todo_all, moves_all, centres_all, sums_all, steps_all, n, padded_n,
     limit, iterations, K: tl.constexpr, D: tl.constexpr, KP: tl.constexpr, DP: tl.constexpr,
@@ -261,6 +263,7 @@ def small_rounds_kernel(
         sums = tl.load(sums_memory) + flow(x, LO, moves, moved, KP, DP, RB)
         centres = tl.load(memory)
         fresh = new_centres(sums, centres, D, DP)
+        tl.debug_barrier()
         tl.store(sums_memory, sums)
         tl.store(memory, fresh)
         if BOUNDS:
@@ -273,7 +276,7 @@ def small_rounds_kernel(
             count = doubtful(states, steps, todo, padded_n, KP, CB)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["is_first"])
 def strip_rounds_kernel(
     x_all, states_all, squares_all, todo_all, moves_all, centres_all, flows_all, steps_all, changed_all,
     active, n, padded_n, strips, is_first, K: tl.constexpr, D: tl.constexpr, KP: tl.constexpr,
@@ -305,7 +308,7 @@ def strip_rounds_kernel(
         tl.store(changed_all + b * strips + strip, moved)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["is_first", "limit"])
 def strip_means_kernel(
     centres_all, sums_all, flows_all, steps_all, changed_all, active, strips, limit, is_first,
     D: tl.constexpr, KP: tl.constexpr, DP: tl.constexpr,
@@ -358,8 +361,8 @@ def small_start_kernel(
 
 @triton.jit
 def resident_start_kernel(
-    x_all, centres_all, streams, key, n, padded_n, K: tl.constexpr, KP: tl.constexpr, DP: tl.constexpr,
-    RUN: tl.constexpr, RUNS: tl.constexpr,
+    x_all, words_all, centres_all, streams, key, n, padded_n, K: tl.constexpr, KP: tl.constexpr,
+    DP: tl.constexpr, RUN: tl.constexpr, RUNS: tl.constexpr,
 ):  # fmt: skip
     """k-means++ for image number program_id, whose patches stay in registers.
 
@@ -372,31 +375,34 @@ def resident_start_kernel(
     memory = centres_all + b * KP * DP
     stream = tl.load(streams + b)
     j = tl.arange(0, DP)
-    rows = tl.arange(0, RUNS)[None, :] * RUN + tl.arange(0, RUN)[:, None]
+    rows = tl.arange(0, RUNS)[:, None] * RUN + tl.arange(0, RUN)[None, :]
     ok = rows < n
     place = rows[:, :, None] * DP + j[None, None, :]
     hi = tl.load(x + place, mask=ok[:, :, None], other=0.0)
     lo = tl.load(x + LO + place, mask=ok[:, :, None], other=0.0)
     patches = joined(hi, lo)
+    words = words_all + b * KP
+    tl.store(words + tl.arange(0, KP), init_word(key, stream, tl.arange(0, KP)).to(tl.int32))
     near = tl.where(ok, float("inf"), 0.0)
     centre = row_of(x, LO, (init_word(key, stream, 0) * n) >> 32, DP)
     tl.store(memory + j, centre)
+    tl.debug_barrier()
     for number in range(1, K):
         difference = patches - centre[None, None, :]
         near = tl.minimum(near, tl.sum(difference * difference, axis=2))
-        within = tl.cumsum(near, axis=0)
-        run = tl.max(within, axis=0).to(tl.float64)
+        within = tl.cumsum(near, axis=1)
+        run = tl.max(within, axis=1).to(tl.float64)
         total = tl.sum(run)
-        word = init_word(key, stream, number)
+        word = tl.load(words + number).to(tl.uint32, bitcast=True).to(tl.int64)
         target = word.to(tl.float64) * WORD * total
         left = (target - (tl.cumsum(run, axis=0) - run)).to(tl.float32)
-        count = tl.sum(((within <= left[None, :]) & ok).to(tl.int32))
+        count = tl.sum(((within <= left[:, None]) & ok).to(tl.int32))
         index = tl.where(total > 0, tl.minimum(count, n - 1).to(tl.int64), (word * n) >> 32)
         centre = row_of(x, LO, index, DP)
         tl.store(memory + number * DP + j, centre)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["number"])
 def strip_near_kernel(
     x_all, near_all, owners_all, gaps_all, todo_all, partial, centres_all, number, n, padded_n, strips,
     KP: tl.constexpr, DP: tl.constexpr, NB: tl.constexpr, CB: tl.constexpr, STRIP: tl.constexpr,
@@ -415,7 +421,7 @@ def strip_near_kernel(
     tl.store(partial + b * strips + strip, total)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["number"])
 def gaps_kernel(centres_all, gaps_all, number, KP: tl.constexpr, DP: tl.constexpr):
     """The distances of centre `number` from the others."""
     b = tl.program_id(0).to(tl.int64)

@@ -41,8 +41,9 @@ class Variant:
     patch_images: int = 0  # for how many images a program draws noise; 0: the kernel that has one
 
     def rounds_shape(self, sizes: "Sizes") -> tuple[int, int, dict[str, int]]:
-        """Patches a block in the rounds, states a chunk, and how they are compiled: more codes or dimensions want more warps
-        and fewer patches, and registers as many as there are.
+        """Patches a block in the rounds, states a chunk, and how they are compiled.
+
+        More codes or dimensions want more warps and fewer patches, and registers as many as there are.
         """
         chunk = math.gcd(sizes.rows, self.chunk)
         if max(sizes.codes, sizes.dimensions) > 32:
