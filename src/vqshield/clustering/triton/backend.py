@@ -130,7 +130,7 @@ def _by_parts(
     key = torch.full((1,), seed, dtype=torch.int64, device=padded.device)
     n, dimensions = recipe.grid.count(*padded.shape[2:]), padded.shape[1] * recipe.grid.size**2
     sizes = Sizes.of(n, codes, dimensions)
-    step = max(1, min(workspace.variant.at_once, len(padded), recipe.memory // sizes.bytes))
+    step = max(1, min(workspace.AT_ONCE, len(padded), recipe.memory // sizes.bytes))
     space = Workspace.make(step, sizes, dimensions, padded.device)
     for first in range(0, len(padded), step):
         part = slice(first, first + step)

@@ -6,15 +6,17 @@ import torch
 from torch import Tensor
 
 from vqshield.clustering.base import Recipe
-from vqshield.clustering.triton import quick, selective, small, strips, workspace
+from vqshield.clustering.triton import selective, small, strips, workspace
 from vqshield.clustering.triton.workspace import (
     COUNTERS,
+    MANY_ROUNDS,
     PIXELS,
-    PLUS_PLUS,
-    RESIDENT,
     ROUNDS,
     ROWS,
+    START,
+    STATES,
     STRIP_ROUNDS,
+    STRIP_START,
     Sizes,
     Workspace,
     interpreting,
@@ -23,7 +25,8 @@ from vqshield.clustering.triton.workspace import (
 from vqshield.noise import Stage
 from vqshield.patches import Sliding
 
-_STEPS = 8  # of random words that one program of the patches kernel draws
+_IMAGES = 8  # for which one program of the patches kernel draws random words
+_RUNS = 64  # into which the resident start cuts an image's patches
 
 
 class Launch:
@@ -78,80 +81,35 @@ class Launch:
 
     def _patches(self, stage: Stage, scale: float) -> None:
         total = self.n * self.dimensions
-        steps = workspace.variant.patch_images
-        if steps and 2 * self.sizes.rows * self.sizes.dimensions < 2**31:
-            quick.patches_kernel[(-(-total // (4 * COUNTERS)), -(-self.batch // steps))](
-                self.images, self.space.x, self.streams, self.key, self.batch, total, self.sizes.rows, scale,
-                self.columns, self.height, self.width, STAGE=int(stage), CHANNELS=self.channels,
-                D=self.dimensions, DP=self.sizes.dimensions, QB=COUNTERS, STEPS=steps, **self.shape,
-            )  # fmt: skip
-            return
-        strips.patches_kernel[(-(-total // (4 * COUNTERS * _STEPS)), self.batch)](
-            self.images, self.space.x, self.streams, self.key, total, self.sizes.rows, scale,
+        strips.patches_kernel[(-(-total // (4 * COUNTERS)), -(-self.batch // _IMAGES))](
+            self.images, self.space.x, self.streams, self.key, self.batch, total, self.sizes.rows, scale,
             self.columns, self.height, self.width, STAGE=int(stage), CHANNELS=self.channels,
-            D=self.dimensions, DP=self.sizes.dimensions, QB=COUNTERS, STEPS=_STEPS, **self.shape,
+            D=self.dimensions, DP=self.sizes.dimensions, QB=COUNTERS, STEPS=_IMAGES,
+            WIDE=self.sizes.rows * self.sizes.dimensions >= 2**31, **self.shape,
         )  # fmt: skip
 
-    def _rounds(self) -> None:
-        if self.n <= workspace.SMALL:
-            rounds(
-                self.space, self.sizes, self.n, self.codes, self.dimensions,
-                iterations=self.recipe.iterations, tolerance=self.recipe.tolerance,
-            )  # fmt: skip
-        elif self._selective:
-            self._selective_rounds_by_strips()
-        else:
-            self._rounds_by_strips()
-
-    @property
-    def _selective(self) -> bool:
-        return workspace.variant.rounds != "passes" and self.sizes.codes <= workspace.MOST_PACKED
-
     def _start(self) -> None:
-        space, numbers, variant = self.space, (self.n, self.sizes.rows, self.count), workspace.variant
+        space, numbers, images = self.space, (self.n, self.sizes.rows), (self.streams, self.key)
         if self.recipe.init == "random":
             strips.random_kernel[(self.batch,)](
-                space.x, space.centres, self.streams, self.key, *numbers[:2], K=self.codes, **self.padding
+                space.x, space.centres, *images, *numbers, K=self.codes, **self.padding
             )
-        elif variant.start == "passes" and self.n > workspace.SMALL:
-            self._start_by_strips()
         elif self.n > workspace.SMALL:
-            self._selective_start_by_strips()
-        elif variant.start == "resident" and power_of_two(self.n) * self.sizes.dimensions <= RESIDENT:
+            self._start_by_strips()
+        elif power_of_two(self.n) * self.sizes.dimensions <= workspace.RESIDENT:
+            runs = min(_RUNS, power_of_two(self.n))
             selective.resident_start_kernel[(self.batch,)](
-                space.x, space.steps.view(torch.int32), space.centres, self.streams, self.key, *numbers[:2],
-                K=self.codes,
-                RUNS=variant.runs, RUN=-(-power_of_two(self.n) // variant.runs), **self.padding,
-                **compiled({"num_warps": variant.start_warps}),
-            )  # fmt: skip
-        elif variant.start != "passes":
-            selective.small_start_kernel[(self.batch,)](
-                space.x, space.floats, space.labels, space.steps, space.lists[0], space.centres, self.streams,
-                self.key, *numbers[:2], K=self.codes, NB=variant.start_rows, CB=variant.chunk,
-                **self.padding, **compiled({"num_warps": variant.start_warps}),
+                space.x, space.steps.view(torch.int32), space.centres, *images, *numbers,
+                K=self.codes, RUNS=runs, RUN=power_of_two(self.n) // runs, **self.padding, **compiled(START),
             )  # fmt: skip
         else:
-            small.plus_plus_kernel[(self.batch,)](
-                space.x, space.floats, space.centres, self.streams, self.key, *numbers[:2],
-                K=self.codes, NB=workspace.WIDE_ROWS, CB=1024, **self.padding, **compiled(PLUS_PLUS),
+            selective.small_start_kernel[(self.batch,)](
+                space.x, space.floats, space.labels, space.steps, space.lists[0], space.centres, *images,
+                *numbers, K=self.codes, NB=ROWS, CB=STATES, **self.padding, **compiled(START),
             )  # fmt: skip
 
     def _start_by_strips(self) -> None:
-        space, numbers = self.space, (self.n, self.sizes.rows, self.count)
-        partial = torch.empty(self.batch, self.count, dtype=torch.float64, device=space.x.device)
-        for number in range(self.codes):
-            if number:
-                strips.near_kernel[(self.count, self.batch)](
-                    space.x, space.floats, partial, space.centres, number, *numbers,
-                    NB=workspace.WIDE_ROWS, STRIP=workspace.STRIP, **self.padding,
-                )  # fmt: skip
-            strips.pick_kernel[(self.batch,)](
-                space.x, space.floats, partial, space.centres, self.streams, self.key, number, *numbers,
-                CB=1024, STRIP=workspace.STRIP, **self.padding,
-            )  # fmt: skip
-
-    def _selective_start_by_strips(self) -> None:
-        space, strip, variant = self.space, workspace.variant.strip, workspace.variant
+        space, strip = self.space, workspace.START_STRIP
         count = -(-self.n // strip)
         numbers = self.n, self.sizes.rows, count
         partial = torch.empty(self.batch, count, dtype=torch.float64, device=space.x.device)
@@ -160,34 +118,55 @@ class Launch:
                 selective.gaps_kernel[(self.batch,)](space.centres, space.steps, number - 1, **self.padding)
                 selective.strip_near_kernel[(count, self.batch)](
                     space.x, space.floats, space.labels, space.steps, space.lists[0], partial, space.centres,
-                    number, *numbers, NB=variant.start_rows, CB=variant.chunk, STRIP=strip, **self.padding,
-                    **compiled({"num_warps": variant.start_warps}),
+                    number, *numbers, NB=ROWS, CB=STATES, STRIP=strip, **self.padding,
+                    **compiled(STRIP_START),
                 )  # fmt: skip
             strips.pick_kernel[(self.batch,)](
                 space.x, space.floats, partial, space.centres, self.streams, self.key, number, *numbers,
                 CB=1024, STRIP=strip, **self.padding,
             )  # fmt: skip
 
+    def _rounds(self) -> None:
+        is_large = self.n > workspace.SMALL
+        few = max(self.sizes.codes, self.sizes.dimensions) <= workspace.FEW
+        if self.sizes.codes <= workspace.MOST_PACKED and (is_large or not few):
+            (self._selective_rounds_by_strips if is_large else self._selective_rounds)()
+        elif is_large:
+            self._rounds_by_strips()
+        else:
+            rounds(
+                self.space, self.sizes, self.n, self.codes, self.dimensions,
+                iterations=self.recipe.iterations, tolerance=self.recipe.tolerance,
+            )  # fmt: skip
+
+    def _selective_rounds(self) -> None:
+        space, (rows, options) = self.space, selective_shape(self.sizes)
+        selective.small_rounds_kernel[(self.batch,)](
+            space.x, space.labels, space.squares, space.lists[0], space.lists[1],
+            space.centres, space.sums, space.steps, self.n, self.sizes.rows,
+            math.floor(self.recipe.tolerance * self.n), self.recipe.iterations,
+            K=self.codes, D=self.dimensions, RB=rows, CB=math.gcd(self.sizes.rows, STATES), **self.padding,
+            **compiled(options),
+        )  # fmt: skip
+
     def _selective_rounds_by_strips(self) -> None:
-        space, strip, variant = self.space, workspace.variant.strip, workspace.variant
-        count = -(-self.n // strip)
-        flows = space.centres.new_empty(self.batch, count, self.sizes.codes, self.sizes.dimensions)
-        changed = space.labels.new_empty(self.batch, count)
+        space, (rows, options) = self.space, selective_shape(self.sizes)
+        flows = space.centres.new_empty(self.batch, self.count, self.sizes.codes, self.sizes.dimensions)
+        changed = space.labels.new_empty(self.batch, self.count)
         active = space.labels.new_ones(self.batch)
-        rows, chunk, options = variant.rounds_shape(self.sizes)
+        limit = math.floor(self.recipe.tolerance * self.n)
         space.sums.zero_()
         for number in range(self.recipe.iterations):
-            selective.strip_rounds_kernel[(count, self.batch)](
+            selective.strip_rounds_kernel[(self.count, self.batch)](
                 space.x, space.labels, space.squares, space.lists[0], space.lists[1],
-                space.centres, flows, space.steps, changed, active, self.n, self.sizes.rows, count,
-                int(number == 0), K=self.codes, D=self.dimensions, RB=rows, CB=chunk,
-                BOUNDS=variant.rounds == "selective", STRIP=strip, **self.padding,
+                space.centres, flows, space.steps, changed, active, self.n, self.sizes.rows, self.count,
+                int(number == 0), K=self.codes, D=self.dimensions, RB=rows,
+                CB=math.gcd(self.sizes.rows, workspace.STRIP, STATES), STRIP=workspace.STRIP, **self.padding,
                 **compiled(options),
             )  # fmt: skip
             selective.strip_means_kernel[(self.batch,)](
-                space.centres, space.sums, flows, space.steps, changed, active, count,
-                math.floor(self.recipe.tolerance * self.n), int(number == 0), D=self.dimensions,
-                **self.padding,
+                space.centres, space.sums, flows, space.steps, changed, active, self.count, limit,
+                int(number == 0), D=self.dimensions, **self.padding,
             )  # fmt: skip
 
     def _rounds_by_strips(self) -> None:
@@ -211,21 +190,22 @@ class Launch:
 def rounds(
     space: Workspace, sizes: Sizes, n: int, codes: int, dimensions: int, *, iterations: int, tolerance: float
 ) -> None:
-    """Lloyd's algorithm with one program per image, on the centres in the workspace."""
-    variant = workspace.variant
-    if variant.rounds != "passes" and sizes.codes <= workspace.MOST_PACKED and n <= workspace.SMALL:
-        rows, chunk, options = variant.rounds_shape(sizes)
-        selective.small_rounds_kernel[(len(space.x),)](
-            space.x, space.labels, space.squares, space.lists[0], space.lists[1],
-            space.centres, space.sums, space.steps, n, sizes.rows, math.floor(tolerance * n), iterations,
-            K=codes, D=dimensions, KP=sizes.codes, DP=sizes.dimensions, RB=rows, CB=chunk,
-            BOUNDS=variant.rounds == "selective", **compiled(options),
-        )  # fmt: skip
-        return
+    """Lloyd's algorithm with one program per image, on the centres in the workspace: values of any scale."""
     small.rounds_kernel[(len(space.x),)](
         space.x, space.labels, space.centres, n, sizes.rows, math.floor(tolerance * n), iterations,
-        K=codes, D=dimensions, KP=sizes.codes, DP=sizes.dimensions, RB=ROWS, **compiled(ROUNDS),
+        K=codes, D=dimensions, KP=sizes.codes, DP=sizes.dimensions, RB=ROWS,
+        **compiled(ROUNDS if sizes.codes <= workspace.FEW else MANY_ROUNDS),
     )  # fmt: skip
+
+
+def selective_shape(sizes: Sizes) -> tuple[int, dict[str, int]]:
+    """Patches a block in selective rounds, and how they are compiled.
+
+    More codes or dimensions want more warps and fewer patches, and registers as many as there are.
+    """
+    if max(sizes.codes, sizes.dimensions) <= workspace.FEW:
+        return ROWS, {"num_warps": 2, "maxnreg": 128}
+    return max(16, min(ROWS, 2**12 // sizes.codes)), {"num_warps": 8 if sizes.codes > 128 else 4}
 
 
 def compiled(options: dict[str, int]) -> dict[str, int]:

@@ -120,18 +120,16 @@ def as_bits(values):
 @triton.jit
 def reassign(
     x, LO, states, squares, todo, centres, count, K: tl.constexpr, D: tl.constexpr, KP: tl.constexpr,
-    DP: tl.constexpr, RB: tl.constexpr, BOUNDS: tl.constexpr,
+    DP: tl.constexpr, RB: tl.constexpr,
 ):  # fmt: skip
-    """New states of the listed rows (without BOUNDS, of all rows); in the list's place, what has moved where,
-    −1 for what has not.
-    """
+    """New states of the listed rows; in the list's place, what has moved where, −1 for what has not."""
     hi_c, small_c, rest_c, norms = operands(centres, K, D, KP, DP)
     i = tl.arange(0, KP)[None, :]
     start = tl.zeros((RB, KP), dtype=tl.float32) + norms[None, :]
     for r0 in range(0, count, RB):
         at = r0 + tl.arange(0, RB)
         ok = at < count
-        rows = tl.load(todo + at, mask=ok, other=0) if BOUNDS else at
+        rows = tl.load(todo + at, mask=ok, other=0)
         hi, lo = taken(x, LO, rows, DP)
         square = tl.load(squares + rows)
         before = tl.load(states + rows) & (2 * KP - 1)
@@ -140,16 +138,12 @@ def reassign(
         score = tl.dot(hi, hi_c, score) + square[:, None]
         # Half the squared distance, and in its lowest bits which centre: one minimum finds both.
         packed = (as_bits(score) & -KP) | i
-        if BOUNDS:
-            best, second = tl.reduce((packed, tl.full((RB, KP), 0x7F000000, dtype=tl.int32)), 1, leader)
-            label = best & (KP - 1)
-            doubt = DOUBT * (1.0 + square) + as_float(best) * (KP * 1.2e-7)
-            upper = tl.sqrt(2.0 * tl.maximum(as_float(best) - BIAS + doubt, 0.0))
-            lower = tl.sqrt(2.0 * tl.maximum(as_float(second) - BIAS - doubt, 0.0))
-            state = (as_bits(lower - upper) & (-2 * KP)) | label
-        else:
-            label = tl.min(packed, axis=1) & (KP - 1)
-            state = label
+        best, second = tl.reduce((packed, tl.full((RB, KP), 0x7F000000, dtype=tl.int32)), 1, leader)
+        label = best & (KP - 1)
+        doubt = DOUBT * (1.0 + square) + as_float(best) * (KP * 1.2e-7)
+        upper = tl.sqrt(2.0 * tl.maximum(as_float(best) - BIAS + doubt, 0.0))
+        lower = tl.sqrt(2.0 * tl.maximum(as_float(second) - BIAS - doubt, 0.0))
+        state = (as_bits(lower - upper) & (-2 * KP)) | label
         tl.store(states + rows, state, mask=ok)
         change = rows * ROW + before * OLD + label
         tl.store(todo + at, tl.where(label == before, -1, change), mask=ok)
@@ -241,7 +235,7 @@ def store_steps(steps, centres, fresh, D: tl.constexpr, KP: tl.constexpr, DP: tl
 def small_rounds_kernel(
     x_all, states_all, squares_all, todo_all, moves_all, centres_all, sums_all, steps_all, n, padded_n,
     limit, iterations, K: tl.constexpr, D: tl.constexpr, KP: tl.constexpr, DP: tl.constexpr,
-    RB: tl.constexpr, CB: tl.constexpr, BOUNDS: tl.constexpr,
+    RB: tl.constexpr, CB: tl.constexpr,
 ):  # fmt: skip
     """Lloyd's algorithm for image number program_id, on the centres in centres_all."""
     b = tl.program_id(0).to(tl.int64)
@@ -256,7 +250,7 @@ def small_rounds_kernel(
     count, changed, done = n + 0, n + 1, 0
     while (done < iterations) & (changed > limit):
         tl.debug_barrier()  # what other threads have stored is loaded from here on
-        reassign(x, LO, states, squares, todo, tl.load(memory), count, K, D, KP, DP, RB, BOUNDS)
+        reassign(x, LO, states, squares, todo, tl.load(memory), count, K, D, KP, DP, RB)
         tl.debug_barrier()
         moved = movers(todo, moves, count, CB)
         tl.debug_barrier()
@@ -266,21 +260,19 @@ def small_rounds_kernel(
         tl.debug_barrier()
         tl.store(sums_memory, sums)
         tl.store(memory, fresh)
-        if BOUNDS:
-            store_steps(steps, centres, fresh, D, KP, DP)
+        store_steps(steps, centres, fresh, D, KP, DP)
         # The first round has no labels to compare with: it never ends the search.
         changed = tl.where(done == 0, n + 1, moved)
         done += 1
-        if BOUNDS:
-            tl.debug_barrier()
-            count = doubtful(states, steps, todo, padded_n, KP, CB)
+        tl.debug_barrier()
+        count = doubtful(states, steps, todo, padded_n, KP, CB)
 
 
 @triton.jit(do_not_specialize=["is_first"])
 def strip_rounds_kernel(
     x_all, states_all, squares_all, todo_all, moves_all, centres_all, flows_all, steps_all, changed_all,
     active, n, padded_n, strips, is_first, K: tl.constexpr, D: tl.constexpr, KP: tl.constexpr,
-    DP: tl.constexpr, RB: tl.constexpr, CB: tl.constexpr, BOUNDS: tl.constexpr, STRIP: tl.constexpr,
+    DP: tl.constexpr, RB: tl.constexpr, CB: tl.constexpr, STRIP: tl.constexpr,
 ):  # fmt: skip
     """One round of Lloyd's algorithm over a strip."""
     b = tl.program_id(1).to(tl.int64)
@@ -296,10 +288,10 @@ def strip_rounds_kernel(
         count = size + 0
         if is_first != 0:
             prepare(x, LO, squares, states, todo, size, room, D, KP, DP, RB)
-        elif BOUNDS:
+        else:
             count = doubtful(states, steps_all + b * KP, todo, room, KP, CB)
         tl.debug_barrier()
-        reassign(x, LO, states, squares, todo, centres, count, K, D, KP, DP, RB, BOUNDS)
+        reassign(x, LO, states, squares, todo, centres, count, K, D, KP, DP, RB)
         tl.debug_barrier()
         moved = movers(todo, moves, count, CB)
         tl.debug_barrier()

@@ -7,52 +7,51 @@ is the same in every run. An image that is done (active 0) is passed over.
 import triton
 import triton.language as tl
 
-from vqshield.clustering.triton.noise import init_word
+from vqshield.clustering.triton.noise import box_muller, init_word, random_words
 from vqshield.clustering.triton.parts import (
+    CENTRE,
     assign_and_sum,
+    corner,
     count_up_to,
     label_and_compare,
     means,
-    nearer,
     rebuild,
     row_of,
-    write_patches,
+    split,
 )
 
 
 @triton.jit
 def patches_kernel(
-    images, x_all, streams, key, total, padded_n, scale, columns, H, W, STAGE: tl.constexpr,
+    images, x_all, streams, key, batch, total, padded_n, scale, columns, H, W, STAGE: tl.constexpr,
     CHANNELS: tl.constexpr, S: tl.constexpr, SLIDING: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
-    QB: tl.constexpr, STEPS: tl.constexpr,
+    QB: tl.constexpr, STEPS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Noisy patches of all images into the workspaces."""
-    b = tl.program_id(1).to(tl.int64)
-    LO = padded_n.to(tl.int64) * DP
-    first = tl.program_id(0) * QB * STEPS
-    last = tl.minimum(first + QB * STEPS, tl.cdiv(total, 4))
-    image = images + b * CHANNELS * H * W
-    stream = tl.load(streams + b)
-    x = x_all + b * 2 * LO
-    write_patches(
-        image, x, LO, key, stream, first, last, total, scale, columns, H, W, STAGE, S, SLIDING, D, DP, QB
-    )
+    """Noisy patches into the workspaces: four values a counter block, none drawn twice.
 
-
-@triton.jit
-def near_kernel(
-    x_all, near_all, partial, centres_all, number, n, padded_n, strips, KP: tl.constexpr,
-    DP: tl.constexpr, NB: tl.constexpr, STRIP: tl.constexpr,
-):  # fmt: skip
-    """Distances to centre number−1, where it is the nearest so far; the strip's sum of them."""
-    b = tl.program_id(1).to(tl.int64)
-    strip = tl.program_id(0)
+    A program writes the same values of STEPS images: where they come from and go to is found out once.
+    """
     LO = padded_n.to(tl.int64) * DP
-    centre = tl.load(centres_all + (b * KP + number - 1) * DP + tl.arange(0, DP))
-    first = strip * STRIP
-    last = tl.minimum(first + STRIP, n)
-    total = nearer(x_all + b * 2 * LO, LO, near_all + b * padded_n, centre, number, first, last, DP, NB)
-    tl.store(partial + b * strips + strip, total)
+    q = tl.program_id(0) * QB + tl.arange(0, QB)
+    e = 4 * tl.program_id(0) * QB + tl.arange(0, 4 * QB)
+    ok = e < total
+    index = e // D
+    j = e - index * D
+    row, column = corner(index, columns, S, SLIDING)
+    source = ((j // (S * S)) * H + row + (j // S) % S) * W + column + j % S
+    target = (index.to(tl.int64) if WIDE else index) * DP + j
+    first = tl.program_id(1) * STEPS
+    for number in range(first, tl.minimum(first + STEPS, batch)):
+        b = tl.zeros((), dtype=tl.int64) + number
+        w0, w1, w2, w3 = random_words(key, tl.load(streams + b), STAGE, q)
+        z0, z1 = box_muller(w0, w1)
+        z2, z3 = box_muller(w2, w3)
+        noise = tl.interleave(tl.interleave(z0, z2), tl.interleave(z1, z3)) * scale
+        clean = tl.load(images + b * CHANNELS * H * W + source, mask=ok, other=0.0)
+        hi, lo = split(clean + noise - CENTRE)
+        x = x_all + b * 2 * LO
+        tl.store(x + target, hi, mask=ok)
+        tl.store(x + LO + target, lo, mask=ok)
 
 
 @triton.jit

@@ -1,6 +1,5 @@
 """What the kernels work in, and how much of it: block sizes, the workspace of an image, where they run."""
 
-import math
 import os
 from dataclasses import dataclass
 
@@ -8,53 +7,24 @@ import torch
 from torch import Tensor
 
 SMALL = 4096  # patches up to which one program finds an image's codebook
-AT_ONCE = 2048  # images a launch: enough to fill any GPU, and their workspace is soon reused
-ROWS = 64  # patches a block in matrix products
-WIDE_ROWS = 256  # and in k-means++, which has none
+AT_ONCE = 6144  # images a launch: the last programs, which leave a GPU half empty, are few among them
+ROWS = 64  # patches a block
+WIDE_ROWS = 256  # of which the workspace holds a multiple
 STRIP = 2048  # patches of a large image that one program takes
+START_STRIP = 1024  # and in k-means++
 COUNTERS = 256  # blocks of four random words at once
 PIXELS = 256
+STATES = 512  # patches at once where only a number or two of each is read
+RESIDENT = 2**15  # values of a small image's patches that k-means++ holds in registers
+FEW = 32  # codes and dimensions up to which a small image's rounds are quickest over all its patches
+MOST_PACKED = 256  # centres whose number fits into the lowest bits of a score, see selective.py
 # Measured on an H200: how many warps a program has. Few, where matrix products wait for each other and other
 # programs fill the gaps; many, where one program must get through an image.
 ROUNDS = {"num_warps": 2, "num_stages": 3}
+MANY_ROUNDS = {"num_warps": 8}  # more codes than FEW need more registers
 STRIP_ROUNDS = {"num_warps": 4, "num_stages": 3}
-PLUS_PLUS = {"num_warps": 8}
-RESIDENT = 2**15  # values of a small image's patches that k-means++ holds in registers
-MOST_PACKED = 256  # centres whose number fits into the lowest bits of a score, see selective.py
-
-
-@dataclass(frozen=True)
-class Variant:
-    """Which kernels find a codebook, and how they are compiled: to be measured against each other."""
-
-    start: str = "passes"  # k-means++: "passes", "resident" (small images) or "selective"
-    rounds: str = "passes"  # Lloyd's: "passes", "packed" (all patches each round) or "selective"
-    start_warps: int = 8
-    start_rows: int = 64  # patches a block
-    runs: int = 64  # into which the resident start cuts an image's patches
-    rounds_warps: int = 2
-    rounds_rows: int = 64
-    registers: int | None = None  # a thread's at most, in the rounds
-    chunk: int = 256  # states at once
-    strip: int = 2048  # patches of a large image that one program takes
-    at_once: int = 2048  # images a launch
-    patch_images: int = 0  # for how many images a program draws noise; 0: the kernel that has one
-
-    def rounds_shape(self, sizes: "Sizes") -> tuple[int, int, dict[str, int]]:
-        """Patches a block in the rounds, states a chunk, and how they are compiled.
-
-        More codes or dimensions want more warps and fewer patches, and registers as many as there are.
-        """
-        chunk = math.gcd(sizes.rows, self.chunk)
-        if max(sizes.codes, sizes.dimensions) > 32:
-            rows = max(16, min(self.rounds_rows, 2**12 // sizes.codes))
-            return rows, chunk, {"num_warps": 8 if sizes.codes > 128 else 4}
-        limit = {"maxnreg": self.registers} if self.registers else {}
-        return self.rounds_rows, chunk, {"num_warps": self.rounds_warps} | limit
-
-
-PASSES = Variant()
-variant = PASSES
+START = {"num_warps": 8}
+STRIP_START = {"num_warps": 2}
 
 
 def interpreting() -> bool:
