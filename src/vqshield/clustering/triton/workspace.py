@@ -27,6 +27,32 @@ START = {"num_warps": 8}
 STRIP_START = {"num_warps": 2}
 
 
+@dataclass(frozen=True)
+class Variant:
+    """Which kernels run, and how they are compiled: to be measured against each other."""
+
+    coarse: bool = False  # rounds of coarse.py where codes and dimensions are few
+    warps: int = 2  # of these
+    rows: int = 64  # patches a block that they look at in full
+    survey: int = 64  # and in half precision
+    stages: int = 3
+    registers: int | None = None  # a thread's at most
+    strip: int = 2048  # patches of a large image that one program takes
+    tiles: bool = False  # patches written by whole rows
+    tile_warps: int = 4
+    fused: bool = False  # the assignment's patches made where they are labelled
+    label_strip: int = 1024  # patches that one program of it takes
+    label_warps: int = 4
+
+    @property
+    def options(self) -> dict[str, int]:
+        limit = {"maxnreg": self.registers} if self.registers else {}
+        return {"num_warps": self.warps, "num_stages": self.stages} | limit
+
+
+variant = DEFAULT = Variant()
+
+
 def interpreting() -> bool:
     """Whether Triton runs its kernels on the CPU, slowly, for tests."""
     return os.environ.get("TRITON_INTERPRET") == "1"
