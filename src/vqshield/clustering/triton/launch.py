@@ -42,6 +42,8 @@ class Launch:
         self.sizes = Sizes.of(self.n, codes, self.dimensions)
         self.space = space[: self.batch]
         self.count = -(-self.n // workspace.STRIP)
+        # Strips whose sums are added up at once, as many as registers hold.
+        self.group = max(1, 2**13 // (self.sizes.codes * self.sizes.dimensions))
         self.padding = {"KP": self.sizes.codes, "DP": self.sizes.dimensions}
         self.shape = {"S": recipe.grid.size, "SLIDING": isinstance(recipe.grid, Sliding)}
 
@@ -142,15 +144,14 @@ class Launch:
         partial = torch.empty(self.batch, count, dtype=torch.float64, device=space.x.device)
         for number in range(self.codes):
             if number:
-                selective.gaps_kernel[(self.batch,)](space.centres, space.steps, number - 1, **self.padding)
                 selective.strip_near_kernel[(count, self.batch)](
                     space.x, space.floats, space.labels, space.steps, space.lists[0], partial, space.centres,
                     number, *numbers, NB=ROWS, CB=STATES, STRIP=strip, **self.padding,
                     **compiled(STRIP_START),
                 )  # fmt: skip
             strips.pick_kernel[(self.batch,)](
-                space.x, space.floats, partial, space.centres, self.streams, self.key, number, *numbers,
-                CB=1024, STRIP=strip, **self.padding,
+                space.x, space.floats, partial, space.steps, space.centres, self.streams, self.key, number,
+                *numbers, CB=1024, SB=min(1024, power_of_two(count)), STRIP=strip, **self.padding,
             )  # fmt: skip
 
     def _rounds(self) -> None:
@@ -196,7 +197,7 @@ class Launch:
             )  # fmt: skip
             selective.strip_means_kernel[(self.batch,)](
                 space.centres, space.sums, flows, space.steps, changed, active, count, limit,
-                int(number == 0), D=self.dimensions, **self.padding,
+                int(number == 0), D=self.dimensions, GROUP=self.group, **self.padding,
             )  # fmt: skip
 
     def _selective_rounds(self) -> None:
@@ -226,7 +227,7 @@ class Launch:
             )  # fmt: skip
             selective.strip_means_kernel[(self.batch,)](
                 space.centres, space.sums, flows, space.steps, changed, active, self.count, limit,
-                int(number == 0), D=self.dimensions, **self.padding,
+                int(number == 0), D=self.dimensions, GROUP=self.group, **self.padding,
             )  # fmt: skip
 
     def _rounds_by_strips(self) -> None:

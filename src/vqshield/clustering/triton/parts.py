@@ -81,6 +81,14 @@ def count_up_to(near, first, last, carry, target, CB: tl.constexpr):
 
 
 @triton.jit
+def store_gaps(gaps, centres, row, KP: tl.constexpr, DP: tl.constexpr):
+    """Squared distances of a new centre from all in memory; those not chosen yet are of no use."""
+    i, j = tl.arange(0, KP), tl.arange(0, DP)
+    difference = tl.load(centres + i[:, None] * DP + j[None, :]) - row[None, :]
+    tl.store(gaps + i, tl.sum(difference * difference, axis=1))
+
+
+@triton.jit
 def prepared(centres, K: tl.constexpr, D: tl.constexpr, KP: tl.constexpr, DP: tl.constexpr):
     """The centres ready for scores: transposed hi and lo, and half their squared norms, infinite beyond K."""
     used = tl.where(tl.arange(0, DP)[None, :] < D, centres, 0.0)

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from vqshield.clustering.triton.noise import init_word
-from vqshield.clustering.triton.parts import SPLIT, count_up_to, joined, row_of
+from vqshield.clustering.triton.parts import SPLIT, count_up_to, joined, row_of, store_gaps
 
 BIAS = tl.constexpr(6.103515625e-05)  # keeps packed scores positive where rounding leaves them below zero
 DOUBT = tl.constexpr(1e-6)  # rounding errors of a score are smaller, for norms of about one
@@ -74,14 +74,6 @@ def approach(
         rows = c0 + tl.arange(0, CB)
         total += tl.load(near + rows, mask=rows < size, other=0.0).to(tl.float64)
     return tl.sum(total)
-
-
-@triton.jit
-def store_gaps(gaps, centres, row, KP: tl.constexpr, DP: tl.constexpr):
-    """Squared distances of a new centre from all in memory; those not chosen yet are of no use."""
-    i, j = tl.arange(0, KP), tl.arange(0, DP)
-    difference = tl.load(centres + i[:, None] * DP + j[None, :]) - row[None, :]
-    tl.store(gaps + i, tl.sum(difference * difference, axis=1))
 
 
 @triton.jit
@@ -303,17 +295,23 @@ def strip_rounds_kernel(
 @triton.jit(do_not_specialize=["is_first", "limit"])
 def strip_means_kernel(
     centres_all, sums_all, flows_all, steps_all, changed_all, active, strips, limit, is_first,
-    D: tl.constexpr, KP: tl.constexpr, DP: tl.constexpr,
+    D: tl.constexpr, KP: tl.constexpr, DP: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """The strips' changes added up in order: new sums and centres, and whether the image goes on."""
+    """The strips' changes added up in order: new sums and centres, and whether the image goes on.
+
+    A GROUP of strips is loaded at once: one after the other would wait for memory as many times.
+    """
     b = tl.program_id(0).to(tl.int64)
     if tl.load(active + b) != 0:
         place = tl.arange(0, KP)[:, None] * DP + tl.arange(0, DP)[None, :]
         sums = tl.load(sums_all + b * KP * DP + place)
         changed = tl.zeros((), dtype=tl.int32)
-        for strip in range(strips):
-            sums += tl.load(flows_all + (b * strips + strip) * KP * DP + place)
-            changed += tl.load(changed_all + b * strips + strip)
+        group = tl.arange(0, GROUP)
+        for first in range(0, strips, GROUP):
+            at, ok = b * strips + first + group, first + group < strips
+            flows = flows_all + at[:, None, None] * (KP * DP) + place[None, :, :]
+            sums += tl.sum(tl.load(flows, mask=ok[:, None, None], other=0.0), axis=0)
+            changed += tl.sum(tl.load(changed_all + at, mask=ok, other=0))
         centres = tl.load(centres_all + b * KP * DP + place)
         fresh = new_centres(sums, centres, D, DP)
         tl.store(sums_all + b * KP * DP + place, sums)
@@ -411,11 +409,3 @@ def strip_near_kernel(
         todo_all + at, centre, number, tl.minimum(STRIP, n - strip * STRIP), DP, CB, NB,
     )  # fmt: skip
     tl.store(partial + b * strips + strip, total)
-
-
-@triton.jit(do_not_specialize=["number"])
-def gaps_kernel(centres_all, gaps_all, number, KP: tl.constexpr, DP: tl.constexpr):
-    """The distances of centre `number` from the others."""
-    b = tl.program_id(0).to(tl.int64)
-    memory = centres_all + b * KP * DP
-    store_gaps(gaps_all + b * KP, memory, tl.load(memory + number * DP + tl.arange(0, DP)), KP, DP)

@@ -18,6 +18,7 @@ from vqshield.clustering.triton.parts import (
     rebuild,
     row_of,
     split,
+    store_gaps,
 )
 
 
@@ -54,12 +55,12 @@ def patches_kernel(
         tl.store(x + LO + target, lo, mask=ok)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["number"])
 def pick_kernel(
-    x_all, near_all, partial, centres_all, streams, key, number, n, padded_n, strips, KP: tl.constexpr,
-    DP: tl.constexpr, CB: tl.constexpr, STRIP: tl.constexpr,
+    x_all, near_all, partial, gaps_all, centres_all, streams, key, number, n, padded_n, strips,
+    KP: tl.constexpr, DP: tl.constexpr, CB: tl.constexpr, SB: tl.constexpr, STRIP: tl.constexpr,
 ):  # fmt: skip
-    """Centre `number` of k-means++: the strip first, then the patch in it."""
+    """Centre `number` of k-means++, the strip first, then the patch in it; its gaps from the others."""
     b = tl.program_id(0).to(tl.int64)
     LO = padded_n.to(tl.int64) * DP
     word = init_word(key, tl.load(streams + b), number)
@@ -67,17 +68,19 @@ def pick_kernel(
     if number > 0:
         zero = tl.zeros((), dtype=tl.float64)
         sums = partial + b * strips
-        every, total = count_up_to(sums, 0, strips, zero, zero, CB)
+        every, total = count_up_to(sums, 0, strips, zero, zero, SB)
         if total > 0:
             target = word.to(tl.float64) * 2.3283064365386963e-10 * total
-            strip, end = count_up_to(sums, 0, strips, zero, target, CB)
+            strip, end = count_up_to(sums, 0, strips, zero, target, SB)
             strip = tl.minimum(strip, strips - 1)
-            earlier, before = count_up_to(sums, 0, strip, zero, zero, CB)
+            earlier, before = count_up_to(sums, 0, strip, zero, zero, SB)
             first = strip * STRIP
             last = tl.minimum(first + STRIP, n)
             count, after = count_up_to(near_all + b * padded_n, first, last, before, target, CB)
             index = tl.minimum(first + count, last - 1).to(tl.int64)
     row = row_of(x_all + b * 2 * LO, LO, index, DP)
+    store_gaps(gaps_all + b * KP, centres_all + b * KP * DP, row, KP, DP)
+    tl.debug_barrier()
     tl.store(centres_all + (b * KP + number) * DP + tl.arange(0, DP), row)
 
 
