@@ -45,10 +45,11 @@ LABELS: Mapping[str, Variant] = {
 }
 ROUNDS: Mapping[str, Variant] = {
     "default": DEFAULT,
+    "resident-4-168": Variant(coarse=True, resident=True, warps=4, rows=32, stages=1, registers=168),
     "coarse-2-168": Variant(coarse=True, warps=2, registers=168),
-    "coarse-4-128": Variant(coarse=True, warps=4, survey=128, registers=128),
+    "resident-8-128": Variant(coarse=True, resident=True, warps=8, rows=32, stages=1, registers=128),
     "coarse-2-128": Variant(coarse=True, warps=2, registers=128),
-    "coarse-4": Variant(coarse=True, warps=4, survey=128),
+    "coarse-4-128": Variant(coarse=True, warps=4, survey=128, registers=128),
 }
 LARGE_ROUNDS: Mapping[str, Variant] = {
     "default": DEFAULT,

@@ -37,35 +37,47 @@ def measure(
 
 
 @triton.jit
-def survey(
-    x, squares, labels, marks, centres, left_out, size, K: tl.constexpr, D: tl.constexpr, KP: tl.constexpr,
-    DP: tl.constexpr, RB: tl.constexpr,
-):  # fmt: skip
-    """In marks the number of each row whose label may be another now, −1 for the others."""
+def rounded(centres, left_out, K: tl.constexpr, D: tl.constexpr, KP: tl.constexpr, DP: tl.constexpr):
+    """Minus the centres in half precision (DP, KP), half the squared norms of that, and what both roundings
+    can take from a lead: from the leader's distance, and from the second's.
+    """
     used = tl.where(tl.arange(0, DP)[None, :] < D, centres, 0.0)
     operand = (-used).to(tl.float16)
-    rounded = operand.to(tl.float32)
-    norms = tl.where(tl.arange(0, KP) < K, 0.5 * tl.sum(rounded * rounded, axis=1), 1e30)
-    rest = used + rounded
-    # What both roundings can take from a lead, twice: the leader's distance, and the second's.
+    values = operand.to(tl.float32)
+    norms = tl.where(tl.arange(0, KP) < K, 0.5 * tl.sum(values * values, axis=1), 1e30)
+    rest = used + values
     reach = 2.0001 * (left_out + tl.sqrt(tl.max(tl.sum(rest * rest, axis=1), axis=0)))
-    operand = tl.trans(operand)
-    i, j = tl.arange(0, KP)[None, :], tl.arange(0, DP)[None, :]
-    for r0 in range(0, size, RB):
-        rows = r0 + tl.arange(0, RB)
-        hi = tl.load(x + rows[:, None] * DP + j)
-        square = tl.load(squares + rows)
-        before = tl.load(labels + rows)
-        score = tl.dot(hi, operand, norms[None, :] + square[:, None])
-        # Half the squared distance, and in its lowest bits which centre: one minimum finds both.
-        packed = (as_bits(score) & -KP) | i
-        best, second = tl.reduce((packed, tl.full((RB, KP), 0x7FFFFFFF, dtype=tl.int32)), 1, leader)
-        first = as_float(best) * (1.0 + KP * 1.2e-7) + DOUBT * (1.0 + square)
-        other = as_float(second) * (1.0 - KP * 1.2e-7) - DOUBT * (1.0 + square)
-        # √(2·other) > √(2·first) + reach, squared and halved.
-        certain = other > first + reach * tl.sqrt(2.0 * first) + 0.5 * reach * reach
-        keep = (((best & (KP - 1)) != before) | (certain == 0)) & (rows < size)
-        tl.store(marks + rows, tl.where(keep, rows, -1))
+    return tl.trans(operand), norms, reach
+
+
+@triton.jit
+def judge(hi, rows, size, squares, labels, marks, operand, norms, reach, KP: tl.constexpr, SB: tl.constexpr):
+    """In marks the number of each row whose label may be another now, −1 for the others."""
+    square = tl.load(squares + rows)
+    before = tl.load(labels + rows)
+    score = tl.dot(hi, operand, norms[None, :] + square[:, None])
+    # Half the squared distance, and in its lowest bits which centre: one minimum finds both.
+    packed = (as_bits(score) & -KP) | tl.arange(0, KP)[None, :]
+    best, second = tl.reduce((packed, tl.full((SB, KP), 0x7FFFFFFF, dtype=tl.int32)), 1, leader)
+    first = as_float(best) * (1.0 + KP * 1.2e-7) + DOUBT * (1.0 + square)
+    other = as_float(second) * (1.0 - KP * 1.2e-7) - DOUBT * (1.0 + square)
+    # √(2·other) > √(2·first) + reach, squared and halved.
+    certain = other > first + reach * tl.sqrt(2.0 * first) + 0.5 * reach * reach
+    keep = (((best & (KP - 1)) != before) | (certain == 0)) & (rows < size)
+    tl.store(marks + rows, tl.where(keep, rows, -1))
+
+
+@triton.jit
+def survey(
+    x, squares, labels, marks, centres, left_out, size, K: tl.constexpr, D: tl.constexpr, KP: tl.constexpr,
+    DP: tl.constexpr, SB: tl.constexpr,
+):  # fmt: skip
+    """Judges rows 0 … size−1."""
+    operand, norms, reach = rounded(centres, left_out, K, D, KP, DP)
+    for r0 in range(0, size, SB):
+        rows = r0 + tl.arange(0, SB)
+        hi = tl.load(x + rows[:, None] * DP + tl.arange(0, DP)[None, :])
+        judge(hi, rows, size, squares, labels, marks, operand, norms, reach, KP, SB)
 
 
 @triton.jit
@@ -108,7 +120,7 @@ def settle(
 def small_rounds_kernel(
     x_all, labels_all, squares_all, todo_all, marks_all, centres_all, sums_all, n, padded_n, limit,
     iterations, K: tl.constexpr, D: tl.constexpr, KP: tl.constexpr, DP: tl.constexpr, RB: tl.constexpr,
-    SB: tl.constexpr, CB: tl.constexpr,
+    SB: tl.constexpr, CB: tl.constexpr, RESIDENT: tl.constexpr,
 ):  # fmt: skip
     """Lloyd's algorithm for image number program_id, on the centres in centres_all."""
     b = tl.program_id(0).to(tl.int64)
@@ -120,6 +132,11 @@ def small_rounds_kernel(
     sums_memory = sums_all + b * KP * DP + place
     left_out = measure(x, LO, squares, labels, todo, padded_n, D, KP, DP, RB)
     tl.store(sums_memory, tl.zeros((KP, DP), dtype=tl.float32))
+    if RESIDENT:  # all of hi stays on the chip, in four parts
+        rows = tl.arange(0, SB)
+        hi = x + rows[:, None] * DP + tl.arange(0, DP)[None, :]
+        hi0, hi1 = tl.load(hi), tl.load(hi + SB * DP)
+        hi2, hi3 = tl.load(hi + 2 * SB * DP), tl.load(hi + 3 * SB * DP)
     count, goes_on, done = n + 0, iterations > 0, 0
     while goes_on:
         tl.debug_barrier()  # what other threads have stored is loaded from here on
@@ -134,7 +151,14 @@ def small_rounds_kernel(
         goes_on = (done < iterations) & ((done == 1) | (moved > limit))
         if goes_on:
             tl.debug_barrier()
-            survey(x, squares, labels, marks, centres, left_out, n, K, D, KP, DP, SB)
+            if RESIDENT:
+                operand, norms, reach = rounded(centres, left_out, K, D, KP, DP)
+                judge(hi0, rows, n, squares, labels, marks, operand, norms, reach, KP, SB)
+                judge(hi1, rows + SB, n, squares, labels, marks, operand, norms, reach, KP, SB)
+                judge(hi2, rows + 2 * SB, n, squares, labels, marks, operand, norms, reach, KP, SB)
+                judge(hi3, rows + 3 * SB, n, squares, labels, marks, operand, norms, reach, KP, SB)
+            else:
+                survey(x, squares, labels, marks, centres, left_out, n, K, D, KP, DP, SB)
             tl.debug_barrier()
             count = marked(marks, todo, n, CB)
 

@@ -172,11 +172,13 @@ class Launch:
 
     def _coarse_rounds(self) -> None:
         space, variant = self.space, workspace.variant
+        quarter = self.sizes.rows // 4
+        resident = variant.resident and quarter == power_of_two(quarter) and quarter <= 256
         coarse.small_rounds_kernel[(self.batch,)](
             space.x, space.labels, space.squares, space.lists[0], space.lists[1], space.centres, space.sums,
             self.n, self.sizes.rows, math.floor(self.recipe.tolerance * self.n), self.recipe.iterations,
-            K=self.codes, D=self.dimensions, RB=variant.rows, SB=variant.survey, CB=STATES, **self.padding,
-            **compiled(variant.options),
+            K=self.codes, D=self.dimensions, RB=variant.rows, SB=quarter if resident else variant.survey,
+            CB=STATES, RESIDENT=resident, **self.padding, **compiled(variant.options),
         )  # fmt: skip
 
     def _coarse_rounds_by_strips(self) -> None:

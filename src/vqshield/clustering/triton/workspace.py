@@ -35,6 +35,7 @@ class Variant:
     warps: int = 2  # of these
     rows: int = 64  # patches a block that they look at in full
     survey: int = 64  # and in half precision
+    resident: bool = False  # the halves stay on the chip
     stages: int = 3
     registers: int | None = None  # a thread's at most
     strip: int = 2048  # patches of a large image that one program takes
