@@ -5,8 +5,7 @@ launch.py       which kernels run, on how many programs
 workspace.py    what the kernels work in, and the block sizes
 small.py        kernels for small images of few codes: one program an image
 selective.py    k-means that looks again only at patches which can change
-coarse.py       k-means that reads half of each patch
-tiles.py        patches by whole rows
+tiles.py        noisy patches, stored for k-means or labelled where they are made
 strips.py       kernels for large images: one program a strip of an image
 parts.py        the steps that both are made of
 noise.py        the random numbers

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from vqshield.clustering.base import Recipe
-from vqshield.clustering.triton import coarse, selective, small, strips, tiles, workspace
+from vqshield.clustering.triton import selective, small, strips, tiles, workspace
 from vqshield.clustering.triton.workspace import (
-    COUNTERS,
+    LABELS,
     MANY_ROUNDS,
     PIXELS,
     ROUNDS,
@@ -17,6 +17,7 @@ from vqshield.clustering.triton.workspace import (
     STATES,
     STRIP_ROUNDS,
     STRIP_START,
+    TILES,
     Sizes,
     Workspace,
     interpreting,
@@ -45,6 +46,8 @@ class Launch:
         # Strips whose sums are added up at once, as many as registers hold.
         self.group = max(1, 2**13 // (self.sizes.codes * self.sizes.dimensions))
         self.padding = {"KP": self.sizes.codes, "DP": self.sizes.dimensions}
+        rows = max(16, min(ROWS, workspace.TILE // self.sizes.dimensions))
+        self.tile = {"D": self.dimensions, "RB": rows, "QB": power_of_two(rows * self.dimensions // 4)}
         self.shape = {"S": recipe.grid.size, "SLIDING": isinstance(recipe.grid, Sliding)}
 
     @property
@@ -62,34 +65,16 @@ class Launch:
 
     def quantize(self, output: Tensor) -> None:
         """The quantized images, from the codebooks in the workspace."""
-        self._assign()
+        self._label()
         self._rebuild(output)
 
-    def _assign(self) -> None:
-        if workspace.variant.fused:
-            self._noisy_label()
-        else:
-            self._patches(Stage.ASSIGNMENT, self.recipe.tau)
-            self._label()
-
     def _label(self) -> None:
-        space, place = self.space, (self.columns, self.height, self.width)
-        strips.label_kernel[(self.count, self.batch)](
-            self.images, space.x, space.labels, space.floats, space.centres, self.n, self.sizes.rows, *place,
-            self.recipe.beta, CHANNELS=self.channels, NOISY=self.recipe.weights_from == "noisy",
-            K=self.codes, D=self.dimensions, RB=ROWS, STRIP=workspace.STRIP, **self.shape, **self.padding,
-        )  # fmt: skip
-
-    def _noisy_label(self) -> None:
-        space, place = self.space, (self.columns, self.height, self.width)
-        strip = workspace.variant.label_strip
+        space, place, strip = self.space, (self.columns, self.height, self.width), workspace.LABEL_STRIP
         tiles.label_kernel[(-(-self.n // strip), self.batch)](
             self.images, space.labels, space.floats, space.centres, self.streams, self.key, self.n,
             self.sizes.rows, *place, self.recipe.tau, self.recipe.beta, STAGE=int(Stage.ASSIGNMENT),
             CHANNELS=self.channels, NOISY=self.recipe.weights_from == "noisy", K=self.codes,
-            D=self.dimensions, RB=ROWS, QB=power_of_two(ROWS * self.dimensions // 4), STRIP=strip,
-            **self.shape, **self.padding,
-            **compiled({"num_warps": workspace.variant.label_warps, "num_stages": 1}),
+            STRIP=strip, **self.tile, **self.shape, **self.padding, **compiled(LABELS),
         )  # fmt: skip
 
     def _rebuild(self, output: Tensor) -> None:
@@ -100,21 +85,10 @@ class Launch:
         )  # fmt: skip
 
     def _patches(self, stage: Stage, scale: float) -> None:
-        if workspace.variant.tiles:
-            tiles.patches_kernel[(-(-self.n // ROWS), -(-self.batch // _IMAGES))](
-                self.images, self.space.x, self.streams, self.key, self.batch, self.n, self.sizes.rows, scale,
-                self.columns, self.height, self.width, STAGE=int(stage), CHANNELS=self.channels,
-                D=self.dimensions, DP=self.sizes.dimensions, RB=ROWS,
-                QB=power_of_two(ROWS * self.dimensions // 4), STEPS=_IMAGES, **self.shape,
-                **compiled({"num_warps": workspace.variant.tile_warps}),
-            )  # fmt: skip
-            return
-        total = self.n * self.dimensions
-        strips.patches_kernel[(-(-total // (4 * COUNTERS)), -(-self.batch // _IMAGES))](
-            self.images, self.space.x, self.streams, self.key, self.batch, total, self.sizes.rows, scale,
+        tiles.patches_kernel[(-(-self.n // self.tile["RB"]), -(-self.batch // _IMAGES))](
+            self.images, self.space.x, self.streams, self.key, self.batch, self.n, self.sizes.rows, scale,
             self.columns, self.height, self.width, STAGE=int(stage), CHANNELS=self.channels,
-            D=self.dimensions, DP=self.sizes.dimensions, QB=COUNTERS, STEPS=_IMAGES,
-            WIDE=self.sizes.rows * self.sizes.dimensions >= 2**31, **self.shape,
+            DP=self.sizes.dimensions, STEPS=_IMAGES, **self.tile, **self.shape, **compiled(TILES),
         )  # fmt: skip
 
     def _start(self) -> None:
@@ -157,9 +131,6 @@ class Launch:
     def _rounds(self) -> None:
         is_large = self.n > workspace.SMALL
         few = max(self.sizes.codes, self.sizes.dimensions) <= workspace.FEW
-        if workspace.variant.coarse and few:
-            (self._coarse_rounds_by_strips if is_large else self._coarse_rounds)()
-            return
         if self.sizes.codes <= workspace.MOST_PACKED and (is_large or not few):
             (self._selective_rounds_by_strips if is_large else self._selective_rounds)()
         elif is_large:
@@ -168,38 +139,6 @@ class Launch:
             rounds(
                 self.space, self.sizes, self.n, self.codes, self.dimensions,
                 iterations=self.recipe.iterations, tolerance=self.recipe.tolerance,
-            )  # fmt: skip
-
-    def _coarse_rounds(self) -> None:
-        space, variant = self.space, workspace.variant
-        quarter = self.sizes.rows // 4
-        resident = variant.resident and quarter == power_of_two(quarter) and quarter <= 256
-        coarse.small_rounds_kernel[(self.batch,)](
-            space.x, space.labels, space.squares, space.lists[0], space.lists[1], space.centres, space.sums,
-            self.n, self.sizes.rows, math.floor(self.recipe.tolerance * self.n), self.recipe.iterations,
-            K=self.codes, D=self.dimensions, RB=variant.rows, SB=quarter if resident else variant.survey,
-            CB=STATES, RESIDENT=resident, **self.padding, **compiled(variant.options),
-        )  # fmt: skip
-
-    def _coarse_rounds_by_strips(self) -> None:
-        space, variant = self.space, workspace.variant
-        count = -(-self.n // variant.strip)
-        flows = space.centres.new_empty(self.batch, count, self.sizes.codes, self.sizes.dimensions)
-        left = space.centres.new_empty(self.batch, count)
-        changed = space.labels.new_empty(self.batch, count)
-        active = space.labels.new_ones(self.batch)
-        limit = math.floor(self.recipe.tolerance * self.n)
-        space.sums.zero_()
-        for number in range(self.recipe.iterations):
-            coarse.strip_rounds_kernel[(count, self.batch)](
-                space.x, space.labels, space.squares, space.lists[0], space.lists[1],
-                space.centres, flows, left, changed, active, self.n, self.sizes.rows, count,
-                int(number == 0), K=self.codes, D=self.dimensions, RB=variant.rows, SB=variant.survey,
-                CB=STATES, STRIP=variant.strip, **self.padding, **compiled(variant.options),
-            )  # fmt: skip
-            selective.strip_means_kernel[(self.batch,)](
-                space.centres, space.sums, flows, space.steps, changed, active, count, limit,
-                int(number == 0), D=self.dimensions, GROUP=self.group, **self.padding,
             )  # fmt: skip
 
     def _selective_rounds(self) -> None:

@@ -141,33 +141,6 @@ def means(sums, centres, D: tl.constexpr, DP: tl.constexpr):
 
 
 @triton.jit
-def label_and_compare(
-    image, x, LO, labels, similarity, centres_in_memory, first, last, columns, H, W, beta,
-    S: tl.constexpr, SLIDING: tl.constexpr, NOISY: tl.constexpr, K: tl.constexpr, D: tl.constexpr,
-    KP: tl.constexpr, DP: tl.constexpr, RB: tl.constexpr,
-):  # fmt: skip
-    """Final labels of rows first … last−1, and for sliding windows −beta·‖p̂ − p‖²."""
-    j = tl.arange(0, DP)[None, :]
-    centres = tl.load(centres_in_memory + tl.arange(0, KP)[:, None] * DP + j)
-    centres_hi, centres_lo, norms = prepared(centres, K, D, KP, DP)
-    for r0 in range(first, last, RB):
-        rows = r0 + tl.arange(0, RB)
-        ok = rows < last
-        hi, lo = halves(x, LO, rows, DP)
-        label = labels_of(hi, lo, centres_hi, centres_lo, norms)
-        tl.store(labels + rows, label, mask=ok)
-        if SLIDING:
-            used = ok[:, None] & (j < D)
-            if NOISY:
-                patch = joined(hi, lo)
-            else:
-                patch = pixel(image, rows[:, None], j, columns, H, W, used, S, SLIDING) - CENTRE
-            chosen = tl.load(centres_in_memory + label[:, None] * DP + j)
-            difference = tl.where(used, patch - chosen, 0.0)
-            tl.store(similarity + rows, -beta * tl.sum(difference * difference, axis=1), mask=ok)
-
-
-@triton.jit
 def rebuild(
     output, labels, similarity, centres, first, last, patch_rows, columns, H, W, CHANNELS: tl.constexpr,
     CP: tl.constexpr, S: tl.constexpr, SLIDING: tl.constexpr, DP: tl.constexpr, PB: tl.constexpr,

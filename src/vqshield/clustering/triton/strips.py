@@ -7,52 +7,15 @@ is the same in every run. An image that is done (active 0) is passed over.
 import triton
 import triton.language as tl
 
-from vqshield.clustering.triton.noise import box_muller, init_word, random_words
+from vqshield.clustering.triton.noise import init_word
 from vqshield.clustering.triton.parts import (
-    CENTRE,
     assign_and_sum,
-    corner,
     count_up_to,
-    label_and_compare,
     means,
     rebuild,
     row_of,
-    split,
     store_gaps,
 )
-
-
-@triton.jit
-def patches_kernel(
-    images, x_all, streams, key, batch, total, padded_n, scale, columns, H, W, STAGE: tl.constexpr,
-    CHANNELS: tl.constexpr, S: tl.constexpr, SLIDING: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
-    QB: tl.constexpr, STEPS: tl.constexpr, WIDE: tl.constexpr,
-):  # fmt: skip
-    """Noisy patches into the workspaces: four values a counter block, none drawn twice.
-
-    A program writes the same values of STEPS images: where they come from and go to is found out once.
-    """
-    LO = padded_n.to(tl.int64) * DP
-    q = tl.program_id(0) * QB + tl.arange(0, QB)
-    e = 4 * tl.program_id(0) * QB + tl.arange(0, 4 * QB)
-    ok = e < total
-    index = e // D
-    j = e - index * D
-    row, column = corner(index, columns, S, SLIDING)
-    source = ((j // (S * S)) * H + row + (j // S) % S) * W + column + j % S
-    target = (index.to(tl.int64) if WIDE else index) * DP + j
-    first = tl.program_id(1) * STEPS
-    for number in range(first, tl.minimum(first + STEPS, batch)):
-        b = tl.zeros((), dtype=tl.int64) + number
-        w0, w1, w2, w3 = random_words(key, tl.load(streams + b), STAGE, q)
-        z0, z1 = box_muller(w0, w1)
-        z2, z3 = box_muller(w2, w3)
-        noise = tl.interleave(tl.interleave(z0, z2), tl.interleave(z1, z3)) * scale
-        clean = tl.load(images + b * CHANNELS * H * W + source, mask=ok, other=0.0)
-        hi, lo = split(clean + noise - CENTRE)
-        x = x_all + b * 2 * LO
-        tl.store(x + target, hi, mask=ok)
-        tl.store(x + LO + target, lo, mask=ok)
 
 
 @triton.jit(do_not_specialize=["number"])
@@ -141,24 +104,6 @@ def means_kernel(
         tl.store(centres_all + b * KP * DP + place, means(sums, centres, D, DP))
         if (is_first == 0) & (changed <= limit):
             tl.store(active + b, 0)
-
-
-@triton.jit
-def label_kernel(
-    images, x_all, labels_all, similarity_all, centres_all, n, padded_n, columns, H, W, beta,
-    CHANNELS: tl.constexpr, S: tl.constexpr, SLIDING: tl.constexpr, NOISY: tl.constexpr, K: tl.constexpr,
-    D: tl.constexpr, KP: tl.constexpr, DP: tl.constexpr, RB: tl.constexpr, STRIP: tl.constexpr,
-):  # fmt: skip
-    """Final labels of a strip, and how well its windows were quantized."""
-    b = tl.program_id(1).to(tl.int64)
-    LO = padded_n.to(tl.int64) * DP
-    first = tl.program_id(0) * STRIP
-    last = tl.minimum(first + STRIP, n)
-    label_and_compare(
-        images + b * CHANNELS * H * W, x_all + b * 2 * LO, LO,
-        labels_all + b * padded_n, similarity_all + b * padded_n,
-        centres_all + b * KP * DP, first, last, columns, H, W, beta, S, SLIDING, NOISY, K, D, KP, DP, RB,
-    )  # fmt: skip
 
 
 @triton.jit

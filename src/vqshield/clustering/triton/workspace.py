@@ -12,7 +12,8 @@ ROWS = 64  # patches a block
 WIDE_ROWS = 256  # of which the workspace holds a multiple
 STRIP = 2048  # patches of a large image that one program takes
 START_STRIP = 1024  # and in k-means++
-COUNTERS = 256  # blocks of four random words at once
+LABEL_STRIP = 1024  # and where patches get their final label
+TILE = 2048  # values of the patches that are made at once
 PIXELS = 256
 STATES = 512  # patches at once where only a number or two of each is read
 RESIDENT = 2**15  # values of a small image's patches that k-means++ holds in registers
@@ -25,33 +26,8 @@ MANY_ROUNDS = {"num_warps": 8}  # more codes than FEW need more registers
 STRIP_ROUNDS = {"num_warps": 4, "num_stages": 3}
 START = {"num_warps": 8}
 STRIP_START = {"num_warps": 2}
-
-
-@dataclass(frozen=True)
-class Variant:
-    """Which kernels run, and how they are compiled: to be measured against each other."""
-
-    coarse: bool = False  # rounds of coarse.py where codes and dimensions are few
-    warps: int = 2  # of these
-    rows: int = 64  # patches a block that they look at in full
-    survey: int = 64  # and in half precision
-    resident: bool = False  # the halves stay on the chip
-    stages: int = 3
-    registers: int | None = None  # a thread's at most
-    strip: int = 2048  # patches of a large image that one program takes
-    tiles: bool = False  # patches written by whole rows
-    tile_warps: int = 4
-    fused: bool = False  # the assignment's patches made where they are labelled
-    label_strip: int = 1024  # patches that one program of it takes
-    label_warps: int = 4
-
-    @property
-    def options(self) -> dict[str, int]:
-        limit = {"maxnreg": self.registers} if self.registers else {}
-        return {"num_warps": self.warps, "num_stages": self.stages} | limit
-
-
-variant = DEFAULT = Variant()
+TILES = {"num_warps": 4}
+LABELS = {"num_warps": 4, "num_stages": 1}
 
 
 def interpreting() -> bool:
