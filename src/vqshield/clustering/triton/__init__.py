@@ -3,7 +3,9 @@
 backend.py      what the registry of backends knows
 launch.py       which kernels run, on how many programs
 workspace.py    what the kernels work in, and the block sizes
-small.py        kernels for small images: one program an image
+small.py        kernels for small images of few codes: one program an image
+selective.py    k-means that looks again only at patches which can change
+tiles.py        noisy patches, stored for k-means or labelled where they are made
 strips.py       kernels for large images: one program a strip of an image
 parts.py        the steps that both are made of
 noise.py        the random numbers

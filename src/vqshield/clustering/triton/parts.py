@@ -14,8 +14,6 @@ ready for those units. Subtracting CENTRE first keeps the values small where the
 import triton
 import triton.language as tl
 
-from vqshield.clustering.triton.noise import box_muller, random_words
-
 CENTRE = tl.constexpr(0.5)
 SPLIT = tl.constexpr(2048.0)
 
@@ -49,27 +47,6 @@ def split(values):
 
 
 @triton.jit
-def write_patches(
-    image, x, LO, key, stream, first, last, total, scale, columns, H, W, STAGE: tl.constexpr,
-    S: tl.constexpr, SLIDING: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, QB: tl.constexpr,
-):  # fmt: skip
-    """Noisy patches from counter blocks first … last−1: four values a block, none drawn twice."""
-    for q0 in range(first, last, QB):
-        a, b, c, d = random_words(key, stream, STAGE, q0 + tl.arange(0, QB))
-        z0, z1 = box_muller(a, b)
-        z2, z3 = box_muller(c, d)
-        noise = tl.interleave(tl.interleave(z0, z2), tl.interleave(z1, z3)) * scale
-        e = 4 * q0 + tl.arange(0, 4 * QB)
-        ok = e < total
-        index = e // D
-        j = e - index * D
-        hi, lo = split(pixel(image, index, j, columns, H, W, ok, S, SLIDING) + noise - CENTRE)
-        place = x + index.to(tl.int64) * DP + j
-        tl.store(place, hi, mask=ok)
-        tl.store(place + LO, lo, mask=ok)
-
-
-@triton.jit
 def halves(x, LO, rows, DP: tl.constexpr):
     """Rows of the workspace as hi and lo, (RB, DP) each."""
     place = x + rows.to(tl.int64)[:, None] * DP + tl.arange(0, DP)[None, :]
@@ -90,25 +67,6 @@ def row_of(x, LO, index, DP: tl.constexpr):
 
 
 @triton.jit
-def nearer(x, LO, near, centre, number, first, last, DP: tl.constexpr, RB: tl.constexpr):
-    """Squared distances of rows first … last−1 to the nearest of `number` centres, of which centre is the
-    last, in near; returns their sum.
-    """
-    total = tl.zeros((RB,), dtype=tl.float64)
-    for r0 in range(first, last, RB):
-        rows = r0 + tl.arange(0, RB)
-        ok = rows < last
-        hi, lo = halves(x, LO, rows, DP)
-        difference = joined(hi, lo) - centre[None, :]
-        distance = tl.sum(difference * difference, axis=1)
-        before = tl.where(number > 1, tl.load(near + rows, mask=ok, other=0.0), float("inf"))
-        distance = tl.where(ok, tl.minimum(distance, before), 0.0)
-        tl.store(near + rows, distance, mask=ok)
-        total += distance.to(tl.float64)
-    return tl.sum(total)
-
-
-@triton.jit
 def count_up_to(near, first, last, carry, target, CB: tl.constexpr):
     """How many running sums of near, from carry on, are at most target; and the last running sum."""
     count = tl.zeros((), dtype=tl.int32)
@@ -120,6 +78,14 @@ def count_up_to(near, first, last, carry, target, CB: tl.constexpr):
         count += tl.sum(((running <= target) & ok).to(tl.int32))
         carry += tl.sum(values)
     return count, carry
+
+
+@triton.jit
+def store_gaps(gaps, centres, row, KP: tl.constexpr, DP: tl.constexpr):
+    """Squared distances of a new centre from all in memory; those not chosen yet are of no use."""
+    i, j = tl.arange(0, KP), tl.arange(0, DP)
+    difference = tl.load(centres + i[:, None] * DP + j[None, :]) - row[None, :]
+    tl.store(gaps + i, tl.sum(difference * difference, axis=1))
 
 
 @triton.jit
@@ -172,33 +138,6 @@ def means(sums, centres, D: tl.constexpr, DP: tl.constexpr):
     columns = tl.arange(0, DP)[None, :]
     sizes = tl.sum(tl.where(columns == D, sums, 0.0), axis=1)[:, None]
     return tl.where(sizes > 0, sums / tl.maximum(sizes, 1.0), centres)
-
-
-@triton.jit
-def label_and_compare(
-    image, x, LO, labels, similarity, centres_in_memory, first, last, columns, H, W, beta,
-    S: tl.constexpr, SLIDING: tl.constexpr, NOISY: tl.constexpr, K: tl.constexpr, D: tl.constexpr,
-    KP: tl.constexpr, DP: tl.constexpr, RB: tl.constexpr,
-):  # fmt: skip
-    """Final labels of rows first … last−1, and for sliding windows −beta·‖p̂ − p‖²."""
-    j = tl.arange(0, DP)[None, :]
-    centres = tl.load(centres_in_memory + tl.arange(0, KP)[:, None] * DP + j)
-    centres_hi, centres_lo, norms = prepared(centres, K, D, KP, DP)
-    for r0 in range(first, last, RB):
-        rows = r0 + tl.arange(0, RB)
-        ok = rows < last
-        hi, lo = halves(x, LO, rows, DP)
-        label = labels_of(hi, lo, centres_hi, centres_lo, norms)
-        tl.store(labels + rows, label, mask=ok)
-        if SLIDING:
-            used = ok[:, None] & (j < D)
-            if NOISY:
-                patch = joined(hi, lo)
-            else:
-                patch = pixel(image, rows[:, None], j, columns, H, W, used, S, SLIDING) - CENTRE
-            chosen = tl.load(centres_in_memory + label[:, None] * DP + j)
-            difference = tl.where(used, patch - chosen, 0.0)
-            tl.store(similarity + rows, -beta * tl.sum(difference * difference, axis=1), mask=ok)
 
 
 @triton.jit

@@ -1,10 +1,9 @@
-"""The Triton kernels that find the codebook of a small image: one program, its patches in the cache."""
+"""Lloyd's rounds for a small image and few codes: one program, its patches in the cache."""
 
 import triton
 import triton.language as tl
 
-from vqshield.clustering.triton.noise import init_word
-from vqshield.clustering.triton.parts import assign_and_sum, count_up_to, means, nearer, row_of
+from vqshield.clustering.triton.parts import assign_and_sum, means
 
 
 @triton.jit
@@ -30,30 +29,3 @@ def rounds_kernel(
         # The first round has no labels to compare with: it never ends the search.
         changed = tl.where(done == 0, n + 1, moved)
         done += 1
-
-
-@triton.jit
-def plus_plus_kernel(
-    x_all, near_all, centres_all, streams, key, n, padded_n,
-    K: tl.constexpr, KP: tl.constexpr, DP: tl.constexpr, NB: tl.constexpr, CB: tl.constexpr,
-):  # fmt: skip
-    """k-means++: each next centre a patch drawn by its squared distance from the nearest so far."""
-    b = tl.program_id(0).to(tl.int64)
-    LO = padded_n.to(tl.int64) * DP
-    x = x_all + b * 2 * LO
-    near = near_all + b * padded_n
-    memory = centres_all + b * KP * DP
-    stream = tl.load(streams + b)
-    j = tl.arange(0, DP)
-    centre = row_of(x, LO, (init_word(key, stream, 0) * n) >> 32, DP)
-    tl.store(memory + j, centre)
-    for number in range(1, K):
-        total = nearer(x, LO, near, centre, number, 0, n, DP, NB)
-        tl.debug_barrier()
-        word = init_word(key, stream, number)
-        target = word.to(tl.float64) * 2.3283064365386963e-10 * total
-        count, _ = count_up_to(near, 0, n, tl.zeros((), dtype=tl.float64), target, CB)
-        index = tl.where(total > 0, tl.minimum(count, n - 1).to(tl.int64), (word * n) >> 32)
-        centre = row_of(x, LO, index, DP)
-        tl.store(memory + number * DP + j, centre)
-        tl.debug_barrier()

@@ -50,6 +50,7 @@ from vqshield.patches import Sliding
 MOST_VALUES = 2**14
 """Of a codebook, its codes and dimensions raised to powers of two: a program holds them all."""
 
+_AT_ONCE = 2048  # images a launch: enough to fill any GPU, and what is kept of them is soon reused
 _COUNTERS = 256  # blocks of four random words that one program of the noise kernel draws
 _SHORT, _LONG = 256, 1024  # patches of a strip, in images of at most 4,096 patches and in larger ones
 
@@ -132,7 +133,7 @@ def soft_gradient(
         recipe=recipe, channels=channels, height=height, width=width, codes=codes, apart=apart, means=means,
         rounds=rounds, colder=1 / temperature, tuning=_tuning(padded),
     ))  # fmt: skip
-    step = max(1, min(workspace.AT_ONCE, recipe.memory // plan.bytes))
+    step = max(1, min(_AT_ONCE, recipe.memory // plan.bytes))
     found = []
     for first in range(0, len(padded), step):
         part = slice(first, first + step)

@@ -11,56 +11,19 @@ from vqshield.clustering.triton.noise import init_word
 from vqshield.clustering.triton.parts import (
     assign_and_sum,
     count_up_to,
-    label_and_compare,
     means,
-    nearer,
     rebuild,
     row_of,
-    write_patches,
+    store_gaps,
 )
 
 
-@triton.jit
-def patches_kernel(
-    images, x_all, streams, key, total, padded_n, scale, columns, H, W, STAGE: tl.constexpr,
-    CHANNELS: tl.constexpr, S: tl.constexpr, SLIDING: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
-    QB: tl.constexpr, STEPS: tl.constexpr,
-):  # fmt: skip
-    """Noisy patches of all images into the workspaces."""
-    b = tl.program_id(1).to(tl.int64)
-    LO = padded_n.to(tl.int64) * DP
-    first = tl.program_id(0) * QB * STEPS
-    last = tl.minimum(first + QB * STEPS, tl.cdiv(total, 4))
-    image = images + b * CHANNELS * H * W
-    stream = tl.load(streams + b)
-    x = x_all + b * 2 * LO
-    write_patches(
-        image, x, LO, key, stream, first, last, total, scale, columns, H, W, STAGE, S, SLIDING, D, DP, QB
-    )
-
-
-@triton.jit
-def near_kernel(
-    x_all, near_all, partial, centres_all, number, n, padded_n, strips, KP: tl.constexpr,
-    DP: tl.constexpr, NB: tl.constexpr, STRIP: tl.constexpr,
-):  # fmt: skip
-    """Distances to centre number−1, where it is the nearest so far; the strip's sum of them."""
-    b = tl.program_id(1).to(tl.int64)
-    strip = tl.program_id(0)
-    LO = padded_n.to(tl.int64) * DP
-    centre = tl.load(centres_all + (b * KP + number - 1) * DP + tl.arange(0, DP))
-    first = strip * STRIP
-    last = tl.minimum(first + STRIP, n)
-    total = nearer(x_all + b * 2 * LO, LO, near_all + b * padded_n, centre, number, first, last, DP, NB)
-    tl.store(partial + b * strips + strip, total)
-
-
-@triton.jit
+@triton.jit(do_not_specialize=["number"])
 def pick_kernel(
-    x_all, near_all, partial, centres_all, streams, key, number, n, padded_n, strips, KP: tl.constexpr,
-    DP: tl.constexpr, CB: tl.constexpr, STRIP: tl.constexpr,
+    x_all, near_all, partial, gaps_all, centres_all, streams, key, number, n, padded_n, strips,
+    KP: tl.constexpr, DP: tl.constexpr, CB: tl.constexpr, SB: tl.constexpr, STRIP: tl.constexpr,
 ):  # fmt: skip
-    """Centre `number` of k-means++: the strip first, then the patch in it."""
+    """Centre `number` of k-means++, the strip first, then the patch in it; its gaps from the others."""
     b = tl.program_id(0).to(tl.int64)
     LO = padded_n.to(tl.int64) * DP
     word = init_word(key, tl.load(streams + b), number)
@@ -68,17 +31,19 @@ def pick_kernel(
     if number > 0:
         zero = tl.zeros((), dtype=tl.float64)
         sums = partial + b * strips
-        every, total = count_up_to(sums, 0, strips, zero, zero, CB)
+        every, total = count_up_to(sums, 0, strips, zero, zero, SB)
         if total > 0:
             target = word.to(tl.float64) * 2.3283064365386963e-10 * total
-            strip, end = count_up_to(sums, 0, strips, zero, target, CB)
+            strip, end = count_up_to(sums, 0, strips, zero, target, SB)
             strip = tl.minimum(strip, strips - 1)
-            earlier, before = count_up_to(sums, 0, strip, zero, zero, CB)
+            earlier, before = count_up_to(sums, 0, strip, zero, zero, SB)
             first = strip * STRIP
             last = tl.minimum(first + STRIP, n)
             count, after = count_up_to(near_all + b * padded_n, first, last, before, target, CB)
             index = tl.minimum(first + count, last - 1).to(tl.int64)
     row = row_of(x_all + b * 2 * LO, LO, index, DP)
+    store_gaps(gaps_all + b * KP, centres_all + b * KP * DP, row, KP, DP)
+    tl.debug_barrier()
     tl.store(centres_all + (b * KP + number) * DP + tl.arange(0, DP), row)
 
 
@@ -139,24 +104,6 @@ def means_kernel(
         tl.store(centres_all + b * KP * DP + place, means(sums, centres, D, DP))
         if (is_first == 0) & (changed <= limit):
             tl.store(active + b, 0)
-
-
-@triton.jit
-def label_kernel(
-    images, x_all, labels_all, similarity_all, centres_all, n, padded_n, columns, H, W, beta,
-    CHANNELS: tl.constexpr, S: tl.constexpr, SLIDING: tl.constexpr, NOISY: tl.constexpr, K: tl.constexpr,
-    D: tl.constexpr, KP: tl.constexpr, DP: tl.constexpr, RB: tl.constexpr, STRIP: tl.constexpr,
-):  # fmt: skip
-    """Final labels of a strip, and how well its windows were quantized."""
-    b = tl.program_id(1).to(tl.int64)
-    LO = padded_n.to(tl.int64) * DP
-    first = tl.program_id(0) * STRIP
-    last = tl.minimum(first + STRIP, n)
-    label_and_compare(
-        images + b * CHANNELS * H * W, x_all + b * 2 * LO, LO,
-        labels_all + b * padded_n, similarity_all + b * padded_n,
-        centres_all + b * KP * DP, first, last, columns, H, W, beta, S, SLIDING, NOISY, K, D, KP, DP, RB,
-    )  # fmt: skip
 
 
 @triton.jit

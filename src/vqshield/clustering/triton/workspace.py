@@ -7,17 +7,27 @@ import torch
 from torch import Tensor
 
 SMALL = 4096  # patches up to which one program finds an image's codebook
-AT_ONCE = 2048  # images a launch: enough to fill any GPU, and their workspace is soon reused
-ROWS = 64  # patches a block in matrix products
-WIDE_ROWS = 256  # and in k-means++, which has none
+AT_ONCE = 6144  # images a launch: the last programs, which leave a GPU half empty, are few among them
+ROWS = 64  # patches a block
+WIDE_ROWS = 256  # of which the workspace holds a multiple
 STRIP = 2048  # patches of a large image that one program takes
-COUNTERS = 256  # blocks of four random words at once
+START_STRIP = 1024  # and in k-means++
+LABEL_STRIP = 1024  # and where patches get their final label
+TILE = 2048  # values of the patches that are made at once
 PIXELS = 256
+STATES = 512  # patches at once where only a number or two of each is read
+RESIDENT = 2**15  # values of a small image's patches that k-means++ holds in registers
+FEW = 32  # codes and dimensions up to which a small image's rounds are quickest over all its patches
+MOST_PACKED = 256  # centres whose number fits into the lowest bits of a score, see selective.py
 # Measured on an H200: how many warps a program has. Few, where matrix products wait for each other and other
 # programs fill the gaps; many, where one program must get through an image.
 ROUNDS = {"num_warps": 2, "num_stages": 3}
+MANY_ROUNDS = {"num_warps": 8}  # more codes than FEW need more registers
 STRIP_ROUNDS = {"num_warps": 4, "num_stages": 3}
-PLUS_PLUS = {"num_warps": 8}
+START = {"num_warps": 8}
+STRIP_START = {"num_warps": 2}
+TILES = {"num_warps": 4}
+LABELS = {"num_warps": 4, "num_stages": 1}
 
 
 def interpreting() -> bool:
@@ -43,7 +53,7 @@ class Sizes:
     def bytes(self) -> int:
         """Of one image's workspace, the partial sums of its strips included."""
         strips = -(-self.rows // STRIP) if self.rows > SMALL else 0
-        return self.rows * (4 * self.dimensions + 8) + 4 * (strips + 1) * self.codes * self.dimensions
+        return self.rows * (4 * self.dimensions + 20) + 4 * (strips + 2) * self.codes * self.dimensions
 
 
 @dataclass(frozen=True)
@@ -54,9 +64,16 @@ class Workspace:
     floats: Tensor  # (B, rows): distances, later similarities
     labels: Tensor  # (B, rows)
     centres: Tensor  # (B, codes, dimensions)
+    squares: Tensor  # (B, rows): half the squared norms
+    lists: Tensor  # (2, B, rows): patches to look at, patches that moved
+    sums: Tensor  # (B, codes, dimensions): of the clusters
+    steps: Tensor  # (B, codes): how far centres moved, or are from a new one
 
     def __getitem__(self, images: slice) -> "Workspace":
-        return Workspace(self.x[images], self.floats[images], self.labels[images], self.centres[images])
+        return Workspace(
+            self.x[images], self.floats[images], self.labels[images], self.centres[images],
+            self.squares[images], self.lists[:, images], self.sums[images], self.steps[images],
+        )  # fmt: skip
 
     @classmethod
     def make(cls, count: int, sizes: Sizes, dimensions: int, device: torch.device) -> "Workspace":
@@ -68,6 +85,10 @@ class Workspace:
             torch.empty(count, sizes.rows, device=device),
             torch.empty(count, sizes.rows, dtype=torch.int32, device=device),
             torch.zeros(count, sizes.codes, sizes.dimensions, device=device),
+            torch.empty(count, sizes.rows, device=device),
+            torch.empty(2, count, sizes.rows, dtype=torch.int32, device=device),
+            torch.empty(count, sizes.codes, sizes.dimensions, device=device),
+            torch.empty(count, sizes.codes, device=device),
         )
 
 
