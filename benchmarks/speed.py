@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def added(record: BenchRecord, more: BenchRecord, only: str) -> BenchRecord:
-    """The kept record, with what the same machine has measured now in place of what it had skipped."""
+    """The kept record, with what the same machine has measured now: more rows, and what it had skipped."""
     if record.machine != more.machine:
         raise SystemExit(
             "the record was measured on another machine: measure all of it again, without --only"
@@ -85,6 +85,8 @@ def added(record: BenchRecord, more: BenchRecord, only: str) -> BenchRecord:
     late = any(each.reason == OUT_OF_TIME for each in skipped)
     return replace(
         record,
+        rows=tuple({row.key: row for row in (*record.rows, *more.rows)}.values()),
+        implementations={**record.implementations, **more.implementations},
         peak=more.peak or record.peak,
         classifier=more.classifier or record.classifier,
         memory=more.memory or record.memory,

@@ -392,6 +392,15 @@ class TestScript:
         assert script.added(partly, replace(more, skipped=()), "resnet18").complete
         assert not script.added(partly, replace(more, skipped=(), complete=False), "resnet18").complete
 
+    def test_rows_of_more_implementations_are_added(self, script) -> None:
+        kept, more = measured("vqshield-torch"), measured("vqshield-torch", "torch-eager")
+        more = replace(more, machine=kept.machine)
+        both = script.added(kept, more, "tiny")
+        assert {row.key for row in both.rows} == {row.key for row in more.rows}
+        assert len(both.rows) == len(more.rows) > len(kept.rows)
+        assert list(both.implementations) == ["vqshield-torch", "torch-eager"]
+        assert both.complete
+
     def test_records_of_two_machines_are_not_mixed(self, script) -> None:
         record = measured("torch-eager")
         other = replace(record, machine=replace(record.machine, processor="another"))
