@@ -96,6 +96,7 @@ def compare(backend: str, name: str, settings: Mapping[str, Json], images: Tenso
     whole = [defense(images, streams=streams) for defense in (exact, other)]
     same_book = (books[0] - books[1]).abs().amax((1, 2)) < CLOSE
     alike = (own == labels).all(1)
+    apart = (whole[0] - whole[1])[alike].abs()
     return AgreementRow(
         backend=backend,
         defense=name,
@@ -108,7 +109,7 @@ def compare(backend: str, name: str, settings: Mapping[str, Json], images: Tenso
         same_assignment_with_given_codebook=float((given == labels).double().mean()),
         inertia_ratio=float(labelled(exact, images, streams, books[1])[1] / inertia),
         images_with_equal_assignments=int(alike.sum()),
-        largest_difference_among_them=float((whole[0] - whole[1])[alike].abs().max()),
+        largest_difference_among_them=float(apart.max()) if apart.numel() else None,
         repeats_equal=torch.equal(whole[1], other(images, streams=streams)),
         seconds=round(time.perf_counter() - began, 1),
     )

@@ -29,10 +29,11 @@ def agreement() -> str:
 
 def _line(row: AgreementRow) -> str:
     settings = ", ".join(f"{key}={value}" for key, value in row.settings.items())
+    apart = row.largest_difference_among_them
     side = "x".join(str(size) for size in row.shape[1:])
     return (
         f"| {row.backend} | {row.defense} {settings}, {side} | {row.n:,} "
         f"| {row.same_codebook:.1%} | {row.same_assignment:.4%} "
         f"| {row.same_assignment_with_given_codebook:.4%} | {row.inertia_ratio:.6f} "
-        f"| {row.images_with_equal_assignments:,} | {row.largest_difference_among_them:.1g} |"
+        f"| {row.images_with_equal_assignments:,} | {'–' if apart is None else f'{apart:.1g}'} |"
     )

@@ -129,7 +129,7 @@ def surrogates_on_a_gpu() -> str:
         f"{through.seconds:.1f} s through the shield and {bare.seconds:.1f} without: "
         f"{through.times_no_shield:.2f} times as long. {machine(record.machine)}."
     )
-    return "\n".join([*table(heads, lines), note])
+    return "\n".join([*(table(heads, lines) if lines else ()), note])
 
 
 def demo_speed() -> str:

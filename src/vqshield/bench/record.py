@@ -206,7 +206,7 @@ class AgreementRow:
     same_assignment_with_given_codebook: float
     inertia_ratio: float
     images_with_equal_assignments: int
-    largest_difference_among_them: float
+    largest_difference_among_them: float | None  # None: there is no such image
     repeats_equal: bool
     seconds: float
 
