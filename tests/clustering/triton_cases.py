@@ -24,20 +24,19 @@ def compare(kind: type[vq.Defense], shape: tuple[int, ...], **settings: object) 
 
 
 def defenses() -> None:
-    compare(vq.SWRD, (3, 9, 10), size=2, codes=5)
+    compare(vq.SWRD, (3, 9, 10), size=2, codes=5, iterations=6)
     compare(vq.SWRD, (1, 9, 10), size=3, codes=5, weights_from="noisy", beta=100.0, tolerance=0.01)
-    compare(vq.PRD, (3, 9, 10), size=2, codes=4, init="random", padding="reflect")
+    compare(vq.PRD, (3, 9, 10), size=2, codes=4, iterations=6, init="random", padding="reflect")
     compare(vq.RandDisc, (2, 12, 12), codes=17, iterations=3, sigma=0.0, tau=0.0)
-    compare(
-        vq.SWRD, (3, 9, 10), size=4, codes=9, iterations=2
-    )  # more dimensions, and in the next one more codes, than FEW
-    compare(vq.RandDisc, (3, 12, 12), codes=40, init="random", iterations=2)
+    # More dimensions than FEW, and more codes.
+    compare(vq.SWRD, (3, 7, 8), size=4, codes=9, iterations=2)
+    compare(vq.RandDisc, (3, 9, 9), codes=40, init="random", iterations=2)
 
 
 def nothing_resident() -> None:
     """As if patches did not fit into registers."""
     workspace.RESIDENT = 0
-    compare(vq.SWRD, (3, 9, 10), size=2, codes=5)
+    compare(vq.SWRD, (3, 9, 10), size=2, codes=5, iterations=1)
 
 
 def lloyd() -> None:
@@ -54,13 +53,15 @@ def lloyd() -> None:
 def strips() -> None:
     """As if these images were large: several strips each."""
     workspace.SMALL, workspace.STRIP, workspace.START_STRIP, workspace.WIDE_ROWS = 0, 64, 64, 64
-    defenses()
+    compare(vq.SWRD, (3, 9, 10), size=2, codes=5, iterations=6)
+    compare(vq.PRD, (1, 17, 19), size=2, codes=4, iterations=4, init="random", padding="reflect")
+    compare(vq.RandDisc, (3, 9, 9), codes=40, init="random", iterations=2)
 
 
 def many_codes() -> None:
     """As if the codes, in strips still, were more than a score has room for the numbers of."""
     workspace.MOST_PACKED = 0
-    compare(vq.SWRD, (3, 9, 10), size=2, codes=5)
+    compare(vq.SWRD, (3, 9, 10), size=2, codes=5, iterations=4)
 
 
 def main() -> None:
