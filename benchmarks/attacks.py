@@ -25,7 +25,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,7 +54,6 @@ QUICK_SECONDS = 50
 BEFORE = "before"
 OLDER = """
 import json, sys, time
-import torch
 import vqshield as vq
 from vqshield.classifiers import load_classifier
 from vqshield.data import load
@@ -145,10 +144,10 @@ class Bench:
         self.device = torch.device(options.device)
         self.clock = time.perf_counter if self.device.type == "cuda" else time.process_time
         self.defense = options.defense
-        self.model = load_classifier(options.weights or BUNDLED, device=self.device).eval()
+        self.model = load_classifier(self.weights, device=self.device).eval()
         self.most = options.images or (128 if self.quick else 1000)
-        name = "cifar10" if options.data_dir else SAMPLE_NAME
-        data = load(name, "test", options.data_dir, limit=1000).take(1000)
+        self.source = "cifar10" if options.data_dir else SAMPLE_NAME
+        data = load(self.source, "test", options.data_dir, limit=1000).take(1000)
         self.images, self.labels = data.floats().to(self.device), data.labels.to(self.device)
         self.report = Report(machine=dict(environment(self.device)), defense=self.defense)
         self.report.classifier = Path(options.weights).name if options.weights else BUNDLED
@@ -184,19 +183,27 @@ class Bench:
         )  # fmt: skip
         self.wait()
         seconds = self.clock() - began
+        rows = [
+            (row.attack, row.mean, row.standard_error) for row in found.rows if row.defense == self.defense
+        ]
+        self._note(precision, count, rows, attack, seconds)
+
+    def _note(
+        self, precision: str, count: int, rows: Iterable[tuple[str, float, float]], suite: str, seconds: float
+    ) -> None:
+        """What each attack left; the time is the whole suite's."""
         self.report.suites += [
             SuiteRow(
-                precision=precision, images=count, attack=row.attack, accuracy=row.mean,
-                standard_error=row.standard_error, seconds=seconds if row.attack == attack else None,
+                precision=precision, images=count, attack=attack, accuracy=mean, standard_error=error,
+                seconds=seconds if attack == suite else None,
             )
-            for row in found.rows
-            if row.defense == self.defense and row.attack != "adaptive"
+            for attack, mean, error in rows
+            if attack != "adaptive"
         ]  # fmt: skip
 
     def older(self, count: int) -> None:
         """The suite by another checkout: a process of its own, for there is one vqshield to a process."""
-        name = "cifar10" if self.data_dir else SAMPLE_NAME
-        given = [self.device.type, self.weights, name, self.data_dir or "", count, self.defense, SUITE]
+        given = [self.device.type, self.weights, self.source, self.data_dir or "", count, self.defense, SUITE]
         done = subprocess.run(
             [sys.executable, "-c", OLDER, *map(str, given)],
             env=os.environ | {"PYTHONPATH": str(self.before)},
@@ -206,14 +213,7 @@ class Bench:
         if done.returncode:
             raise RuntimeError(done.stderr[-500:])
         found = json.loads(done.stdout.splitlines()[-1])
-        self.report.suites += [
-            SuiteRow(
-                precision=BEFORE, images=count, attack=attack, accuracy=mean, standard_error=error,
-                seconds=found["seconds"] if attack == SUITE else None,
-            )
-            for attack, mean, error in found["rows"]
-            if attack != "adaptive"
-        ]  # fmt: skip
+        self._note(BEFORE, count, found["rows"], SUITE, found["seconds"])
 
     def ways(self) -> dict[str, nn.Module]:
         """The classifier, by what its gradient is computed in."""

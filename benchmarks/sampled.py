@@ -11,7 +11,6 @@ that with all patches. Where photographs are given, the accuracy of EfficientNet
 
 import argparse
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch reads it
@@ -20,11 +19,13 @@ import torch
 from torch import Tensor
 
 import vqshield as vq
+from vqshield.bench.record import SampledRecord, SampledRow
 from vqshield.bench.timing import measure
 from vqshield.bench.workloads import pictures, workload
+from vqshield.defenses import from_text
 from vqshield.environment import environment
 from vqshield.files import write_json
-from vqshield.plain import Json, to_plain
+from vqshield.plain import to_plain
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLES = (None, 16384, 4096, 1024, 256)
@@ -33,37 +34,7 @@ CLASSIFIER, DATA, RUNS = "efficientnet-lite0", "nips17", 3
 SHOWN = 16  # pictures whose inertia is measured
 
 
-@dataclass(frozen=True, kw_only=True)
-class SampledRow:
-    """One size of the sample; None: all patches. Accuracy is a fraction, and None where it was not asked."""
-
-    sample: int | None
-    images_per_second: float
-    inertia_ratio: float
-    accuracy: float | None
-    standard_error: float | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class SampledRecord:
-    """What was measured; images: those of the accuracy."""
-
-    what: str
-    machine: dict[str, Json]
-    defense: str
-    side: int
-    batch: int
-    classifier: str | None
-    images: int
-    runs: int
-    rows: tuple[SampledRow, ...]
-
-
-def shield(sample: int | None) -> vq.SWRD:
-    return vq.SWRD.preset("imagenet", seed=0, sample=sample)
-
-
-def inertia(defense: vq.SWRD, images: Tensor) -> float:
+def inertia(defense: vq.Quantizer, images: Tensor) -> float:
     """Summed over images, whose patches are looked at a part at a time."""
     total, count = 0.0, defense.grid.count(*images.shape[2:])
     centres = defense.codebook(images, streams=torch.arange(len(images), device=images.device))
@@ -76,6 +47,12 @@ def inertia(defense: vq.SWRD, images: Tensor) -> float:
 def spec(sample: int | None) -> str:
     given = "" if sample is None else f",sample={sample}"
     return f"swrd:size=3,codes=30,beta=6502.5{given}"
+
+
+def shield(sample: int | None) -> vq.Quantizer:
+    made = from_text(spec(sample), seed=0)
+    assert isinstance(made, vq.Quantizer)
+    return made
 
 
 def main() -> None:

@@ -8,13 +8,10 @@ from functools import partial
 
 from recorded import Machine
 from speed_tables import DEVICES, RESULTS
-from tables import machine, table
+from tables import machine, table, unmeasured
 
 from vqshield.plain import from_plain
 
-UNMEASURED = (
-    "Not measured yet: `python benchmarks/growth.py --device {device}{more}` writes what belongs here."
-)
 NAMES = {
     "batch": "batch", "side": "side of the image", "size": "s", "codes": "k", "iterations": "iterations",
     "threads": "threads",
@@ -65,7 +62,7 @@ def growth(device: str) -> str:
     """One row an axis: the powers, and what was measured at each setting."""
     record = read(device)
     if record is None:
-        return UNMEASURED.format(device=device, more="")
+        return unmeasured(f"benchmarks/growth.py --device {device}")
     heads = [
         "setting",
         "power of time",
@@ -93,7 +90,7 @@ def growth(device: str) -> str:
 def plot(device: str) -> str:
     """The picture of the same run."""
     if read(device) is None:
-        return UNMEASURED.format(device=device, more="")
+        return unmeasured(f"benchmarks/growth.py --device {device}")
     return f"![Time and memory over each setting](images/growth-{device}.png)"
 
 
@@ -101,7 +98,7 @@ def kinds(device: str) -> str:
     """One row a size of images and dtype."""
     record = read(device, "kinds")
     if record is None:
-        return UNMEASURED.format(device=device, more=" --kinds")
+        return unmeasured(f"benchmarks/growth.py --device {device} --kinds")
     heads = ["images", "dtype", "images/s", "MB a call"]
     rows = [
         [

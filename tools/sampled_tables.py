@@ -1,49 +1,23 @@
 """What a codebook from some of the patches saves and costs, for docs/speed.md, from sampled-DEVICE.json."""
 
-import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
-from recorded import Machine
 from speed_tables import DEVICES, RESULTS
-from tables import machine, percent, table
+from tables import machine, percent, table, unmeasured
 
-from vqshield.plain import from_plain
+from vqshield.bench import read_record
+from vqshield.bench.record import SampledRecord
 
 ALL = "all"
-
-
-@dataclass(frozen=True, kw_only=True)
-class SampledRow:
-    """A row of benchmarks/sampled.py."""
-
-    sample: int | None
-    images_per_second: float
-    inertia_ratio: float
-    accuracy: float | None
-    standard_error: float | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class SampledRecord:
-    """What benchmarks/sampled.py wrote."""
-
-    machine: Machine
-    side: int
-    batch: int
-    classifier: str | None
-    images: int
-    runs: int
-    rows: tuple[SampledRow, ...]
 
 
 def sampled(device: str) -> str:
     """One line a size of the sample."""
     path = RESULTS / f"sampled-{device}.json"
     if not path.is_file():
-        return f"Not measured yet: `python benchmarks/sampled.py --device {device}` writes what belongs here."
-    record = from_plain(SampledRecord, json.loads(path.read_text()), path.name, strict=False)
+        return unmeasured(f"benchmarks/sampled.py --device {device}")
+    record = read_record(SampledRecord, path)
     whole = record.rows[0].images_per_second
     lines = []
     for row in record.rows:

@@ -4,11 +4,12 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from tables import unmeasured
+
 from vqshield.bench import BenchRecord, BenchRow, read_record
 
 RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results"
 DEVICES = ("cpu", "cuda")
-UNMEASURED = "Not measured yet: `python benchmarks/speed.py --device {device}` writes what belongs here."
 MARK = "†"
 
 
@@ -198,7 +199,7 @@ def _sides(record: BenchRecord, workload: str, threads: int) -> tuple[dict[str, 
 
 def _table(make: Callable[[BenchRecord], str], device: str) -> str:
     record = read(device)
-    return UNMEASURED.format(device=device) if record is None else make(record)
+    return unmeasured(f"benchmarks/speed.py --device {device}") if record is None else make(record)
 
 
 _MAKERS: dict[str, Callable[[BenchRecord], str]] = {

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from recorded import Machine
 from speed_tables import RESULTS
-from tables import machine, table
+from tables import machine, table, unmeasured
 
 from vqshield.plain import from_plain
 
@@ -107,7 +107,7 @@ def surrogates_on_a_gpu() -> str:
     """The Triton kernel beside the formula: time, memory, how exact it is, and what it adds to training."""
     path = RESULTS / "surrogates-cuda.json"
     if not path.is_file():
-        return "Not measured yet: `python benchmarks/surrogates.py --device cuda` writes what belongs here."
+        return unmeasured("benchmarks/surrogates.py --device cuda")
     record = from_plain(GpuRecord, json.loads(path.read_text()), path.name, strict=False)
     lines = []
     for name, row in record.costs.items():

@@ -36,6 +36,11 @@ def listed(names: Iterable[str]) -> str:
     return f"{', '.join(some)} and {last}" if some else last
 
 
+def unmeasured(script: str) -> str:
+    """What stands in place of a table whose script, with its options, has not been run yet."""
+    return f"Not measured yet: `python {script}` writes what belongs here."
+
+
 def machine(found: Machine) -> str:
     """What it ran on."""
     return f"{found['device']}, torch {found['torch']}"

@@ -85,17 +85,26 @@ class Job:
         with checks.known((padded, (0.0, 1.0)), *seen):
             yield backend, padded, Draw(self.seed, streams)
 
+    def samples(self, padded: Tensor) -> bool:
+        """Whether k-means does not see all patches of these images."""
+        return self.sample is not None and self.sample < self.recipe.grid.count(*padded.shape[2:])
+
+    def codebook(self, backend: Backend, padded: Tensor, draw: Draw) -> Tensor:
+        """The centres (B, k, d), of all patches or of a sample."""
+        if self.sample is None or not self.samples(padded):
+            return backend.codebook(padded, self.recipe, draw)
+        return sampled_codebook(backend, padded, self.recipe, draw, self.sample)
+
 
 @torch.library.custom_op("vqshield::shield", mutates_args=())
 def shield(images: Tensor, streams: Tensor, job: str) -> Tensor:
     """Quantized images, of the same dtype; these may also be bytes or halves, as they came."""
     plan = Job.decode(job)
     with plan.start(images, streams) as (backend, padded, draw):
-        if plan.sample is None:
-            found = backend.shield(padded, plan.recipe, draw)
+        if plan.samples(padded):
+            found = backend.quantize(padded, plan.codebook(backend, padded, draw), plan.recipe, draw)
         else:
-            centres = sampled_codebook(backend, padded, plan.recipe, draw, plan.sample)
-            found = backend.quantize(padded, centres, plan.recipe, draw)
+            found = backend.shield(padded, plan.recipe, draw)
         return narrowed(_cropped(found, images), images.dtype)
 
 
@@ -104,9 +113,7 @@ def codebook(images: Tensor, streams: Tensor, job: str) -> Tensor:
     """The centres (B, k, d) of each image."""
     plan = Job.decode(job)
     with plan.start(images, streams) as (backend, padded, draw):
-        if plan.sample is None:
-            return backend.codebook(padded, plan.recipe, draw)
-        return sampled_codebook(backend, padded, plan.recipe, draw, plan.sample)
+        return plan.codebook(backend, padded, draw)
 
 
 @torch.library.custom_op("vqshield::quantize", mutates_args=())

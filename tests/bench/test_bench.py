@@ -25,7 +25,7 @@ from vqshield.bench import (
 )
 from vqshield.bench.implementations import Implementation, implementation
 from vqshield.bench.quality import inertia, kmeans_check, rounds
-from vqshield.bench.record import AgreementRecord, ContractsRecord, MemoryRow, Skipped
+from vqshield.bench.record import AgreementRecord, ContractsRecord, MemoryRow, SampledRecord, Skipped
 from vqshield.bench.workloads import Problem, Workload, pictures, streams
 from vqshield.bench.yardsticks import measure_classifier, measure_peak
 from vqshield.errors import FileFormatError, InvalidInputError
@@ -240,7 +240,12 @@ class TestRecord:
             assert row.share_of_peak == pytest.approx(done / machine.gflops["float32"])
 
 
-SHAPES = {"speed": BenchRecord, "agreement": AgreementRecord, "contracts": ContractsRecord}
+SHAPES = {
+    "speed": BenchRecord,
+    "agreement": AgreementRecord,
+    "contracts": ContractsRecord,
+    "sampled": SampledRecord,
+}
 
 
 class TestFiles:

@@ -74,6 +74,7 @@ def test_in_parts_alone_and_as_bytes_it_is_the_same(defense_name: str, noise: st
     expected = (defense(bytes_.float() / 255, streams=STREAMS) * 255).round().byte()
     assert torch.equal(defense(bytes_, streams=STREAMS), expected)
     assert defense(images[:0], streams=STREAMS[:0]).shape == (0, 3, 16, 16)
+    assert defense.codebook(images[:0].double(), streams=STREAMS[:0]).dtype == torch.float64
 
 
 def test_a_quarter_of_the_patches_describes_a_picture_nearly_as_well() -> None:

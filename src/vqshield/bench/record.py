@@ -234,6 +234,32 @@ class ContractsRecord:
     failed: tuple[str, ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class SampledRow:
+    """One size of the sample of patches; None: all. Accuracy is a fraction, None where it was not asked."""
+
+    sample: int | None
+    images_per_second: float
+    inertia_ratio: float
+    accuracy: float | None
+    standard_error: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledRecord:
+    """One run of benchmarks/sampled.py; images: those of the accuracy."""
+
+    what: str
+    machine: Mapping[str, Json]
+    defense: str
+    side: int
+    batch: int
+    classifier: str | None
+    images: int
+    runs: int
+    rows: tuple[SampledRow, ...]
+
+
 def read_record(shape: type[Record], path: Path) -> Record:
     """The record in a file; FileFormatError names what is wrong in it."""
     return from_plain(shape, json.loads(path.read_text()), path.name)

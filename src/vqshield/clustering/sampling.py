@@ -14,25 +14,23 @@ _BYTES_A_VALUE = 16  # of a patch that is taken: where its value lies, the value
 
 
 def sampled_codebook(backend: Backend, padded: Tensor, recipe: Recipe, draw: Draw, sample: int) -> Tensor:
-    """The centres (B, k, d) of k-means over that many patches of each image; over all, if it has no more.
+    """The centres (B, k, d) of k-means over that many patches of each image, fewer than it has.
 
     The backend gets them as an image of one column, whose pixels they are: it adds its noise to them and
     starts among them as it does with all.
     """
     count = recipe.grid.count(*padded.shape[2:])
-    if sample >= count:
-        return backend.codebook(padded, recipe, draw)
     dimensions = padded.shape[1] * recipe.grid.size**2
     column = replace(recipe, grid=Disjoint(1))
     step = max(1, recipe.memory // (_BYTES_A_VALUE * sample * dimensions))
-    found = [torch.empty(0, recipe.codes, dimensions, dtype=torch.float32, device=padded.device)]
-    for start in range(0, len(padded), step):
+    found = []
+    for start in range(0, max(1, len(padded)), step):  # of no images, the centres of none
         images, part = padded[start : start + step], draw[start : start + step]
         patches = recipe.grid.take(images, sampled_places(part, count, sample))
         pixels = patches.transpose(1, 2)[..., None].contiguous()
         with checks.known((pixels, (0.0, 1.0))):
             found.append(backend.codebook(pixels, column, part))
-    return torch.cat(found if len(found) == 1 else found[1:])
+    return torch.cat(found)
 
 
 def sampled_places(draw: Draw, count: int, sample: int) -> Tensor:

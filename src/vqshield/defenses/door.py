@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vqshield import checks
 from vqshield.errors import InvalidInputError
-from vqshield.pixels import clamped, narrowed
+from vqshield.pixels import clamped, narrowed, widened
 
 RANGES = ("raise", "clamp")
 
@@ -59,7 +59,7 @@ def pixels_of(images: object, *, range: str = "raise") -> Tensor:
     """
     batch = _checked(images)
     if batch.dtype == torch.uint8:
-        return batch.float() / 255
+        return widened(batch)
     wide = batch if batch.dtype in checks.IMAGE_DTYPES else batch.float()
     if range == "clamp":
         return _clamped(wide, math.inf)
