@@ -397,8 +397,11 @@ def test_a_fast_suite_that_was_stopped_continues(fast_study: Evaluation, tmp_pat
     LocalExecutor().run(study, tmp_path)
     lines = (tmp_path / "records.jsonl").read_bytes()
     (tmp_path / "records.jsonl").write_bytes(lines[: len(lines) // 2])
+    assert not EvaluationSummary.of(Evaluation.read(tmp_path)).complete
     LocalExecutor().run(study, tmp_path)
     assert (tmp_path / "records.jsonl").read_bytes() == lines
-    row = EvaluationSummary.of(Evaluation.read(tmp_path)).row(PRD, FAST)
+    summary = EvaluationSummary.of(Evaluation.read(tmp_path))
+    assert summary.complete
+    row = summary.row(PRD, FAST)
     assert row is not None
     assert row.n == 5

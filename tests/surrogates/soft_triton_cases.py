@@ -111,6 +111,9 @@ def limits() -> None:
     ):
         with pytest.raises(InvalidInputError, match=message):
             ask(**changes)
+    for codes, kernel in ((32, True), (33, False), (128, False), (129, True)):
+        assert kernels.serves(27, codes, sliding=True) == kernel
+        assert kernels.serves(27, codes, sliding=False)
 
 
 def main() -> None:

@@ -462,7 +462,7 @@ class EvaluationSummary:
         return cls(
             title=f"Accuracy of {manifest.data.images} images of {manifest.data.name}, "
             f"classifier {manifest.classifier.name}",
-            complete=sum(map(len, found.values())) == sum(len(cell.images) for cell in cells),
+            complete=sum(map(len, found.values())) == sum(len(cell.keys) for cell in cells),
             rows=tuple(rows),
             audit=NOT_RUN,
             warning=_warning(manifest),
