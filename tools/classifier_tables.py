@@ -1,4 +1,4 @@
-"""What docs/reproduction.md says of the classifier's share in the distance to the paper: T1, T2 and T4."""
+"""What docs/reproduction.md says of the classifier's share in the distance to the paper: T1 to T4."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -114,6 +114,9 @@ def explained(id: str, name: str, paper: str) -> str:
             [f"**mean distance, {column.title}**", *(f"{mean_distance(each):.1f}" for each in alike)]
         )
     names = [recorded.stem(each.classifier.name).removeprefix(f"resnet18-{name}-") for each in measured]
+    if len(set(names)) < len(names):
+        digests = [each.classifier.sha256[:8] for each in measured]
+        names = [f"{called} ({digest}…)" for called, digest in zip(names, digests, strict=True)]
     counts = " / ".join(f"{images(each):,}" for each in measured)
     return "\n".join(
         [
@@ -157,5 +160,6 @@ def large_images() -> str:
 CLASSIFIER_TABLES: dict[str, Callable[[], str]] = {
     "reproduction-T1-sensitivity": sensitivity,
     "reproduction-T2-classifiers": partial(explained, "T2", "cifar10", "95.16"),
+    "reproduction-T3-classifiers": partial(explained, "T3", "cifar100", "82.05"),
     "reproduction-T4-classifiers": large_images,
 }
