@@ -15,6 +15,7 @@ import recorded
 from agreement_table import agreement
 from app_table import APP_TABLES
 from attack_tables import ATTACK_TABLES
+from beta_tables import BETA_TABLES
 from certificate_tables import CERTIFICATE_TABLES
 from classifier_tables import CLASSIFIER_TABLES
 from fast_attack_table import FAST_TABLES
@@ -200,6 +201,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **CERTIFICATE_TABLES,
     **RADIUS_TABLES,
     **WHOLE_TABLES,
+    **BETA_TABLES,
     **CLASSIFIER_TABLES,
     **PROTOCOL_TABLES,
     **REPRODUCTION_TABLES,
