@@ -215,7 +215,7 @@ def variations(table: Table) -> list[Variation]:
 
 def main() -> None:
     parser = make_parser(__doc__, "", data_required=True)
-    parser.add_argument("--table", choices=["T1", "T2", "T3"], required=True)
+    parser.add_argument("--table", choices=["T1", "T2"], required=True)
     parser.add_argument("--classifier", type=Path, required=True)
     parser.add_argument("--limit", type=int, default=1000)
     parser.add_argument("--runs", type=int, default=10)

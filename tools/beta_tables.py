@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 import recorded
-from reproduction_values import mean_distance, part, row
-from tables import machine, percent, table
+from protocol_tables import MEASURES
+from reproduction_values import mean_distance, part, rows
+from tables import machine, percent, percent_or_dash, table
 
-from vqshield.names import NONE
 from vqshield.settings import parse_spec
 from vqshield.studies.evaluation import EvaluationSummary
 
@@ -18,21 +18,19 @@ _COLUMNS = {"natural": _CURVE, "pgd": _PGD, "autoattack": _CURVE}
 def curve() -> str:
     """Natural and attacked accuracy of swRD by beta and by the number of codes, the paper's first."""
     found = _read(_CURVE)
-    paper = part("F4", name="cifar10")
-    tried = _tried(found)
-    codes = sorted({codes for _, codes in tried} & {int(each.x or 0) for each in paper.rows})
+    betas = _betas(found)
+    shown = [row for row in rows(part("F4", name="cifar10")) if found.row(f"{row.defense},beta={betas[0]}")]
     lines = [["paper"]]
-    for each in codes:
-        values = row(paper, f"swrd:size=3,codes={each}")
-        both = (values.value(key).paper for key in ("natural", "autoattack"))
-        lines[0].append(" / ".join(percent(value or 0.0) for value in both))
-    for beta in _betas(found):
-        cells = (_accuracies(found, tried[beta, each]) for each in codes)
-        lines.append([f"{beta:,g}", *(f"{percent(natural)} / {percent(left)}" for natural, left in cells)])
+    for row in shown:
+        both = (row.value(key).paper for key in ("natural", "autoattack"))
+        lines[0].append(" / ".join(map(percent_or_dash, both)))
+    for beta in betas:
+        cells = (_accuracies(found, _with_beta(row.defense, beta)) for row in shown)
+        lines.append([f"{beta:,g}", *(" / ".join(map(percent, both)) for both in cells)])
     manifest = found.manifest
     return "\n".join(
         [
-            *table(["β, in squared units of [0, 1]", *(f"k = {each}" for each in codes)], lines),
+            *table(["β, in squared units of [0, 1]", *(f"k = {row.x:g}" for row in shown)], lines),
             f"\nswRD with s = 3, natural / under APGD on the bare classifier (the paper: AutoAttack), in %. "
             f"{recorded.stem(manifest.classifier.name)}, the first {manifest.data.images} images, "
             f"{manifest.runs} runs; {machine(manifest.machine)}.",
@@ -43,23 +41,20 @@ def curve() -> str:
 def distances() -> str:
     """The mean distance of T2's cells from the paper, by beta."""
     folders = {name: _read(name) for name in (_CURVE, _PGD)}
-    paper = part("T2", name="cifar10")
     lines = []
     for beta in _betas(folders[_PGD]):
         far: dict[str, dict[str, float]] = {key: {} for key in _COLUMNS}
-        for each in paper.rows:
+        for row in rows(part("T2", name="cifar10")):
             for key, folder in _COLUMNS.items():
-                said, text = each.value(key).paper, _with_beta(each.defense, beta)
-                if each.literature or each.defense == NONE or said is None:
-                    continue
-                natural, left = _accuracies(folders[folder], text)
-                far[key][each.defense] = 100 * ((natural if key == "natural" else left) - said)
+                said = row.value(key).paper
+                if said is not None:
+                    natural, left = _accuracies(folders[folder], _with_beta(row.defense, beta))
+                    far[key][row.defense] = 100 * ((natural if key == "natural" else left) - said)
         lines.append([f"{beta:,g}", *(f"{mean_distance(each):.1f}" for each in far.values())])
+    heads = (f"mean distance of T2, {title}" for title in MEASURES.values())
     return "\n".join(
         [
-            *table(
-                ["β", *(f"mean distance of T2, {each}" for each in ("natural", "PGD", "AutoAttack"))], lines
-            ),
+            *table(["β", *heads], lines),
             "\nIn points, over RandDisc, pRD and swRD; images and runs as above, APGD for AutoAttack.",
         ]
     )
@@ -69,19 +64,14 @@ def _read(name: str) -> EvaluationSummary:
     return recorded.read(EvaluationSummary, f"beta-cifar10-resnet18/{name}/summary.json")
 
 
-def _tried(found: EvaluationSummary) -> dict[tuple[float, int], str]:
-    """The defenses' texts by beta and codes."""
-    texts = dict.fromkeys(each.defense for each in found.rows)
-    specs = {text: parse_spec(text)[1] for text in texts if text.startswith("swrd")}
-    return {(float(str(each["beta"])), int(str(each["codes"]))): text for text, each in specs.items()}
+def _betas(found: EvaluationSummary) -> list[int]:
+    """Those that were tried, all of them whole numbers."""
+    settings = (parse_spec(row.defense)[1] for row in found.rows)
+    return sorted({int(str(each["beta"])) for each in settings if "beta" in each})
 
 
-def _betas(found: EvaluationSummary) -> list[float]:
-    return sorted({beta for beta, _ in _tried(found)})
-
-
-def _with_beta(text: str, beta: float) -> str:
-    return f"{text},beta={beta:.0f}" if text.startswith("swrd") else text
+def _with_beta(text: str, beta: int) -> str:
+    return f"{text},beta={beta}" if text.startswith("swrd") else text
 
 
 def _accuracies(found: EvaluationSummary, defense: str) -> tuple[float, float]:

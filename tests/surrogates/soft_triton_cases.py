@@ -12,6 +12,7 @@ from vqshield.clustering.triton import soft as kernels
 from vqshield.data import sample
 from vqshield.errors import InvalidInputError
 from vqshield.noise import Draw
+from vqshield.patches import Disjoint, Sliding
 from vqshield.surrogates import Shielding, Soft
 
 SEED, FIRST = 2**63 + 5, 3
@@ -112,8 +113,8 @@ def limits() -> None:
         with pytest.raises(InvalidInputError, match=message):
             ask(**changes)
     for codes, kernel in ((32, True), (33, False), (128, False), (129, True)):
-        assert kernels.serves(27, codes, sliding=True) == kernel
-        assert kernels.serves(27, codes, sliding=False)
+        assert kernels.serves(Sliding(3), 3, codes) == kernel
+        assert kernels.serves(Disjoint(3), 3, codes)
 
 
 def main() -> None:

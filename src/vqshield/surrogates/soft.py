@@ -180,8 +180,7 @@ def _kernel(soft: Soft, shielding: Shielding) -> SoftGradient | None:
     from vqshield.clustering.triton import soft as on_gpu  # needs the package
 
     codes = defense.codes if shielding.centres is None else shielding.centres.shape[1]
-    sliding = isinstance(defense.grid, Sliding)
-    if not on_gpu.serves(images.shape[1] * defense.grid.size**2, codes, sliding=sliding):
+    if not on_gpu.serves(defense.grid, images.shape[1], codes):
         return None
     rounds = soft.rounds if unrolled else 0
     return partial(on_gpu.soft_gradient, temperature=soft.temperature, means=means, rounds=rounds)

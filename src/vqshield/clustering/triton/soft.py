@@ -45,7 +45,7 @@ from vqshield.clustering.triton.soft_kernels import (
 from vqshield.clustering.triton.workspace import power_of_two
 from vqshield.errors import InvalidInputError
 from vqshield.noise import Draw, Stage
-from vqshield.patches import Sliding
+from vqshield.patches import PatchGrid, Sliding
 
 MOST_VALUES = 2**14
 """Of a codebook, its codes and dimensions raised to powers of two: a program holds them all."""
@@ -88,16 +88,16 @@ class Book:
     sizes: Tensor  # (B, KP): the weight of each after a round of soft k-means
 
 
-def serves(dimensions: int, codes: int, *, sliding: bool) -> bool:
-    """Whether codebooks of this size fit.
+def serves(grid: PatchGrid, channels: int, codes: int) -> bool:
+    """Whether codebooks of these patches fit.
 
     Sliding windows with 33 to 128 codes are left to the formula: an H200 stopped at swRD(3, 35) with a
     misaligned address (Triton 3.6), and why is not known yet.
     """
     padded = power_of_two(codes, least=16)
-    if sliding and padded in (64, 128):
+    if isinstance(grid, Sliding) and padded in (64, 128):
         return False
-    return padded * power_of_two(dimensions + 1, least=16) <= MOST_VALUES
+    return padded * power_of_two(channels * grid.size**2 + 1, least=16) <= MOST_VALUES
 
 
 def soft_gradient(
@@ -128,13 +128,12 @@ def soft_gradient(
             )
     check_images(padded, recipe, draw)
     check_centres(centres, padded, recipe)
-    codes, dimensions = centres.shape[1:]
-    if not serves(dimensions, codes, sliding=isinstance(recipe.grid, Sliding)):
+    codes, (channels, height, width) = centres.shape[1], padded.shape[1:]
+    if not serves(recipe.grid, channels, codes):
         raise InvalidInputError(
             f"centres of shape {tuple(centres.shape)} should have k·d at most {MOST_VALUES}, both raised to "
             "powers of two, and those of sliding windows at most 32 codes or more than 128"
         )
-    channels, height, width = padded.shape[1:]
     apart = assigned is not padded
     plan = _kept(_Plan(
         recipe=recipe, channels=channels, height=height, width=width, codes=codes, apart=apart, means=means,
