@@ -3,13 +3,17 @@
 from collections.abc import Callable
 
 import recorded
+from classifier_tables import OTHERS
 from protocol_tables import MEASURES
-from reproduction_values import mean_distance, part, rows
+from reproduction_values import differences, mean_distance, part, rows
 from tables import machine, percent, percent_or_dash, table
 
+from vqshield.defenses import SWRD
+from vqshield.names import NONE
 from vqshield.settings import parse_spec
 from vqshield.studies.evaluation import EvaluationSummary
 
+_FOLDER = "beta-cifar10-resnet18"
 _CURVE, _PGD = "apgd", "pgd"
 _COLUMNS = {"natural": _CURVE, "pgd": _PGD, "autoattack": _CURVE}
 """By T2's column, the folder whose attack stands for it: APGD is what of AutoAttack moves these images."""
@@ -51,17 +55,46 @@ def distances() -> str:
                     natural, left = _accuracies(folders[folder], _with_beta(row.defense, beta))
                     far[key][row.defense] = 100 * ((natural if key == "natural" else left) - said)
         lines.append([f"{beta:,g}", *(f"{mean_distance(each):.1f}" for each in far.values())])
-    heads = (f"mean distance of T2, {title}" for title in MEASURES.values())
     return "\n".join(
         [
-            *table(["β", *heads], lines),
+            *table(["β", *_heads()], lines),
             "\nIn points, over RandDisc, pRD and swRD; images and runs as above, APGD for AutoAttack.",
         ]
     )
 
 
+def classifiers() -> str:
+    """The same with one other beta, behind classifiers of T2 that were trained in other ways."""
+    lines = []
+    for folder in sorted((recorded.RESULTS / _FOLDER).glob("resnet18-cifar10-*")):
+        name = folder.name.removeprefix("resnet18-cifar10-")
+        measured, found = part("T2", f"{OTHERS}/{name}", "cifar10"), _read(folder.name)
+        (beta,) = _betas(found)
+        attacks = {"natural": NONE} | {parse_spec(each.name)[0]: each.name for each in found.manifest.attacks}
+        far = [differences(measured, key) for key in _COLUMNS]
+        lines.append([name, f"{SWRD().beta:g}", *(f"{mean_distance(each):.1f}" for each in far)])
+        for key, deltas in zip(_COLUMNS, far, strict=True):
+            for row in rows(measured):
+                other, said = found.row(_with_beta(row.defense, beta), attacks[key]), row.value(key).paper
+                if other is not None and said is not None:
+                    deltas[row.title] = 100 * (other.mean - said)
+        lines.append([name, f"{beta:g}", *(f"{mean_distance(each):.1f}" for each in far)])
+    manifest = found.manifest
+    return "\n".join(
+        [
+            *table(["classifier", "β", *_heads()], lines),
+            f"\nIn points; {manifest.data.images:,} images, {manifest.runs} runs, AutoAttack itself; "
+            f"{machine(manifest.machine)}.",
+        ]
+    )
+
+
+def _heads() -> list[str]:
+    return [f"mean distance of T2, {title}" for title in MEASURES.values()]
+
+
 def _read(name: str) -> EvaluationSummary:
-    return recorded.read(EvaluationSummary, f"beta-cifar10-resnet18/{name}/summary.json")
+    return recorded.read(EvaluationSummary, f"{_FOLDER}/{name}/summary.json")
 
 
 def _betas(found: EvaluationSummary) -> list[int]:
@@ -86,4 +119,5 @@ def _accuracies(found: EvaluationSummary, defense: str) -> tuple[float, float]:
 BETA_TABLES: dict[str, Callable[[], str]] = {
     "reproduction-beta-curve": curve,
     "reproduction-beta-T2": distances,
+    "reproduction-beta-classifiers": classifiers,
 }

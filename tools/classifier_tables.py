@@ -104,7 +104,8 @@ def _recipe(row: Trained) -> list[str]:
 
 def explained(id: str, name: str, paper: str) -> str:
     """A table by classifier: each cell's distance from the paper, and their means; paper: without defense."""
-    measured = _by_classifier(id, name)
+    by_name = _by_classifier(id, name)
+    measured = list(by_name.values())
     lines = [["no defense, natural", *(_bare(each) for each in measured)]]
     means = []
     for column, deltas in compared(measured[0]):
@@ -113,23 +114,22 @@ def explained(id: str, name: str, paper: str) -> str:
         means.append(
             [f"**mean distance, {column.title}**", *(f"{mean_distance(each):.1f}" for each in alike)]
         )
-    names = [recorded.stem(each.classifier.name).removeprefix(f"resnet18-{name}-") for each in measured]
-    if len(set(names)) < len(names):
-        digests = [each.classifier.sha256[:8] for each in measured]
-        names = [f"{called} ({digest}…)" for called, digest in zip(names, digests, strict=True)]
     counts = " / ".join(f"{images(each):,}" for each in measured)
     return "\n".join(
         [
-            *table(["cell", *names], [*lines, *means]),
+            *table(["cell", *by_name], [*lines, *means]),
             f"\nFirst line in %, the paper's is {paper}; then ours less the paper's, in points. "
             f"N = {counts}.",
         ]
     )
 
 
-def _by_classifier(id: str, name: str) -> list[PartSummary]:
+def _by_classifier(id: str, name: str) -> dict[str, PartSummary]:
+    """The one of our tables first; the others go by their folders."""
     folders = sorted(each.name for each in (recorded.RESULTS / OTHERS).iterdir() if (each / id).is_dir())
-    return [part(id, name=name), *(part(id, f"{OTHERS}/{folder}", name) for folder in folders)]
+    first = part(id, name=name)
+    called = recorded.stem(first.classifier.name).removeprefix(f"resnet18-{name}-")
+    return {called: first} | {folder: part(id, f"{OTHERS}/{folder}", name) for folder in folders}
 
 
 def _bare(found: PartSummary) -> str:
@@ -138,7 +138,7 @@ def _bare(found: PartSummary) -> str:
 
 def large_images() -> str:
     """T4 by classifier: what there is."""
-    measured = _by_classifier("T4", "imagenet")
+    measured = list(_by_classifier("T4", "imagenet").values())
     lines = [
         [
             each.classifier.name,
