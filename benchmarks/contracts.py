@@ -18,7 +18,11 @@ from vqshield.files import write_json
 from vqshield.plain import to_plain
 
 ROOT = Path(__file__).resolve().parents[1]
-TESTS = ("tests/contracts/test_defense_contract.py", "tests/clustering/test_triton.py")
+TESTS = (
+    "tests/contracts/test_defense_contract.py",
+    "tests/clustering/test_triton.py",
+    "tests/surrogates/test_soft_triton.py",
+)
 
 
 class Outcomes:

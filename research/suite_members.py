@@ -5,10 +5,9 @@ up to three subjects. What a set of them leaves is the minimum per image, chosen
 is measured is kept in the folder --work: a run that was stopped continues there.
 
     python research/suite_members.py --data cifar10 --data-dir DIR --device cuda --images 500 --batch 500 \
-        --plain resnet18-cifar10.safetensors --fine-tuned FILE --adversarial FILE
+        --precision tf32 --plain resnet18-cifar10.safetensors --fine-tuned FILE --adversarial FILE
 
-About 5,600 gradients an image and subject, of which half go through unrolled centres: some six minutes a
-subject for 500 images of a ResNet18 on one H200.
+About 5,600 gradients an image and subject, of which half go through unrolled centres.
 """
 
 import time
@@ -18,7 +17,7 @@ from pathlib import Path
 
 from common import BUNDLED, Target, ending, make_parser
 
-from vqshield.attacks import Linf
+from vqshield.attacks import PRECISIONS, Linf
 from vqshield.auditing import AuditSettings
 from vqshield.auditing.probes import Probes
 from vqshield.defenses import from_text
@@ -26,7 +25,7 @@ from vqshield.draws import Draws, strongest
 from vqshield.files import Journal, write_json
 from vqshield.models import evaluating
 from vqshield.plain import to_plain
-from vqshield.suites import suite
+from vqshield.suites import expand, suite, with_precision
 from vqshield.threats import Threat, threat
 
 STEPS = "momentum=0.75,schedule=cosine,step=2/255,candidates=4"
@@ -78,12 +77,14 @@ class Subject:
 
 
 def measured(
-    name: str, target: Target, defense: str, settings: AuditSettings, images: int, work: Path
+    name: str, target: Target, defense: str, settings: AuditSettings, precision: str, images: int, work: Path
 ) -> Subject:
     pictures, labels = target.part(slice(images))
     identity = target.classifier_id
     known = Journal(work / f"{name}.jsonl")
-    of = [identity.sha256, target.data, images, defense, settings.runs, settings.batch, settings.seed]
+    of = [
+        identity.sha256, target.data, images, defense, settings.runs, settings.batch, settings.seed, precision
+    ]  # fmt: skip
     if "of" not in known:
         known["of"] = of
     if known["of"] != of:
@@ -105,11 +106,11 @@ def measured(
         natural = Left.of(probes.natural())
         members = {
             short: attacked(short, each)
-            for each in suite("adaptive-v2", BALL, seed=settings.seed)
+            for each in expand(with_precision("adaptive-v2", precision), BALL, seed=settings.seed)
             for short in [each.name.partition("/")[2]]
         }
         candidates = {
-            short: attacked(short, threat(text, BALL, seed=settings.seed))
+            short: attacked(short, threat(with_precision(text, precision), BALL, seed=settings.seed))
             for short, text in CANDIDATES.items()
         }
     first = [each.name.partition("/")[2] for each in suite("adaptive-v1", BALL)]
@@ -146,6 +147,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=250, help="images that are attacked at once")
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--precision", choices=PRECISIONS, default=PRECISIONS[0], help="of gradients")
     parser.add_argument("--defense", default="swrd:size=3,codes=25")
     parser.add_argument("--work", type=Path, default=Path("suite-members-work"))
     for name in ("plain", "fine-tuned", "adversarial"):
@@ -163,11 +165,14 @@ def main() -> None:
         if file is None:
             continue
         target = Target(data=options.data, data_dir=options.data_dir, classifier=file, device=options.device)
-        subjects.append(measured(name, target, options.defense, settings, options.images, options.work))
+        subjects.append(
+            measured(name, target, options.defense, settings, options.precision, options.images, options.work)
+        )
         write_json(options.out, to_plain({
             "what": "what each member adds to a suite of attacks: leave-one-out",
             "data": options.data, "images": options.images, "defense": options.defense, "eps": BALL.eps,
-            "runs": options.runs, "seed": options.seed, "candidates": CANDIDATES, "rows": subjects,
+            "runs": options.runs, "seed": options.seed, "precision": options.precision,
+            "candidates": CANDIDATES, "rows": subjects,
             **ending(began, target.place),
         }))  # fmt: skip
 

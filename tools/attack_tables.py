@@ -289,6 +289,7 @@ class SuiteRecord:
     eps: float
     runs: int
     seed: int
+    precision: str
     environment: Machine
     rows: tuple[SuiteSubject, ...]
 
@@ -315,7 +316,7 @@ def suite_members(name: str = "suite-members.json") -> str:
         *table(heads, lines),
         f"\n{display_defense(record.defense)}, first {record.images} test images of {record.data}, "
         f"ε = {round(record.eps * 255)}/255 (L∞); accuracy in % ± standard error over images, {record.runs} "
-        f"runs, seed {record.seed}; {machine(record.environment)}.",
+        f"runs, seed {record.seed}, gradients in {record.precision}; {machine(record.environment)}.",
     ])  # fmt: skip
 
 

@@ -1,14 +1,11 @@
 """What docs/speed.md says of gradients through the shield: surrogates-DEVICE.json and demo-speed.json."""
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from recorded import Machine
+from recorded import Machine, read
 from speed_tables import RESULTS
-from tables import machine, table, unmeasured
-
-from vqshield.plain import from_plain
+from tables import machine, table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +63,15 @@ class GpuRecord:
 
     machine: Machine
     checks: dict[str, Checked]
-    costs: dict[str, Cost]
     epochs: dict[str, Epoch]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuCosts:
+    """What it wrote with --only costs, when nothing else ran on the card."""
+
+    machine: Machine
+    costs: dict[str, Cost]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +86,7 @@ class DemoSpeed:
 
 def surrogates() -> str:
     """The soft surrogate's gradient in torch and by the native kernel."""
-    content = json.loads((RESULTS / "surrogates-cpu.json").read_text())
-    record = from_plain(SurrogateRecord, content, "surrogates-cpu.json", strict=False)
+    record = read(SurrogateRecord, RESULTS / "surrogates-cpu.json")
     lines = [
         "| defense | image | batch | CPU ms, torch | native | ratio | MB, torch | native "
         "| distance from float64, torch | native |",
@@ -105,12 +108,10 @@ def surrogates() -> str:
 
 def surrogates_on_a_gpu() -> str:
     """The Triton kernel beside the formula: time, memory, how exact it is, and what it adds to training."""
-    path = RESULTS / "surrogates-cuda.json"
-    if not path.is_file():
-        return unmeasured("benchmarks/surrogates.py --device cuda")
-    record = from_plain(GpuRecord, json.loads(path.read_text()), path.name, strict=False)
+    record = read(GpuRecord, RESULTS / "surrogates-cuda.json")
+    alone = read(GpuCosts, RESULTS / "surrogates-cuda-costs.json")
     lines = []
-    for name, row in record.costs.items():
+    for name, row in alone.costs.items():
         text, _, _, image, _, batch = name.split(" ")
         before = f"{row.formula_ms:.1f}" if row.formula_ms else "–"
         peak = f"{row.formula_peak_mb:,.0f}" if row.formula_peak_mb else "–"
@@ -129,13 +130,12 @@ def surrogates_on_a_gpu() -> str:
         f"{through.seconds:.1f} s through the shield and {bare.seconds:.1f} without: "
         f"{through.times_no_shield:.2f} times as long. {machine(record.machine)}."
     )
-    return "\n".join([*(table(heads, lines) if lines else ()), note])
+    return "\n".join([*table(heads, lines), note])
 
 
 def demo_speed() -> str:
     """The demo's measuring part before and after."""
-    content = json.loads((RESULTS / "demo-speed.json").read_text())
-    record = from_plain(DemoSpeed, content, "demo-speed.json", strict=False)
+    record = read(DemoSpeed, RESULTS / "demo-speed.json")
     before, after = (" and ".join(f"{each:.0f}" for each in side) for side in (record.before, record.after))
     return (
         f"The measuring part of `vqshield demo` ({record.images} images, one thread) took {before} CPU "

@@ -51,7 +51,14 @@ def gradient(soft: Soft, given: Shielding, *, dtype: torch.dtype = torch.float32
 @GPU
 @pytest.mark.parametrize("noise", ["none", "drawn"])
 @pytest.mark.parametrize("centres", ["constant", "means", "unrolled"])
-@pytest.mark.parametrize("defense", [vq.RandDisc(seed=1), vq.PRD(seed=1), vq.SWRD(seed=1)])
+@pytest.mark.parametrize(
+    "defense",
+    [
+        vq.RandDisc(seed=1),
+        vq.PRD(seed=1),
+        *(vq.SWRD(codes=codes, seed=1) for codes in (10, 25, 35, 90, 256)),  # every size of a codebook
+    ],
+)
 def test_natural_images_have_the_gradient_of_the_formula(
     defense: vq.Quantizer, centres: str, noise: str, natural: Tensor
 ) -> None:

@@ -89,15 +89,9 @@ class Book:
 
 
 def serves(grid: PatchGrid, channels: int, codes: int) -> bool:
-    """Whether codebooks of these patches fit.
-
-    Sliding windows with 33 to 128 codes are left to the formula: an H200 stopped at swRD(3, 35) with a
-    misaligned address (Triton 3.6), and why is not known yet.
-    """
-    padded = power_of_two(codes, least=16)
-    if isinstance(grid, Sliding) and padded in (64, 128):
-        return False
-    return padded * power_of_two(channels * grid.size**2 + 1, least=16) <= MOST_VALUES
+    """Whether codebooks of these patches fit."""
+    values = power_of_two(codes, least=16) * power_of_two(channels * grid.size**2 + 1, least=16)
+    return values <= MOST_VALUES
 
 
 def soft_gradient(
@@ -132,7 +126,7 @@ def soft_gradient(
     if not serves(recipe.grid, channels, codes):
         raise InvalidInputError(
             f"centres of shape {tuple(centres.shape)} should have k·d at most {MOST_VALUES}, both raised to "
-            "powers of two, and those of sliding windows at most 32 codes or more than 128"
+            "powers of two"
         )
     apart = assigned is not padded
     plan = _kept(_Plan(
@@ -286,11 +280,13 @@ class _Plan:
         nothing = floats(0)
         mixed = similarity = blended = largest = scale = partial = moves = nothing
         output, origin = torch.empty_like(images), floats(self.dp)
-        book = Book(floats(self.kp, self.dp), floats(self.dp, self.kp), nothing)
+        by_centre = floats(self.kp, self.dp)
         prepare_kernel[(batch,)](
-            centres, origin, book.by_centre, book.by_component, CHANNELS=self.channels,
-            SS=self.recipe.grid.size**2, K=self.codes, **self.sizes,
+            centres, origin, by_centre, CHANNELS=self.channels, SS=self.recipe.grid.size**2, K=self.codes,
+            **self.sizes,
         )  # fmt: skip
+        # Not by the kernel: Triton 3.6 compiles some sizes of it wrongly if it stores both.
+        book = Book(by_centre, by_centre.mT.contiguous(), nothing)
         noise = self._noise(floats(self.d, n), draw) if self.drawn else nothing
         if self.sliding:
             mixed, similarity = floats(self.d, n), floats(n)

@@ -15,10 +15,10 @@ from vqshield.clustering.triton.parts import corner, pixel
 
 @triton.jit
 def prepare_kernel(
-    centres_all, origin_all, book_all, columns_all, CHANNELS: tl.constexpr, SS: tl.constexpr,
-    K: tl.constexpr, D: tl.constexpr, KP: tl.constexpr, DP: tl.constexpr,
+    centres_all, origin_all, book_all, CHANNELS: tl.constexpr, SS: tl.constexpr, K: tl.constexpr,
+    D: tl.constexpr, KP: tl.constexpr, DP: tl.constexpr,
 ):  # fmt: skip
-    """An image's mean colour, and its centres less that: by centre (K, D), and by component (D, K)."""
+    """An image's mean colour, and its centres less that."""
     b = tl.program_id(0).to(tl.int64)
     i, j = tl.arange(0, KP)[:, None], tl.arange(0, DP)[None, :]
     used = (i < K) & (j < D)
@@ -31,9 +31,7 @@ def prepare_kernel(
         mean = tl.sum(tl.where(mine, colours, 0.0), axis=0) / (K * SS)
         origin = tl.where(mine, tl.floor(mean * 256.0) / 256.0, origin)  # few bits: subtractions lose none
     tl.store(origin_all + b * DP + components, origin)
-    moved = tl.where(used, centres - origin[None, :], 0.0)
-    tl.store(book_all + b * KP * DP + i * DP + j, moved)
-    tl.store(columns_all + b * KP * DP + j * KP + i, moved)
+    tl.store(book_all + b * KP * DP + i * DP + j, tl.where(used, centres - origin[None, :], 0.0))
 
 
 @triton.jit
