@@ -8,12 +8,13 @@ are measured, each behind the shield that it was fine-tuned behind and without i
 corruption at five severities (vqshield.data.corruptions) and on the images as they are; one draw an image.
 The bare classifier is among them. What is finished is in the file; the same command continues.
 
-results/corruptions-small-cifar10.json is of the bundled networks and images, and of one that `vqshield harden
---classifier small-cifar10 --defense none --method adversarial:eps=8/255,steps=7` made:
+results/corruptions-small-cifar10.json is of the bundled networks and images, and of two more whose cards are
+results/classifiers/small-cifar10-adversarial.json and -gaussian.json:
 
     python research/corruptions.py --weights small-cifar10 --images 500 \\
         --out results/corruptions-small-cifar10.json --model adversarial=adversarial.safetensors \\
-        --model tuned=small-cifar10-hardened+swrd:size=3,codes=25
+        --model tuned=small-cifar10-hardened+swrd:size=3,codes=25 \\
+        --model noise=small-cifar10-gaussian.safetensors+gaussian:sigma=0.06
 """
 
 import argparse

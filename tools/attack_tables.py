@@ -54,7 +54,7 @@ def informed() -> str:
     return "\n".join(
         [
             *table(["accuracy in %", *columns.values()], lines),
-            f"{footnote(summary)} Audit: see [the audit](docs/attacks.md#the-audit).",
+            f"{footnote(summary)} Of these, swRD (s=3, k=25) was [audited](docs/attacks.md#the-audit).",
         ]
     )
 

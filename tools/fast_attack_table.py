@@ -68,6 +68,16 @@ def fast_attacks() -> str:
     return "\n".join([*table(heads, lines), note])
 
 
+def hardened() -> str:
+    """What the whole suite leaves of the bundled tuned shield, where a ladder had time for the quick one."""
+    record = _read(RESULTS / "attacks-cuda-hardened.json")
+    found = next(row for row in record.suites if row.attack == "adaptive-v1" and row.precision == "float32")
+    return (
+        f"`adaptive-v1-quick` is a first look: of {found.images} images `{found.attack}` leaves the tuned "
+        f"shield {100 * found.accuracy:.1f} ± {100 * found.standard_error:.1f} %"
+    )
+
+
 def _read(path: Path) -> FastRecord:
     return from_plain(FastRecord, json.loads(path.read_text()), path.name, strict=False)
 

@@ -1,6 +1,7 @@
 """The tables of docs/ladder.md and docs/index.md, from the summary of a ladder."""
 
 import recorded
+from fast_attack_table import hardened
 from tables import machine
 
 from vqshield.names import display_defense
@@ -9,7 +10,13 @@ from vqshield.reports.numbers import percent
 from vqshield.studies.ladder import LadderRow, LadderSummary
 
 _SUMMARY = "ladder-small-cifar10-hardened/summary.json"
-_TITLES = {"model": "shielded, tuned", "published": "shielded, not tuned", "bare": "bare"}
+_TITLES = {
+    "model": "shielded, tuned",
+    "published": "shielded, not tuned",
+    "noise": "noise alone, tuned",
+    "adversarial": "adversarial training",
+    "bare": "bare",
+}
 
 
 def ladder() -> str:
@@ -25,7 +32,7 @@ def ladder() -> str:
         f"{summary.images} images of {summary.data}, ε = {round(chosen.eps * 255)}/255, accuracy in % ± "
         f"standard error over images, {natural.runs} draws behind each figure, seed {chosen.seed}; seconds: "
         f"all images, first column; {machine(summary.machine)}. Natural accuracy of the shielded model where "
-        f"an image may be sent several times (how often): {again}."
+        f"an image may be sent several times (how often): {again}. {hardened()}."
     )
 
 
@@ -48,7 +55,7 @@ def ladder_short() -> str:
             f"\nAccuracy in % ± standard error over {summary.images} images of {summary.data}; the bundled "
             f"classifier behind {display_defense(tuned.defense)}, fine-tuned for it ({tuned.classifier}) and "
             f"as it was; ε = {round(summary.plan.settings.eps * 255)}/255; seed "
-            f"{summary.plan.settings.seed}; {machine(summary.machine)}.",
+            f"{summary.plan.settings.seed}; {machine(summary.machine)}. {hardened()}.",
         ]
     )
 

@@ -75,6 +75,16 @@ class GpuCosts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CompiledRecord:
+    """What benchmarks/compiled.py wrote."""
+
+    triton: str
+    launches: int
+    kernels: dict[str, int]
+    faults: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class DemoSpeed:
     """What benchmarks/demo_speed.py wrote."""
 
@@ -133,6 +143,17 @@ def surrogates_on_a_gpu() -> str:
     return "\n".join([*table(heads, lines), note])
 
 
+def compiled() -> str:
+    """How many kernels were looked through for the compiler's fault, and how many have it."""
+    (path,) = RESULTS.glob("compiled-3.6*.json")
+    record = read(CompiledRecord, path)
+    return (
+        f"{sum(record.kernels.values()):,} kernels of {record.launches} settings, compiled by Triton "
+        f"{record.triton} for an H200: {len(record.faults) or 'none'} with such code "
+        "(`benchmarks/compiled.py`, which needs no GPU)."
+    )
+
+
 def demo_speed() -> str:
     """The demo's measuring part before and after."""
     record = read(DemoSpeed, RESULTS / "demo-speed.json")
@@ -148,5 +169,6 @@ def demo_speed() -> str:
 SURROGATE_TABLES: dict[str, Callable[[], str]] = {
     "speed-surrogates": surrogates,
     "speed-surrogates-cuda": surrogates_on_a_gpu,
+    "speed-compiled": compiled,
     "speed-demo": demo_speed,
 }
