@@ -7,7 +7,7 @@ from pathlib import Path
 
 import recorded
 from recorded import Classifier, Machine
-from tables import machine, percent, table
+from tables import machine, percent, table, unmeasured
 
 from vqshield.plain import from_plain
 from vqshield.settings import parse_spec
@@ -15,7 +15,6 @@ from vqshield.settings import parse_spec
 PUBLISHED = Path(__file__).resolve().parents[1] / "docs" / "published-certificates.toml"
 PICTURE = PUBLISHED.parent / "images" / "certified-norms.png"  # tools/l1_plot.py draws it
 MEASURED, ATTACKED = "certify-l1-cifar10-resnet18.json", "attack-l1-votes.json"
-NOT_YET = "Not measured yet: `research/l1_certificates.py`, on a GPU, writes what belongs here."
 SHOWN = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
 
 
@@ -154,7 +153,7 @@ def measured_l1() -> str:
     found = record()
     rows = [] if found is None else [row for row in found.rows if row.certified.norm == "l1"]
     if found is None or not rows:
-        return NOT_YET
+        return unmeasured("research/l1_certificates.py")
     lines = [
         [f"{row.scale:g}", f"{row.agreement:g}", str(row.epochs), row.behind, percent(row.certified.accuracy),
          percent(row.certified.right), *(percent(row.certified.at(radius)) for radius in SHOWN),
@@ -173,7 +172,7 @@ def best_l1() -> str:
     found = record()
     rows = [] if found is None else [row for row in found.rows if row.certified.norm == "l1"]
     if not rows:
-        return NOT_YET
+        return unmeasured("research/l1_certificates.py")
     lines = []
     for radius in SHOWN:
         best = max(rows, key=lambda row: row.certified.at(radius))
@@ -195,7 +194,7 @@ def measured_l2() -> str:
     found = record()
     rows = [] if found is None else [row for row in found.rows if row.certified.norm == "l2"]
     if found is None or not rows:
-        return NOT_YET
+        return unmeasured("research/l1_certificates.py")
     radii = [point.radius for point in rows[0].certified.curve]
     lines = [
         [f"{row.scale:g}", f"{row.agreement:g}", str(row.epochs), percent(row.certified.right),
@@ -261,7 +260,7 @@ class AttackRecord:
 def attacked() -> str:
     """What attacks inside the certified radius achieved."""
     if not (recorded.RESULTS / ATTACKED).exists():
-        return NOT_YET
+        return unmeasured("research/attack_l1_votes.py")
     found = recorded.read(AttackRecord, ATTACKED)
     flipped = "None" if found.flipped == 0 else str(found.flipped)
     plan = found.plan

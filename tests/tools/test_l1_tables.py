@@ -55,7 +55,7 @@ def write(folder: Path, *rows: l1_certificates.Row) -> None:
 
 def test_without_records_the_page_says_so(results: Path) -> None:
     for made in (l1_tables.measured_l1, l1_tables.best_l1, l1_tables.measured_l2, l1_tables.attacked):
-        assert made() == "Not measured yet."
+        assert made().startswith("Not measured yet")
 
 
 def test_rows_and_the_best_of_them(results: Path) -> None:
