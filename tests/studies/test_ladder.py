@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import vqshield as vq
+from vqshield.attacks import Linf
 from vqshield.classifiers import small_cifar10
 from vqshield.errors import InvalidInputError
 from vqshield.plain import from_plain, to_plain
@@ -24,6 +25,7 @@ from vqshield.studies.ladder import (
     parse_control,
 )
 from vqshield.studies.ladder_remote import RemoteAttacks
+from vqshield.suites import expand
 
 PRD = "prd:codes=4,iterations=1"
 FEW = LadderSettings(
@@ -251,4 +253,4 @@ def test_every_rung_says_what_it_takes() -> None:
         "natural", "transfer", "ignorant", "score", "decision", "grey-box", "white-box",
     ]  # fmt: skip
     assert all(rung.knows and rung.needs for rung in RUNGS)
-    assert LadderSettings.quick().suite == "adaptive-v1-quick"
+    assert all(expand(each.suite, Linf(each.eps)) for each in (LadderSettings(), LadderSettings.quick()))

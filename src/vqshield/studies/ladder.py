@@ -129,7 +129,7 @@ class LadderSettings:
     ignorant: str = "pgd:steps=20,surrogate=none"
     transfer: str = "pgd:steps=100,momentum=1.0"
     diversity: float = 0.7
-    suite: str = "adaptive-v1"
+    suite: str = "adaptive-v2"
     own_arch: str | None = None
     own_epochs: int = 15
     own_batch: int = 512
@@ -163,8 +163,8 @@ class LadderSettings:
     def quick(cls) -> "LadderSettings":
         """Under five minutes for 32 images and the bundled classifier on two CPU cores."""
         return cls(
-            calls=(100, 500), suite="adaptive-v1-quick", transfer="pgd:steps=20,momentum=1.0", runs=5,
-            selection=5, own_epochs=1, batch=32,
+            calls=(100, 500), suite="adaptive-v1:precision=tf32", transfer="pgd:steps=20,momentum=1.0",
+            runs=5, selection=5, own_epochs=1, batch=32,
         )  # fmt: skip
 
     def query_attacks(self, *, random: bool) -> tuple[RemoteAttack, ...]:

@@ -51,9 +51,7 @@ class BoardSettings:
         audit_images: the first images that are audited; None: all. An audit attacks an image many times.
     """
 
-    ladder: LadderSettings = field(
-        default_factory=lambda: LadderSettings(suite="adaptive-v2", calls=(1000, 10_000))
-    )
+    ladder: LadderSettings = field(default_factory=lambda: LadderSettings(calls=(1000, 10_000)))
     audit: AuditSettings = field(default_factory=AuditSettings)
     audit_images: int | None = 100
 
@@ -66,7 +64,8 @@ class BoardSettings:
         """A minute or two a row for 20 images and the bundled classifier on two CPU cores; longer where the
         suite has to learn a surrogate, since the defense brings none.
         """
-        few = replace(LadderSettings.quick(), calls=(100,), draws=(1,))
+        # An audit asks for every member several times over: the shortest suite.
+        few = replace(LadderSettings.quick(), calls=(100,), draws=(1,), suite="adaptive-v1-quick")
         return cls(ladder=few, audit=QUICK, audit_images=None)
 
 
