@@ -46,8 +46,9 @@ KINDS = (
 QUICK = {(3, 32): (25, 35)}
 _SOFT = ((True, 0, True), (False, 0, False), (False, 2, False), (False, 2, True))
 """Of the soft gradient: whether centres move as means, rounds of soft k-means, whether noise is drawn."""
-_DEFINED = re.compile(r"\s+(mul\.wide\.u32|shl\.b64|or\.b64)\s+(%rd\d+), (%\w+), (\S+);")
-_HALVES = re.compile(r"\s+mov\.b64\s+\{\S+, \S+\}, (%rd\d+);")
+_SHIFTED = re.compile(r"(?:mul\.wide\.u32|shl\.b64)\s+(%rd\d+), %\w+, \S+;")
+_JOINED = re.compile(r"or\.b64\s+(%rd\d+), (%\w+), (\S+);")
+_HALVED = re.compile(r"mov\.b64\s+\{\S+, \S+\}, (%rd\d+);")
 
 
 class Absent:
@@ -90,15 +91,9 @@ class Compiled:
 
 def runs_over(ptx: str) -> bool:
     """Whether a register is cut into halves that is the or of two shifts, one of which may be too wide."""
-    made: dict[str, tuple[str, str, str]] = {}
-    for line in ptx.splitlines():
-        if found := _DEFINED.match(line):
-            made[found[2]] = found[1], found[3], found[4]
-        elif (found := _HALVES.match(line)) and found[1] in made:
-            kind, *parts = made[found[1]]
-            if kind == "or.b64" and any(made.get(each, ("or.b64",))[0] != "or.b64" for each in parts):
-                return True
-    return False
+    shifted = set(_SHIFTED.findall(ptx))
+    joined = {made for made, *parts in _JOINED.findall(ptx) if shifted & set(parts)}
+    return not joined.isdisjoint(_HALVED.findall(ptx))
 
 
 def launches(*, quick: bool) -> Iterator[tuple[Tensor, vq.Quantizer]]:

@@ -1,17 +1,15 @@
 """What faster attacks save and cost, for docs/attacks.md, from what benchmarks/attacks.py wrote."""
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
-from recorded import Machine, stem
+from recorded import Machine, read, stem
 from speed_tables import RESULTS
 from tables import machine, table
 
 from vqshield.names import display_defense
-from vqshield.plain import from_plain
 
+QUICK = "adaptive-v1-quick"
 BEFORE, OLDER = "before", ", by an older version"
 
 
@@ -41,7 +39,7 @@ def fast_attacks() -> str:
     """A suite in every precision, on every machine and behind every defense that was measured."""
     lines, machines = [], []
     for path in sorted(RESULTS.glob("attacks-*.json")):
-        record = _read(path)
+        record = read(FastRecord, path)
         # The last of several: the first run of a size of batch also pays for the choice of kernels.
         whole = list({(row.images, row.precision): row for row in record.suites if row.seconds}.values())
         usual = {row.images: row.seconds for row in whole if row.precision == "float32"}
@@ -68,18 +66,16 @@ def fast_attacks() -> str:
     return "\n".join([*table(heads, lines), note])
 
 
-def hardened() -> str:
-    """What the whole suite leaves of the bundled tuned shield, where a ladder had time for the quick one."""
-    record = _read(RESULTS / "attacks-cuda-hardened.json")
+def first_look(suite: str) -> str:
+    """After a ladder by the quick suite: what the whole one leaves of the bundled tuned shield."""
+    if suite != QUICK:
+        return ""
+    record = read(FastRecord, RESULTS / "attacks-cuda-hardened.json")
     found = next(row for row in record.suites if row.attack == "adaptive-v1" and row.precision == "float32")
     return (
-        f"`adaptive-v1-quick` is a first look: of {found.images} images `{found.attack}` leaves the tuned "
-        f"shield {100 * found.accuracy:.1f} ± {100 * found.standard_error:.1f} %"
+        f" `{QUICK}` is a first look: of {found.images} images `{found.attack}` leaves the tuned shield "
+        f"{100 * found.accuracy:.1f} ± {100 * found.standard_error:.1f} %."
     )
-
-
-def _read(path: Path) -> FastRecord:
-    return from_plain(FastRecord, json.loads(path.read_text()), path.name, strict=False)
 
 
 FAST_TABLES: dict[str, Callable[[], str]] = {"attack-fast": fast_attacks}

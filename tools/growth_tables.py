@@ -1,16 +1,14 @@
 """How speed and memory grow: the tables and plots of docs/speed-tables.md, from growth-DEVICE.json, and what
 they are for bytes and halves, from kinds-DEVICE.json."""
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+import recorded
 from recorded import Machine
 from speed_tables import DEVICES, RESULTS
 from tables import machine, table, unmeasured
-
-from vqshield.plain import from_plain
 
 NAMES = {
     "batch": "batch", "side": "side of the image", "size": "s", "codes": "k", "iterations": "iterations",
@@ -55,7 +53,7 @@ def read(device: str, what: str = "growth") -> GrowthRecord | None:
     path = RESULTS / f"{what}-{device}.json"
     if not path.is_file():
         return None
-    return from_plain(GrowthRecord, json.loads(path.read_text()), path.name, strict=False)
+    return recorded.read(GrowthRecord, path)
 
 
 def growth(device: str) -> str:

@@ -15,6 +15,7 @@ from vqshield.settings import parse_spec
 PUBLISHED = Path(__file__).resolve().parents[1] / "docs" / "published-certificates.toml"
 PICTURE = PUBLISHED.parent / "images" / "certified-norms.png"  # tools/l1_plot.py draws it
 MEASURED, ATTACKED = "certify-l1-cifar10-resnet18.json", "attack-l1-votes.json"
+NOT_YET = unmeasured("research/l1_certificates.py")
 SHOWN = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
 
 
@@ -153,7 +154,7 @@ def measured_l1() -> str:
     found = record()
     rows = [] if found is None else [row for row in found.rows if row.certified.norm == "l1"]
     if found is None or not rows:
-        return unmeasured("research/l1_certificates.py")
+        return NOT_YET
     lines = [
         [f"{row.scale:g}", f"{row.agreement:g}", str(row.epochs), row.behind, percent(row.certified.accuracy),
          percent(row.certified.right), *(percent(row.certified.at(radius)) for radius in SHOWN),
@@ -172,7 +173,7 @@ def best_l1() -> str:
     found = record()
     rows = [] if found is None else [row for row in found.rows if row.certified.norm == "l1"]
     if not rows:
-        return unmeasured("research/l1_certificates.py")
+        return NOT_YET
     lines = []
     for radius in SHOWN:
         best = max(rows, key=lambda row: row.certified.at(radius))
@@ -194,7 +195,7 @@ def measured_l2() -> str:
     found = record()
     rows = [] if found is None else [row for row in found.rows if row.certified.norm == "l2"]
     if found is None or not rows:
-        return unmeasured("research/l1_certificates.py")
+        return NOT_YET
     radii = [point.radius for point in rows[0].certified.curve]
     lines = [
         [f"{row.scale:g}", f"{row.agreement:g}", str(row.epochs), percent(row.certified.right),

@@ -1,7 +1,7 @@
 """The tables of docs/ladder.md and docs/index.md, from the summary of a ladder."""
 
 import recorded
-from fast_attack_table import hardened
+from fast_attack_table import first_look
 from tables import machine
 
 from vqshield.names import display_defense
@@ -32,7 +32,7 @@ def ladder() -> str:
         f"{summary.images} images of {summary.data}, ε = {round(chosen.eps * 255)}/255, accuracy in % ± "
         f"standard error over images, {natural.runs} draws behind each figure, seed {chosen.seed}; seconds: "
         f"all images, first column; {machine(summary.machine)}. Natural accuracy of the shielded model where "
-        f"an image may be sent several times (how often): {again}. {hardened()}."
+        f"an image may be sent several times (how often): {again}.{first_look(chosen.suite)}"
     )
 
 
@@ -55,7 +55,8 @@ def ladder_short() -> str:
             f"\nAccuracy in % ± standard error over {summary.images} images of {summary.data}; the bundled "
             f"classifier behind {display_defense(tuned.defense)}, fine-tuned for it ({tuned.classifier}) and "
             f"as it was; ε = {round(summary.plan.settings.eps * 255)}/255; seed "
-            f"{summary.plan.settings.seed}; {machine(summary.machine)}. {hardened()}.",
+            f"{summary.plan.settings.seed}; {machine(summary.machine)}."
+            f"{first_look(summary.plan.settings.suite)}",
         ]
     )
 

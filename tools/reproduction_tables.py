@@ -177,8 +177,8 @@ def knowing() -> str:
         for key in IGNORANT if each.defense != BARE else ():
             # The paper's T2 does not have every setting of its T5.
             other = plain[each.defense].value(IGNORANT[key]) if each.defense in plain else None
-            known, before = each.value(key), (None, None) if other is None else (other.paper, other.ours)
-            shares = (before[0], known.paper, before[1], known.ours)
+            known = each.value(key)
+            shares = (other and other.paper, known.paper, other and other.ours, known.ours)
             lines.append([each.title, titles[key], *map(percent_or_dash, shares)])
     heads = ["accuracy in %", "attack", "paper: ignorant (T2)", "paper: informed", "ours: ignorant (T2)",
              "ours: informed"]  # fmt: skip

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import recorded
-from fast_attack_table import hardened
+from fast_attack_table import first_look
 from recorded import Classifier, Images, Machine
 from tables import listed, machine, percent, percent_or_dash, signed, table
 
@@ -108,9 +108,7 @@ def _made_with(summary: LadderSummary, subjects: Sequence[Subject]) -> str:
         attack += f" Images of others were made for {listed(each for each in sources if '+' not in each)}."
     if "white-box" in first:
         suite = first["white-box"].attacks[0].partition("/")[0]
-        attack += f" Those who know the shield attack with `{suite}`."
-        if suite == "adaptive-v1-quick":
-            attack += f" {hardened()}."
+        attack += f" Those who know the shield attack with `{suite}`.{first_look(suite)}"
     return (
         f"Accuracy in % ± standard error over {most:,} images of {summary.data}{some}; ε = "
         f"{round(summary.plan.settings.eps * 255)}/255 (L∞), {summary.plan.settings.runs} draws behind each "

@@ -1,12 +1,10 @@
 """The table of docs/results.md about classifiers that `vqshield train` trained, from their cards."""
 
-import json
 from dataclasses import dataclass
-from pathlib import Path
 
-from vqshield.plain import from_plain
+from recorded import RESULTS, read
 
-CARDS = Path(__file__).resolve().parents[1] / "results" / "classifiers"
+CARDS = RESULTS / "classifiers"
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class Card:
 
 def trained() -> str:
     """One line a card: plain training first, then what was trained behind a shield."""
-    cards = {path.stem: _read(path) for path in sorted(CARDS.glob("*.json"))}
+    cards = {path.stem: read(Card, path) for path in sorted(CARDS.glob("*.json"))}
     lines = [
         "| card | network | data | trained behind | epochs | peak lr | batch | test accuracy, % | s "
         "| machine |",
@@ -56,10 +54,6 @@ def trained() -> str:
     seeds = sorted({str(card.seed) for card in cards.values()})
     lines.append(f"\n{' or '.join(images)} test images, seed {' or '.join(seeds)}.")
     return "\n".join(lines)
-
-
-def _read(path: Path) -> Card:
-    return from_plain(Card, json.loads(path.read_text()), path.name, strict=False)
 
 
 def _order(entry: tuple[str, Card]) -> tuple[bool, str]:
