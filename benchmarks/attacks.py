@@ -2,12 +2,13 @@
 
     PYTHONPATH=src python3 benchmarks/attacks.py --device cuda --weights resnet18-cifar10.safetensors \
         --data-dir DIR --out benchmarks/results/attacks-cuda.json [--quick] [--images 1000] [--defense prd] \
-        [--suite-only] [--before OTHER/src] [--precisions bf16 tf32]
+        [--suite-only] [--suite square:queries=1000] [--before OTHER/src] [--precisions bf16 tf32]
 
 Needs torch, numpy and safetensors. DIR holds CIFAR-10's test_batch.bin; without --weights and --data-dir the
 bundled classifier and sample are attacked. Measured are
 
-1. the suite adaptive-v1 behind swRD (s=3, k=25) by `vqshield.evaluate`, float32 and fast, one after the other
+1. the suite adaptive-v1, or what --suite names, behind swRD (s=3, k=25) by `vqshield.evaluate`, float32 and
+   fast, one after the other
    on the same images: seconds, and accuracy with its standard error;
 2. one gradient of the loss, by batch and by what the classifier computes it in: images × draws a second;
 3. one step of the attack under torch.profiler: the kernels that take most of the GPU's time, and the share of
@@ -138,7 +139,7 @@ class Bench:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.precisions = options.precisions
-        self.suite_only, self.before = options.suite_only, options.before
+        self.suite_only, self.before, self.attack = options.suite_only, options.before, options.suite
         self.weights, self.data_dir = options.weights or BUNDLED, options.data_dir
         self.quick, self.out, self.began = options.quick, options.out, time.perf_counter()
         self.device = torch.device(options.device)
@@ -173,10 +174,10 @@ class Bench:
             torch.cuda.synchronize()
 
     def suite(self, precision: str, count: int) -> None:
-        """adaptive-v1 by the public call, with the natural accuracy, selection and report of it."""
+        """The suite by the public call, with the natural accuracy, selection and report of it."""
         self.wait()
         began = self.clock()
-        attack = with_precision(SUITE, precision)
+        attack = with_precision(self.attack, precision)
         found = vq.evaluate(
             self.model, self.images[:count], self.labels[:count], attacks=attack, defense=self.defense,
             batch=count,
@@ -203,9 +204,9 @@ class Bench:
 
     def older(self, count: int) -> None:
         """The suite by another checkout: a process of its own, for there is one vqshield to a process."""
-        given = [self.device.type, self.weights, self.source, self.data_dir or "", count, self.defense, SUITE]
+        given = [self.device.type, self.weights, self.source, self.data_dir or "", count, self.defense]
         done = subprocess.run(
-            [sys.executable, "-c", OLDER, *map(str, given)],
+            [sys.executable, "-c", OLDER, *map(str, given), self.attack],
             env=os.environ | {"PYTHONPATH": str(self.before)},
             capture_output=True,
             text=True,
@@ -213,7 +214,7 @@ class Bench:
         if done.returncode:
             raise RuntimeError(done.stderr[-500:])
         found = json.loads(done.stdout.splitlines()[-1])
-        self._note(BEFORE, count, found["rows"], SUITE, found["seconds"])
+        self._note(BEFORE, count, found["rows"], self.attack, found["seconds"])
 
     def ways(self) -> dict[str, nn.Module]:
         """The classifier, by what its gradient is computed in."""
@@ -316,9 +317,9 @@ class Bench:
             self.attempt("warm up", lambda: self.suite("bf16", min(8, count)))
             self.report.suites.clear()
             if self.before is not None:
-                self.attempt(f"{SUITE}, {self.before}, {count}", lambda: self.older(count))
+                self.attempt(f"{self.attack}, {self.before}, {count}", lambda: self.older(count))
             for precision in self.precisions:
-                self.attempt(f"{SUITE}, {precision}, {count}", lambda p=precision: self.suite(p, count))
+                self.attempt(f"{self.attack}, {precision}, {count}", lambda p=precision: self.suite(p, count))
             if self.suite_only:
                 return
             batches = (40, 160, 640, 2560) if self.device.type == "cuda" else (40,)
@@ -336,7 +337,7 @@ class Bench:
                         )
             while self.quick and self.left() > 12 and count < len(self.images):
                 count = min(4 * count, len(self.images))
-                self.attempt(f"{SUITE}, bf16, {count}", lambda n=count: self.suite("bf16", n))
+                self.attempt(f"{self.attack}, bf16, {count}", lambda n=count: self.suite("bf16", n))
 
 
 def _cosine(one: Tensor, other: Tensor) -> float:
@@ -371,7 +372,7 @@ def show(report: Report) -> None:
         print(
             f"  {row.model:42s} {row.batch:6d}  {row.way:40s} {row.images_a_second:12,.0f} {row.cosine:8.4f}"
         )
-    print(f"\n{SUITE} behind {report.defense}, {report.classifier}, {report.machine['device']}")
+    print(f"\nbehind {report.defense}, {report.classifier}, {report.machine['device']}")
     for each in report.suites:
         took = "" if each.seconds is None else f"{each.seconds:8.2f} s"
         shown = f"{100 * each.accuracy:6.2f} ± {100 * each.standard_error:.2f}"
@@ -386,6 +387,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--suite-only", action="store_true")
     parser.add_argument("--images", type=int)
+    parser.add_argument("--suite", default=SUITE, help="a suite, or one attack")
     # Twice bf16: the first run of a size of batch also pays for the choice of kernels.
     parser.add_argument(
         "--precisions", nargs="+", choices=PRECISIONS, default=["float32", "bf16", "tf32", "bf16"]

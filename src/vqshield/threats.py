@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from torch import Tensor, nn
 
 from vqshield import attacks, checks, surrogates
-from vqshield.attacks import EOT, PRECISIONS, Attack, Ball, FastGradients
+from vqshield.attacks import EOT, PRECISIONS, Attack, Ball, FastAnswers, FastGradients, QueryAttack
 from vqshield.attacks.bases import InBasis, basis
 from vqshield.attacks.eot import AVERAGES
 from vqshield.defended import Defended
@@ -43,8 +43,8 @@ class Threat:
         precision: what the classifier's gradients are computed in, one of `vqshield.attacks.PRECISIONS`. All
             but "float32" are the fast way: the gradients are those of `vqshield.attacks.FastGradients`, and
             images that are lost for certain take no more steps, unless the attacker ignores the defense.
-            Answers that choose between images are float32 in any case, and so are those of attacks without
-            gradients.
+            Answers by which such an attack chooses between images are float32 in any case. An attack that
+            asks for answers alone gets those of `vqshield.attacks.FastAnswers`.
 
     Raises:
         InvalidInputError: a setting that cannot work.
@@ -112,9 +112,16 @@ class Threat:
         """Whether gradients are less than float32."""
         return self.precision != PRECISIONS[0]
 
+    def in_precision(self, classifier: nn.Module) -> nn.Module:
+        """The classifier, in the precision that this attack asks it in."""
+        if not self.is_fast:
+            return classifier
+        answers_alone = isinstance(self.attack, QueryAttack)
+        return (FastAnswers if answers_alone else FastGradients)(classifier, self.precision)
+
     def attacked_model(self, classifier: nn.Module, defense: Defense | None) -> nn.Module:
         """What the attack is run on: the classifier, with what this attacker knows of the defense."""
-        model = FastGradients(classifier, self.precision) if self.is_fast else classifier
+        model = self.in_precision(classifier)
         if self.surrogate != "none":
             if defense is None:
                 raise InvalidInputError(

@@ -9,7 +9,7 @@ from conftest import noise_images
 from torch import nn
 from toys import convnet
 
-from vqshield.attacks import PRECISIONS, FastGradients
+from vqshield.attacks import PRECISIONS, FastAnswers, FastGradients
 from vqshield.attacks.losses import cross_entropy
 from vqshield.attacks.precision import _Graph, _Graphs, _rounded_up
 from vqshield.defenses import GaussianNoise
@@ -46,6 +46,19 @@ def test_bfloat16_rounds_and_float32_does_not() -> None:
     exact = slopes(model, images, labels)
     assert torch.equal(slopes(FastGradients(model, "float32"), images, labels), exact)
     assert not torch.equal(slopes(FastGradients(model, "bf16"), images, labels), exact)
+
+
+def test_answers_alone_are_rounded_too_where_that_is_asked_for() -> None:
+    model, images, labels = convnet(), noise_images(4, 3, 16, 16), torch.arange(4)
+    exact = model(images)
+    assert torch.equal(FastAnswers(model, "float32")(images), exact)
+    for precision in FAST:
+        found = FastAnswers(model, precision)(images)
+        assert found.dtype == torch.float32
+        assert not found.requires_grad
+        assert torch.allclose(found, exact, atol=0.02 * float(exact.abs().max()))
+    assert not torch.equal(FastAnswers(model, "bf16")(images), exact)
+    assert torch.equal(slopes(FastAnswers(model, "bf16"), images, labels), slopes(model, images, labels))
 
 
 def test_the_classifier_itself_is_left_as_it_was() -> None:

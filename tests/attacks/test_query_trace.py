@@ -52,6 +52,29 @@ def test_the_last_mark_is_the_attack_itself() -> None:
         assert torch.equal(traced.images[-1], attack(random[1], images, labels))
 
 
+def test_images_that_are_lost_leave_where_they_may_and_the_others_find_the_same() -> None:
+    """A model that is 60 logits from its next class for dark images alone: they are lost at once."""
+    model, images = Counted(TwoKinds()), noise_images(8, 3, 8, 8)
+    images[:4] *= 0.1
+    labels = torch.zeros(8, dtype=torch.int64)
+    whole = Square(ball=BALL).trace(model, images, labels, (60, 120))
+    asked, model.rows = model.rows, 0
+    found = Square(ball=BALL).trace(model, images, labels, (60, 120), drop_lost=True)
+    assert [torch.equal(*pair) for pair in zip(found.images, whole.images, strict=True)] == [True, True]
+    assert found.used[-1].tolist() == [2] * 4 + [112] * 4  # 8 are kept for the judgements of a random model
+    assert whole.used[-1].tolist() == [112] * 8
+    assert (asked, model.rows) == (8 * 112, 4 * 2 + 4 * 112)
+
+
+class TwoKinds(nn.Module):
+    """Class 1 by far for dark images; for others class 0, by less the brighter their upper half is."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        dark = images.mean((1, 2, 3)) < 0.2
+        lead = torch.where(dark, 60.0, images[:, :, :4].mean((1, 2, 3)) - 1)
+        return torch.stack([torch.zeros_like(lead), lead], 1)
+
+
 @pytest.mark.parametrize(
     ("calls", "message"),
     [

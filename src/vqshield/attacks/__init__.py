@@ -15,7 +15,7 @@ from vqshield.attacks.bases import InBasis, basis, list_bases
 from vqshield.attacks.eot import EOT
 from vqshield.attacks.losses import cross_entropy, dlr, list_losses, margin
 from vqshield.attacks.pgd import PGD
-from vqshield.attacks.precision import PRECISIONS, FastGradients
+from vqshield.attacks.precision import PRECISIONS, FastAnswers, FastGradients
 from vqshield.attacks.random_noise import RandomNoise
 from vqshield.attacks.rays import RayS
 from vqshield.attacks.square import Square
@@ -89,6 +89,7 @@ __all__ = [
     "Ball",
     "DiverseInputs",
     "Ensemble",
+    "FastAnswers",
     "FastGradients",
     "InBasis",
     "Linf",

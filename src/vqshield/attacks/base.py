@@ -127,10 +127,12 @@ class QueryAttack(Attack):
 
     @abstractmethod
     def search(
-        self, model: Model, images: Tensor, labels: Tensor, marks: Sequence[int]
+        self, model: Model, images: Tensor, labels: Tensor, marks: Sequence[int], *, drop_lost: bool = False
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """After each of these numbers of evaluations, ascending, the best images and how many evaluations
         each of them took, those besides the marks too, (B,); the search may end at the last one.
+
+        drop_lost: whether images that are lost for certain need not be asked about any more.
         """
 
     @torch.no_grad()
@@ -139,7 +141,9 @@ class QueryAttack(Attack):
         return list(self.search(model, images, labels, (self.queries,)))[-1][0]
 
     @final
-    def trace(self, model: Model, images: Tensor, labels: Tensor, calls: Sequence[int]) -> QueryTrace:
+    def trace(
+        self, model: Model, images: Tensor, labels: Tensor, calls: Sequence[int], *, drop_lost: bool = False
+    ) -> QueryTrace:
         """One search, and what it had found after each of these numbers of calls.
 
         Args:
@@ -147,6 +151,8 @@ class QueryAttack(Attack):
             images: float images in [0, 1].
             labels: their true classes, (B,), int64.
             calls: ascending; the last one takes the place of `queries`.
+            drop_lost: whether images that are lost for certain may leave; a model that is asked about fewer
+                images at once may round differently.
 
         Raises:
             InvalidInputError: as for a call of the attack; numbers of calls that do not ascend, or that are
@@ -173,7 +179,7 @@ class QueryAttack(Attack):
         kept, used = [], []
         with _frozen(model), torch.no_grad():
             asked = partial(ask_for_logits, model)
-            for found, count in self.search(asked, images.detach(), labels, marks):
+            for found, count in self.search(asked, images.detach(), labels, marks, drop_lost=drop_lost):
                 kept.append(self._within(found, images))
                 used.append(count * draws)
         return QueryTrace(tuple(calls), tuple(kept), torch.stack(used))

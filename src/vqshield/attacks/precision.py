@@ -1,7 +1,8 @@
-"""Gradients in less than full precision: a wrapper around a classifier, for attacks that follow gradients.
+"""Classifiers in less than full precision: wrappers for attacks that ask thousands of times.
 
-An attack needs a direction, and thousands of them; the answers that choose between images and are reported
-are few, and have to be exact. So the wrapper computes in less precision only where a gradient is asked for.
+An attack needs thousands of directions, or of answers to choose its next question by; the answers that choose
+between attacks and are reported are few, and have to be exact. So one wrapper computes in less precision only
+where a gradient is asked for, and the other is for attacks without gradients alone.
 """
 
 import copy
@@ -25,7 +26,25 @@ _LEAST_ROWS = 32  # of a captured pass
 _SMALL = 2**19  # pixels: a GPU gains little by computing fewer in bfloat16 (512 images of 32×32)
 
 
-class FastGradients(nn.Module):
+class _Fast(nn.Module):
+    """A classifier, and its layers in the precision given."""
+
+    def __init__(self, classifier: Model, precision: str) -> None:
+        super().__init__()
+        self.classifier = classifier
+        self.precision = checks.one_of("precision", precision, PRECISIONS)
+        self.training = getattr(classifier, "training", False)
+        self._layers: dict[str, _Layers] = {}
+
+    def _layers_for(self, images: Tensor) -> "_Layers":
+        small = images.is_cuda and images[:, 0].numel() <= _SMALL
+        precision = "tf32" if small else self.precision
+        if precision not in self._layers:
+            self._layers[precision] = _prepared(self.classifier, precision)
+        return self._layers[precision]
+
+
+class FastGradients(_Fast):
     """A classifier with the same answers, whose gradients are computed faster.
 
     Where images ask for no gradient it is the classifier as it is. Where they do, its layers run in the
@@ -57,12 +76,8 @@ class FastGradients(nn.Module):
     """
 
     def __init__(self, classifier: Model, precision: str, *, most_captured: int = 2**18) -> None:
-        super().__init__()
-        self.classifier = classifier
-        self.precision = checks.one_of("precision", precision, PRECISIONS)
+        super().__init__(classifier, precision)
         self._most_captured = checks.whole("most_captured", most_captured, least=0)
-        self.training = getattr(classifier, "training", False)
-        self._layers: dict[str, _Layers] = {}
 
     def forward(self, images: Tensor) -> Tensor:
         """The classifier's logits."""
@@ -76,12 +91,34 @@ class FastGradients(nn.Module):
             logits = layers.compute(images)
         return _after_hooks(self.classifier, images, logits)
 
-    def _layers_for(self, images: Tensor) -> "_Layers":
-        small = images.is_cuda and images[:, 0].numel() <= _SMALL
-        precision = "tf32" if small else self.precision
-        if precision not in self._layers:
-            self._layers[precision] = _prepared(self.classifier, precision)
-        return self._layers[precision]
+
+class FastAnswers(_Fast):
+    """A classifier whose answers are computed faster, for attacks that ask for answers alone.
+
+    Its layers are those of `FastGradients`; the logits are float32 again, and differ by rounding. Where
+    images ask for a gradient it is the classifier as it is.
+
+    Args:
+        classifier: images in [0, 1] → logits. Changes of its weights after the first answer are not seen.
+        precision: as of `FastGradients`.
+
+    Raises:
+        InvalidInputError: an unknown precision.
+
+    Example:
+        >>> fast = vq.attacks.FastAnswers(classifier, "bf16")
+        >>> torch.allclose(fast(images), classifier(images), atol=0.2)
+        True
+        >>> attack = vq.attacks.Square(ball=vq.attacks.Linf(8 / 255), queries=20)
+        >>> attack(fast, images, labels).shape
+        torch.Size([8, 3, 32, 32])
+    """
+
+    def forward(self, images: Tensor) -> Tensor:
+        """The classifier's logits."""
+        if (images.requires_grad and torch.is_grad_enabled()) or self.precision == PRECISIONS[0]:
+            return ask(self.classifier, images)
+        return _after_hooks(self.classifier, images, self._layers_for(images).compute(images))
 
 
 class _Layers:

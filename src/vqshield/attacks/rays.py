@@ -93,9 +93,12 @@ class RayS(QueryAttack):
         return (_Noisy if noisy else _Exact)(self, model, images, labels)
 
     def search(
-        self, model: Model, images: Tensor, labels: Tensor, marks: Sequence[int]
+        self, model: Model, images: Tensor, labels: Tensor, marks: Sequence[int], *, drop_lost: bool = False
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """The image on the best ray so far: where it was wrong within the ball, else at its surface."""
+        """The image on the best ray so far: where it was wrong within the ball, else at its surface.
+
+        Images that are lost leave where the model is not random, in any case.
+        """
         rays, asked = self._rays(model, images, labels), 2
         for mark in marks:
             while asked < mark and rays.step():

@@ -17,6 +17,7 @@ from vqshield.errors import InvalidInputError
 from vqshield.models import Model, Part, asking_about
 from vqshield.noise import Draw, Stage
 
+_WORTH_LEAVING = 0.9  # share of the images still attacked at which those that are lost leave
 _HALVINGS = (10, 50, 200, 1000, 2000, 4000, 6000, 8000)  # of 10,000 queries: there p is halved
 
 
@@ -68,19 +69,30 @@ class Square(QueryAttack):
         return 4 * self.judgements
 
     def search(
-        self, model: Model, images: Tensor, labels: Tensor, marks: Sequence[int]
+        self, model: Model, images: Tensor, labels: Tensor, marks: Sequence[int], *, drop_lost: bool = False
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """The image held at each mark; at the last one, one held earlier if a random model likes that less.
 
-        All images are asked about as often, until there is nothing left to gain with any of them.
+        All images are asked about as often, until there is nothing left to gain with any of them; those that
+        may leave do so where the model is not random.
         """
         queries, draw = marks[-1], Draw(self.seed, places_in_batch(images))
         moves = _MOVES[type(self.ball)](self.ball, images, draw)
         best = Best(images, labels, judgements=self.judgements)
         held = _Held(model, moves.start(), labels)
         quarter, number = 1, 0
+        places = torch.arange(len(images), device=images.device)  # of the images that are still attacked
+        found, used = held.images.clone(), torch.full_like(labels, held.queries)
         for mark in marks:
-            while held.queries + held.random < mark and bool((held.value < ENOUGH).any()):
+            while held.queries + held.random < mark:
+                going = held.value < ENOUGH
+                if not bool(going.any()):
+                    break
+                if drop_lost and not held.random and int(going.sum()) <= _WORTH_LEAVING * len(going):
+                    found[places], used[places] = held.images, held.queries
+                    places = places[going]
+                    held.keep(going)
+                    moves.keep(going)
                 share = self.p_init / 2 ** sum(held.queries > h * queries / 10_000 for h in _HALVINGS)
                 held.challenge(moves.propose(held.images, share, number))
                 number += 1
@@ -90,9 +102,8 @@ class Square(QueryAttack):
             if mark == queries and held.random and quarter <= 4:  # nothing left to gain in the last quarter
                 best.consider(model, held.images)
                 quarter += 1
-            used = held.queries + (quarter - 1) * self.judgements
-            found = best.images if held.random and mark == queries else held.images
-            yield found, torch.full(labels.shape, used, device=labels.device)
+            found[places], used[places] = held.images, held.queries + (quarter - 1) * self.judgements
+            yield best.images if held.random and mark == queries else found.clone(), used.clone()
 
     @torch.no_grad()
     def run_dropping(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:

@@ -145,6 +145,7 @@ def ladder(
         suite=with_precision(suite or usual.suite, precision),
         ignorant=with_precision(usual.ignorant, precision),
         transfer=with_precision(usual.transfer, precision),
+        query_precision=precision if precision != PRECISIONS[0] else None,
         calls=tuple(sorted(calls)) if calls else usual.calls,
         own_arch=own_arch,
         own_epochs=own_epochs or usual.own_epochs,

@@ -129,6 +129,7 @@ def leaderboard(
             suite=with_precision(suite or usual.ladder.suite, precision),
             ignorant=with_precision(usual.ladder.ignorant, precision),
             transfer=with_precision(usual.ladder.transfer, precision),
+            query_precision=precision if precision != PRECISIONS[0] else None,
             calls=(calls,) if calls else usual.ladder.calls,
             runs=runs or usual.ladder.runs,
             selection=runs or usual.ladder.selection,

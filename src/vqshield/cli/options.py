@@ -49,8 +49,9 @@ UsualBatch = Annotated[int | None, typer.Option(help="Images attacked at once; w
 Precision = Annotated[
     str,
     typer.Option(
-        help=f"What attacks compute gradients in: {', '.join(PRECISIONS)}. All but the first also leave "
-        "images alone that are lost for certain; answers that choose and are reported stay float32."
+        help=f"What attacks compute gradients in, or the answers that they ask for where they use none: "
+        f"{', '.join(PRECISIONS)}. All but the first also leave images alone that are lost for certain; "
+        "answers that are reported stay float32."
     ),
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: the GPU where there is one.")]

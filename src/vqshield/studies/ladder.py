@@ -6,7 +6,7 @@ rung trains a network first.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -43,7 +43,7 @@ from vqshield.studies.ladder_remote import (
     RemoteRecord,
     transfers,
 )
-from vqshield.suites import expand
+from vqshield.suites import expand, with_precision
 
 PLAN = "ladder.json"
 MAIN = "model"
@@ -112,6 +112,8 @@ class LadderSettings:
         norm, eps: the attackers' budget.
         calls: calls of the model an image at which query attacks are looked at, ascending; every draw counts.
         draws: draws a query; the attacker has the better of them.
+        query_precision: what the answers to query attacks are computed in, one of
+            `vqshield.attacks.PRECISIONS`; what they found is judged in float32. None: float32.
         ignorant: the attack on the classifier without its shield.
         transfer, diversity: the attack on each source, and how often a source sees an image changed.
         suite: the white-box attack, also that of the grey-box attacker on their own network.
@@ -126,6 +128,7 @@ class LadderSettings:
     eps: float = 8 / 255
     calls: tuple[int, ...] = (1000, 5000, 10_000)
     draws: tuple[int, ...] = (1, 5)
+    query_precision: str | None = field(default=None, metadata={"omit": True})
     ignorant: str = "pgd:steps=20,surrogate=none"
     transfer: str = "pgd:steps=100,momentum=1.0"
     diversity: float = 0.7
@@ -150,6 +153,8 @@ class LadderSettings:
             raise InvalidInputError(f"calls={self.calls} should be whole numbers that ascend, at least one")
         for number in self.calls:
             checks.whole("calls", number, least=100)
+        if self.query_precision is not None:
+            checks.one_of("query_precision", self.query_precision, attack_room.PRECISIONS)
         if not self.draws:
             raise InvalidInputError("draws are missing; give how many draws a query, as in 1 and 5")
         for number in self.draws:
@@ -169,15 +174,14 @@ class LadderSettings:
 
     def query_attacks(self, *, random: bool) -> tuple[RemoteAttack, ...]:
         """Both kinds, with every number of draws where draws differ, else with one."""
-        return tuple(
-            RemoteAttack(
-                name=attack if draws == 1 else f"{attack}:eot={draws}",
-                rung=rung,
-                attack=attack if draws == 1 else f"{attack}:eot={draws}",
-            )
+        attacks = [
+            (rung, attack if draws == 1 else f"{attack}:eot={draws}")
             for rung, attack in (("score", "square"), ("decision", "rays"))
             for draws in (self.draws if random else (1,))
-        )
+        ]
+        precise = self.query_precision or attack_room.PRECISIONS[0]
+        named = [(rung, with_precision(attack, precise)) for rung, attack in attacks]
+        return tuple(RemoteAttack(name=attack, rung=rung, attack=attack) for rung, attack in named)
 
 
 @dataclass(frozen=True, kw_only=True)

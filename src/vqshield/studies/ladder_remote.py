@@ -339,12 +339,12 @@ class RemoteAttacks(TargetStudy[RemoteManifest, RemoteCell, RemoteRecord]):
                 return [(found, [0] * len(images))]
             model = self._asked_model(threat, defense)
             assert isinstance(threat.attack, QueryAttack)
-            trace = threat.attack.trace(model, images, labels, cell.calls)
+            trace = threat.attack.trace(model, images, labels, cell.calls, drop_lost=threat.is_fast)
             return list(zip(trace.images, trace.used.tolist(), strict=True))
 
     def _asked_model(self, threat: Threat, defense: Defense | None) -> nn.Module:
         """What a query attack asks: several draws a query only where draws differ."""
-        model = self.target.model
+        model = threat.in_precision(self.target.model)
         if defense is not None:
             model = Defended(model, defense)
         elif not self.manifest.classifier.random:
