@@ -11,7 +11,22 @@ from torch import Tensor, nn
 
 import vqshield as vq
 from vqshield import attacks
-from vqshield.attacks import APGD, EOT, L2, PGD, Attack, InBasis, Linf, RandomNoise, Square, ball, list_losses
+from vqshield.attacks import (
+    APGD,
+    EOT,
+    L2,
+    PGD,
+    Attack,
+    FastAnswers,
+    FastGradients,
+    InBasis,
+    Linf,
+    RandomNoise,
+    Square,
+    ball,
+    list_losses,
+)
+from vqshield.defenses import GaussianNoise
 from vqshield.errors import InvalidInputError
 from vqshield.plain import to_plain
 from vqshield.runs.manifests import ThreatId
@@ -359,3 +374,13 @@ def test_images_for_another_model_take_all_their_steps() -> None:
     every = 96 * len(LABELS)
     assert asked[:2] == [every, every]
     assert asked[2] < every
+
+
+def test_an_attack_without_gradients_asks_in_its_precision_and_others_follow_gradients_in_it() -> None:
+    fast = {name: threat(f"{name}:precision=bf16", Linf(0.1)) for name in ("square", "rays", "pgd", "noise")}
+    found = {
+        name: type(each.attacked_model(linear(), GaussianNoise(sigma=0.1, seed=0)).classifier)
+        for name, each in fast.items()
+    }
+    assert found == {"square": FastAnswers, "rays": FastAnswers, "pgd": FastGradients, "noise": FastGradients}
+    assert isinstance(threat("square", Linf(0.1)).in_precision(linear()), nn.Sequential)

@@ -62,8 +62,14 @@ class GpuRecord:
     """What benchmarks/surrogates.py --device cuda wrote."""
 
     machine: Machine
-    checks: dict[str, Checked]
     epochs: dict[str, Epoch]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuChecks:
+    """What it wrote with --only checks."""
+
+    checks: dict[str, Checked]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +126,7 @@ def surrogates_on_a_gpu() -> str:
     """The Triton kernel beside the formula: time, memory, how exact it is, and what it adds to training."""
     record = read(GpuRecord, RESULTS / "surrogates-cuda.json")
     alone = read(GpuCosts, RESULTS / "surrogates-cuda-costs.json")
+    checks = read(GpuChecks, RESULTS / "surrogates-cuda-checks.json").checks
     lines = []
     for name, row in alone.costs.items():
         text, _, _, image, _, batch = name.split(" ")
@@ -130,11 +137,11 @@ def surrogates_on_a_gpu() -> str:
             f"{row.kernel_peak_mb:,.0f}",
         ])  # fmt: skip
     heads = ["defense", "image", "batch", "ms, torch", "triton", "MB, torch", "triton"]
-    far = max(each.far for each in record.checks.values())
-    alike = all(each.repeated and each.alone for each in record.checks.values())
+    far = max(each.far for each in checks.values())
+    alike = all(each.repeated and each.alone for each in checks.values())
     bare, through = record.epochs["no shield"], record.epochs["soft"]
     note = (
-        f"\n{len(record.checks)} kinds of quantizer and surrogate: at most {far:.0e} of the largest value "
+        f"\n{len(checks)} kinds of quantizer and surrogate: at most {far:.0e} of the largest value "
         f"from the formula in float64; {'the' if alike else '**not** the'} same bits again and alone. An "
         f"epoch of adversarial fine-tuning (ResNet18, PGD-7, {bare.images:,} images, bf16) takes "
         f"{through.seconds:.1f} s through the shield and {bare.seconds:.1f} without: "

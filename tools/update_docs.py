@@ -23,6 +23,7 @@ from growth_tables import GROWTH_TABLES
 from integration_tables import INTEGRATION_TABLES
 from l1_tables import L1_TABLES
 from ladder_table import ladder, ladder_short
+from leaderboard_table import leaderboard
 from palette_tables import PALETTE_TABLES
 from protocol_tables import PROTOCOL_TABLES
 from radius_tables import RADIUS_TABLES
@@ -48,6 +49,7 @@ PAGES = (
     "README.md", "docs/attacks.md", "docs/certificates.md", "docs/reproduction.md", "docs/results.md",
     "docs/serving.md", "docs/speed.md", "docs/ladder.md", "docs/palettes.md", "docs/integrations.md",
     "docs/index.md", "docs/speed-tables.md", "docs/app.md", "docs/releasing.md", "docs/threats.md",
+    "docs/leaderboard.md",
 )  # fmt: skip
 # Table 2 of the paper, natural accuracy in percent, by defense and number of centres.
 PAPER_NATURAL: dict[tuple[str, Json], str] = {
@@ -213,6 +215,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **L1_TABLES,
     "ladder": ladder,
     "ladder-short": ladder_short,
+    "leaderboard": leaderboard,
     **PALETTE_TABLES,
     **INTEGRATION_TABLES,
     **APP_TABLES,

@@ -52,18 +52,34 @@ def test_the_last_mark_is_the_attack_itself() -> None:
         assert torch.equal(traced.images[-1], attack(random[1], images, labels))
 
 
-def test_images_that_are_lost_leave_where_they_may_and_the_others_find_the_same() -> None:
-    """A model that is 60 logits from its next class for dark images alone: they are lost at once."""
-    model, images = Counted(TwoKinds()), noise_images(8, 3, 8, 8)
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("draws", [1, 5])
+def test_lost_images_leave_where_they_may_and_every_call_is_counted(attack: QueryAttack, draws: int) -> None:
+    """Of a model that is far from class 0 for dark images, and near it for others: the first are lost."""
+    images = noise_images(8, 3, 8, 8)
     images[:4] *= 0.1
-    labels = torch.zeros(8, dtype=torch.int64)
-    whole = Square(ball=BALL).trace(model, images, labels, (60, 120))
-    asked, model.rows = model.rows, 0
-    found = Square(ball=BALL).trace(model, images, labels, (60, 120), drop_lost=True)
-    assert [torch.equal(*pair) for pair in zip(found.images, whole.images, strict=True)] == [True, True]
-    assert found.used[-1].tolist() == [2] * 4 + [112] * 4  # 8 are kept for the judgements of a random model
-    assert whole.used[-1].tolist() == [112] * 8
-    assert (asked, model.rows) == (8 * 112, 4 * 2 + 4 * 112)
+    inner, labels, calls = Counted(Noisy(TwoKinds(), 0.05)), torch.zeros(8, dtype=torch.int64), (500, 900)
+    model = EOT(inner, draws=draws) if draws > 1 else inner
+    found = attack.trace(model, images, labels, calls, drop_lost=True)
+    assert bool((found.used <= torch.tensor(calls)[:, None]).all())
+    assert inner.rows == int(found.used[-1].sum())
+    lost, going = found.used[:, :4], found.used[:, 4:]
+    assert bool((lost[0] == lost[1]).all()), "nothing is asked about them after they left"
+    assert int(lost.max()) < 120 < int(going[0].min()) < int(going[1].min())
+    answers = TwoKinds()(found.images[0]).argmax(1)
+    assert answers[:4].tolist() == [1] * 4
+
+
+def test_none_leaves_where_finding_out_would_take_too_many_calls() -> None:
+    images, labels = noise_images(4, 3, 8, 8) * 0.1, torch.zeros(4, dtype=torch.int64)
+    for attack in ATTACKS:
+        models = [Noisy(TwoKinds(), 0.05, seed=1) for _ in range(2)]
+        traces = [
+            attack.trace(each, images, labels, (100, 300), drop_lost=drop_lost)
+            for each, drop_lost in zip(models, (False, True), strict=True)
+        ]
+        assert torch.equal(traces[0].used, traces[1].used)
+        assert torch.equal(traces[0].images[1], traces[1].images[1])
 
 
 class TwoKinds(nn.Module):

@@ -389,7 +389,10 @@ def test_an_audit_is_plain_enough_for_json() -> None:
 
 
 RESULTS = Path(__file__).parents[2] / "results"
-RECORDED = sorted(path for path in RESULTS.glob("**/audit*.json") if path.name != "audit-fakes.json")
+BOARDS = sorted(RESULTS.glob("leaderboard-*/rows/*/audit/audit.json"))
+RECORDED = sorted(
+    path for path in RESULTS.glob("**/audit*.json") if path.name != "audit-fakes.json" and path not in BOARDS
+)
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=str)
@@ -400,8 +403,17 @@ def test_recorded_audits_are_read_and_written_back_to_the_byte(path: Path) -> No
     assert (json.dumps(report.plain(), indent=1) + "\n").encode() == path.read_bytes()
 
 
+@pytest.mark.parametrize("path", BOARDS, ids=str)
+def test_audits_of_a_leaderboard_are_read_and_written_back_to_the_byte(path: Path) -> None:
+    """Whatever they say: a board judges everybody's defense."""
+    report = read_audit(path)
+    assert report.audit.n >= 50
+    assert (json.dumps(report.plain(), indent=1) + "\n").encode() == path.read_bytes()
+
+
 def test_there_are_recorded_audits() -> None:
     assert len(RECORDED) >= 3
+    assert len(BOARDS) >= 11
 
 
 @pytest.mark.parametrize(
@@ -446,3 +458,21 @@ def test_the_lowest_figure_is_that_of_any_attack_within_the_budget() -> None:
     assert audit_of(weaker, natural, passed=True).lowest == Uncertain(0.1, 0.02)
     probed = flags.knowing_helps(left(15), left(15), left(1), knows=True)
     assert audit_of(probed, weaker, passed=False).lowest == shown(left(1))
+
+
+def test_a_poor_gradient_is_no_reason_to_doubt_that_nothing_is_left() -> None:
+    figures = {"correlation": 0.3, "signs that agree": Uncertain(0.6, 0.02)}
+    poor = flags.flag(
+        "R10", FAIL, "its gradient (soft) is a poor guide: a better one would find more", figures
+    )
+    nothing, something = left(0, runs=3), left(1, runs=3)
+    found = flags.nothing_more_to_find(poor, nothing)
+    assert found.outcome == PASS
+    assert found.meaning == (
+        "its gradient (soft) is a poor guide: a better one would find more, "
+        "if the attacks had left anything to be found"
+    )
+    assert found.figures == poor.figures
+    assert flags.nothing_more_to_find(poor, something) == poor
+    without = flags.no_gradient("the classifier has none")
+    assert flags.nothing_more_to_find(without, nothing) == without

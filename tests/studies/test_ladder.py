@@ -253,3 +253,15 @@ def test_every_rung_says_what_it_takes() -> None:
     assert all(rung.knows and rung.needs for rung in RUNGS)
     assert LadderSettings().suite == "adaptive-v2"
     assert LadderSettings.quick().suite == "adaptive-v1:precision=tf32"
+
+
+def test_the_precision_of_queries_is_named_where_it_is_not_the_usual_one() -> None:
+    assert [each.name for each in FEW.query_attacks(random=False)] == ["square", "rays"]
+    fast = replace(FEW, query_precision="bf16", draws=(1, 5))
+    assert [each.name for each in fast.query_attacks(random=True)] == [
+        "square:precision=bf16", "square:eot=5,precision=bf16", "rays:precision=bf16",
+        "rays:eot=5,precision=bf16",
+    ]  # fmt: skip
+    assert "query_precision" not in to_plain(FEW)
+    with pytest.raises(InvalidInputError, match="query_precision='half' is unknown"):
+        replace(FEW, query_precision="half")

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from vqshield.auditing import AuditSettings
 from vqshield.cli.application import app
 from vqshield.errors import InvalidInputError
-from vqshield.plain import from_plain
+from vqshield.plain import from_plain, to_plain
 from vqshield.reports.leaderboard import PAGE, SUMMARY, board_notes, render_board, write_board
 from vqshield.studies.board_rows import BoardRow
 from vqshield.studies.ladder import LadderSettings
@@ -177,3 +177,32 @@ def test_a_click_on_a_heading_sorts(
     assert [each for each in page.requests if not each.startswith(("file:", "data:"))] == []
     assert window.open(tmp_path / PAGE, width=400).evaluate("document.documentElement.scrollWidth") <= 400
     assert window.open(tmp_path / PAGE, width=1280).evaluate("document.documentElement.scrollWidth") <= 1280
+
+
+COMMITTED = Path(__file__).parents[2] / "results" / "leaderboard-cifar10-resnet18"
+
+
+def test_the_committed_board_is_what_its_records_say() -> None:
+    summary = BoardSummary.read(COMMITTED)
+    assert to_plain(summary) == json.loads((COMMITTED / SUMMARY).read_text())
+    assert (COMMITTED / PAGE).read_text() == render_board(summary)
+    assert summary.images >= 500
+    controls = {"bare", "gaussian", "bitdepth", "median", "jpeg", "resizepad", "tv", "essential"}
+    assert {*controls, "gaussian-tuned"} == {each.row.name for each in summary.rows if each.row.control}
+    links = {each["href"] for each in Page((COMMITTED / PAGE).read_text()).all("a")}
+    links = {each for each in links if not each.startswith("http")}
+    assert len(links) > 3 * len(summary.rows)
+    assert [each for each in links if not (COMMITTED / each).is_file()] == []
+
+
+def test_the_committed_board_sorts_without_a_complaint(window: Browser) -> None:
+    page = window.open(COMMITTED / PAGE)
+    natural = page.evaluate(
+        "[...document.querySelectorAll('thead button')].find(it => it.innerText == 'Natural').click(),"
+        "[...document.querySelectorAll('tbody tr')].map(each => each.dataset.row)"
+    )
+    summary = BoardSummary.read(COMMITTED)
+    accuracies = {each.row.name: each.figure("natural").mean for each in summary.rows}
+    assert natural == sorted(natural, key=lambda name: -accuracies[name])
+    assert len(natural) == len(summary.rows)
+    assert page.complaints == []

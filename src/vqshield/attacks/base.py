@@ -125,20 +125,35 @@ class QueryAttack(Attack):
         """The most evaluations that a search makes without counting them towards its marks."""
         return 0
 
+    def besides_dropping(self, draws: int) -> int:
+        """The same of a search that lost images leave, of a model whose every answer is of so many draws."""
+        return self.besides
+
     @abstractmethod
     def search(
-        self, model: Model, images: Tensor, labels: Tensor, marks: Sequence[int], *, drop_lost: bool = False
+        self, model: Model, images: Tensor, labels: Tensor, marks: Sequence[int]
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """After each of these numbers of evaluations, ascending, the best images and how many evaluations
         each of them took, those besides the marks too, (B,); the search may end at the last one.
-
-        drop_lost: whether images that are lost for certain need not be asked about any more.
         """
+
+    def search_dropping(
+        self, model: Model, images: Tensor, labels: Tensor, marks: Sequence[int]
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """The same, where images that are lost for certain need not be asked about any more; all are, in an
+        attack that has no such method of its own.
+        """
+        return self.search(model, images, labels, marks)
 
     @torch.no_grad()
     def run(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
         """What is found by the end of the search."""
         return list(self.search(model, images, labels, (self.queries,)))[-1][0]
+
+    @torch.no_grad()
+    def run_dropping(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
+        """The same, where images that are lost for certain may leave."""
+        return list(self.search_dropping(model, images, labels, (self.queries,)))[-1][0]
 
     @final
     def trace(
@@ -151,8 +166,8 @@ class QueryAttack(Attack):
             images: float images in [0, 1].
             labels: their true classes, (B,), int64.
             calls: ascending; the last one takes the place of `queries`.
-            drop_lost: whether images that are lost for certain may leave; a model that is asked about fewer
-                images at once may round differently.
+            drop_lost: whether images that are lost for certain may leave, as of a call of the attack. None
+                leaves where finding out would take more than a tenth of the first calls.
 
         Raises:
             InvalidInputError: as for a call of the attack; numbers of calls that do not ascend, or that are
@@ -168,10 +183,13 @@ class QueryAttack(Attack):
         """
         labels = _checked(images, labels)
         draws = draws_a_call(model)
-        marks = [number // draws - self.besides for number in calls]
+        besides, search = self.besides, self.search
+        if drop_lost and calls and 10 * draws * self.besides_dropping(draws) <= calls[0]:
+            besides, search = self.besides_dropping(draws), self.search_dropping
+        marks = [number // draws - besides for number in calls]
         if not marks or sorted({*calls}) != list(calls) or marks[0] < 2:
             raise InvalidInputError(
-                f"calls={tuple(calls)} should ascend, the first at least {(2 + self.besides) * draws}, for "
+                f"calls={tuple(calls)} should ascend, the first at least {(2 + besides) * draws}, for "
                 f"{type(self).__name__} with {draws} draws a query"
             )
         if len(images) == 0:
@@ -179,7 +197,7 @@ class QueryAttack(Attack):
         kept, used = [], []
         with _frozen(model), torch.no_grad():
             asked = partial(ask_for_logits, model)
-            for found, count in self.search(asked, images.detach(), labels, marks, drop_lost=drop_lost):
+            for found, count in search(asked, images.detach(), labels, marks):
                 kept.append(self._within(found, images))
                 used.append(count * draws)
         return QueryTrace(tuple(calls), tuple(kept), torch.stack(used))

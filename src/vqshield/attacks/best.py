@@ -1,5 +1,7 @@
 """The best of several candidates per image, judged on draws of their own."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -23,11 +25,14 @@ class Best:
         self.images, self._labels, self._judgements = images, labels, judgements
         self._errors = torch.full(images.shape[:1], -1.0, dtype=images.dtype, device=images.device)
         self._margins = torch.full_like(self._errors, -torch.inf)
+        self.asked = 0
+        """How often the model was asked about an image that was considered every time."""
 
     @torch.no_grad()
     def consider(self, model: Model, candidates: Tensor) -> None:
         """Ask the model about the candidates, and keep those that do better."""
         logits = [model(candidates) for _ in range(self._judgements)]
+        self.asked += len(logits)
         self._keep(candidates, *_judged(logits, self._labels))
 
     @torch.no_grad()
@@ -41,6 +46,7 @@ class Best:
             logits = [model(candidates) for _ in range(max(self._judgements, 2))]
             while len(logits) * _draws(logits[0]) < _SURE_DRAWS and differ(*logits[:2]):
                 logits.append(model(candidates))
+        self.asked += len(logits)
         wrong, margins = _judged(logits, self._labels[places])
         self._keep(
             self.images.index_copy(0, places, candidates.detach()),
@@ -54,6 +60,13 @@ class Best:
         self.images = torch.where(better[:, None, None, None], candidates.detach(), self.images)
         self._errors = torch.where(better, wrong, self._errors)
         self._margins = torch.where(better, margins, self._margins)
+
+
+def most_asked(judgements: int, draws: int) -> int:
+    """How often a model is asked about an image at most that is considered at every one of the QUARTERS, if
+    each answer is of that many draws.
+    """
+    return len(QUARTERS) * max(judgements, 2, math.ceil(_SURE_DRAWS / draws))
 
 
 def _judged(logits: list[Tensor], labels: Tensor) -> tuple[Tensor, Tensor]:

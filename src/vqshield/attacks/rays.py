@@ -11,7 +11,7 @@ from torch import Tensor
 from vqshield import checks
 from vqshield.attacks.balls import Ball
 from vqshield.attacks.base import QueryAttack, places_in_batch
-from vqshield.attacks.best import QUARTERS, Best
+from vqshield.attacks.best import QUARTERS, Best, most_asked
 from vqshield.attacks.losses import errors
 from vqshield.models import Model, Part, asking_about, differ
 from vqshield.noise import Draw, Stage
@@ -19,6 +19,7 @@ from vqshield.noise import Draw, Stage
 _EDGE = 0.2  # a change counts for better where it makes at least .5 + this of the answers wrong
 _CONVINCED, _DISCOURAGED = 3.0, -1.0  # log odds at which a change is kept, or given up
 _GAIN = 0.1  # how far an answer about the held ray moves its radius, as a share of it
+_JUDGEMENTS = 1  # of a ray at the whole budget, before it is known whether it is lost
 _FIRST_LOOK = 6  # halvings of the first radius of a random model: the following answers correct it
 
 
@@ -64,28 +65,9 @@ class RayS(QueryAttack):
         checks.real("tolerance", self.tolerance, least=1e-6, most=1.0)
         checks.whole("seed", self.seed, least=0, below=2**64)
 
-    @torch.no_grad()
-    def run_dropping(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
-        """Images that are lost at the whole budget are not asked about any more, if the model is random; if
-        it is not, they are not in any case.
-        """
-        rays = self._rays(model, images, labels)
-        if not isinstance(rays, _Noisy):
-            return self.run(model, images, labels)
-        best = Best(images, labels, judgements=1)
-        places = torch.arange(len(images), device=images.device)  # of the images that are still attacked
-        looks, asked = [math.ceil(share * self.queries) for share in QUARTERS], 2
-        for look in looks:
-            while asked < look:
-                with asking_about(Part(places, len(images))):
-                    rays.step()
-                asked += 1
-            stay = ~best.consider_some(model, rays.found(), places)
-            places = places[stay]
-            if len(places) == 0:
-                break
-            rays.keep(stay)
-        return best.images
+    def besides_dropping(self, draws: int) -> int:
+        """The judgements of every image that leaves late or never."""
+        return most_asked(_JUDGEMENTS, draws)
 
     def _rays(self, model: Model, images: Tensor, labels: Tensor) -> "_Rays":
         """The search for this model, by whether two answers of it differ."""
@@ -93,13 +75,42 @@ class RayS(QueryAttack):
         return (_Noisy if noisy else _Exact)(self, model, images, labels)
 
     def search(
-        self, model: Model, images: Tensor, labels: Tensor, marks: Sequence[int], *, drop_lost: bool = False
+        self, model: Model, images: Tensor, labels: Tensor, marks: Sequence[int]
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """The image on the best ray so far: where it was wrong within the ball, else at its surface.
+        """The image on the best ray so far: where it was wrong within the ball, else at its surface."""
+        yield from self._followed(self._rays(model, images, labels), marks)
 
-        Images that are lost leave where the model is not random, in any case.
+    def search_dropping(
+        self, model: Model, images: Tensor, labels: Tensor, marks: Sequence[int]
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Images that are lost at the whole budget are not asked about any more, if the model is random; if
+        it is not, they are not in any case.
         """
-        rays, asked = self._rays(model, images, labels), 2
+        rays = self._rays(model, images, labels)
+        if not isinstance(rays, _Noisy):
+            yield from self._followed(rays, marks)
+            return
+        best = Best(images, labels, judgements=_JUDGEMENTS)
+        places = torch.arange(len(images), device=images.device)  # of the images that are still attacked
+        queries, asked, used = marks[-1], 2, torch.zeros_like(labels)
+        looks = {math.ceil(share * queries) for share in QUARTERS}
+        for stop in sorted({*marks, *looks}):
+            while len(places) and asked < stop:
+                with asking_about(Part(places, len(images))):
+                    rays.step()
+                asked += 1
+            if stop in looks and len(places):
+                stay = ~best.consider_some(model, rays.found(), places)
+                used[places] = rays.used + best.asked
+                places = places[stay]
+                rays.keep(stay)
+            if stop in marks:
+                used[places] = rays.used + best.asked
+                yield best.images.index_copy(0, places, rays.found()) if stop < queries else best.images, used
+
+    @staticmethod
+    def _followed(rays: "_Rays", marks: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
+        asked = 2
         for mark in marks:
             while asked < mark and rays.step():
                 asked += 1

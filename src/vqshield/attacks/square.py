@@ -11,13 +11,12 @@ from torch import Tensor
 from vqshield import checks
 from vqshield.attacks.balls import L2, Ball, Linf
 from vqshield.attacks.base import QueryAttack, places_in_batch
-from vqshield.attacks.best import QUARTERS, Best
+from vqshield.attacks.best import QUARTERS, Best, most_asked
 from vqshield.attacks.losses import ENOUGH, margin
 from vqshield.errors import InvalidInputError
 from vqshield.models import Model, Part, asking_about
 from vqshield.noise import Draw, Stage
 
-_WORTH_LEAVING = 0.9  # share of the images still attacked at which those that are lost leave
 _HALVINGS = (10, 50, 200, 1000, 2000, 4000, 6000, 8000)  # of 10,000 queries: there p is halved
 
 
@@ -68,31 +67,24 @@ class Square(QueryAttack):
         """The judgements of the four images that compete where the model is random."""
         return 4 * self.judgements
 
+    def besides_dropping(self, draws: int) -> int:
+        """The judgements of every image that leaves late or never."""
+        return most_asked(self.judgements, draws)
+
     def search(
-        self, model: Model, images: Tensor, labels: Tensor, marks: Sequence[int], *, drop_lost: bool = False
+        self, model: Model, images: Tensor, labels: Tensor, marks: Sequence[int]
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """The image held at each mark; at the last one, one held earlier if a random model likes that less.
 
-        All images are asked about as often, until there is nothing left to gain with any of them; those that
-        may leave do so where the model is not random.
+        All images are asked about as often, until there is nothing left to gain with any of them.
         """
         queries, draw = marks[-1], Draw(self.seed, places_in_batch(images))
         moves = _MOVES[type(self.ball)](self.ball, images, draw)
         best = Best(images, labels, judgements=self.judgements)
         held = _Held(model, moves.start(), labels)
         quarter, number = 1, 0
-        places = torch.arange(len(images), device=images.device)  # of the images that are still attacked
-        found, used = held.images.clone(), torch.full_like(labels, held.queries)
         for mark in marks:
-            while held.queries + held.random < mark:
-                going = held.value < ENOUGH
-                if not bool(going.any()):
-                    break
-                if drop_lost and not held.random and int(going.sum()) <= _WORTH_LEAVING * len(going):
-                    found[places], used[places] = held.images, held.queries
-                    places = places[going]
-                    held.keep(going)
-                    moves.keep(going)
+            while held.queries + held.random < mark and bool((held.value < ENOUGH).any()):
                 share = self.p_init / 2 ** sum(held.queries > h * queries / 10_000 for h in _HALVINGS)
                 held.challenge(moves.propose(held.images, share, number))
                 number += 1
@@ -102,30 +94,35 @@ class Square(QueryAttack):
             if mark == queries and held.random and quarter <= 4:  # nothing left to gain in the last quarter
                 best.consider(model, held.images)
                 quarter += 1
-            found[places], used[places] = held.images, held.queries + (quarter - 1) * self.judgements
-            yield best.images if held.random and mark == queries else found.clone(), used.clone()
+            used = held.queries + (quarter - 1) * self.judgements
+            found = best.images if held.random and mark == queries else held.images
+            yield found, torch.full(labels.shape, used, device=labels.device)
 
-    @torch.no_grad()
-    def run_dropping(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
+    def search_dropping(
+        self, model: Model, images: Tensor, labels: Tensor, marks: Sequence[int]
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         """Images that are lost are not asked about any more; all that are looked at compete in the end."""
         moves = _MOVES[type(self.ball)](self.ball, images, Draw(self.seed, places_in_batch(images)))
         best = Best(images, labels, judgements=self.judgements)
         places = torch.arange(len(images), device=images.device)  # of the images that are still attacked
         held = _Held(model, moves.start(), labels)
-        looks, number = [math.ceil(share * self.queries) for share in QUARTERS], 0
-        for look in looks:
-            while held.queries + held.random < look:
-                share = self.p_init / 2 ** sum(held.queries > h * self.queries / 10_000 for h in _HALVINGS)
+        queries, number, used = marks[-1], 0, torch.zeros_like(labels)
+        looks = {math.ceil(share * queries) for share in QUARTERS}
+        for stop in sorted({*marks, *looks}):
+            while len(places) and held.queries + held.random < stop:
+                share = self.p_init / 2 ** sum(held.queries > h * queries / 10_000 for h in _HALVINGS)
                 with asking_about(Part(places, len(images))):
                     held.challenge(moves.propose(held.images, share, number))
                 number += 1
-            stay = ~best.consider_some(model, held.images, places)
-            places = places[stay]
-            if len(places) == 0:
-                break
-            held.keep(stay)
-            moves.keep(stay)
-        return best.images
+            if stop in looks and len(places):
+                stay = ~best.consider_some(model, held.images, places)
+                used[places] = held.queries + best.asked
+                places = places[stay]
+                held.keep(stay)
+                moves.keep(stay)
+            if stop in marks:
+                used[places] = held.queries + best.asked
+                yield best.images.index_copy(0, places, held.images) if stop < queries else best.images, used
 
 
 class _Held:

@@ -87,7 +87,10 @@ class _Run:
         ]
         main = self.given[min(with_gradients)[1]] if with_gradients else None
         found = [flags.below_natural(reported, natural), *self._others(reported, main)]
-        found += self._varied(main)
+        found += [
+            flags.nothing_more_to_find(each, reported) if each.name == "R10" else each
+            for each in self._varied(main)
+        ]
         found += [self._moved(natural, main), self._answers(first), *self._slopes(main)]
         ordered = tuple(flags.in_order(found, len(self.probes.images)))
         return Audit(

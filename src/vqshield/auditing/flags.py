@@ -230,6 +230,13 @@ def agree_in_small(coarse: Flag, fine: Flag, step: float) -> Flag:
     return flag("R10", PASS, meaning, {**coarse.figures, **figures})
 
 
+def nothing_more_to_find(poor: Flag, reported: Draws) -> Flag:
+    """R10 where it says that a better gradient would find more, and the attacks left nothing to be found."""
+    if poor.outcome != FAIL or not poor.figures or bool(reported.right.any()):
+        return poor
+    return flag("R10", PASS, f"{poor.meaning}, if the attacks had left anything to be found", poor.figures)
+
+
 def without_any_gradient(why: str, others: Mapping[str, Draws]) -> list[Flag]:
     """Of a model that attacks find no gradient in: R4 and R10; what varies such attacks is not run."""
     meaning = f"{why}: attacks with gradients cannot have attacked anything"
