@@ -36,9 +36,7 @@ class _Fast(nn.Module):
         self.training = getattr(classifier, "training", False)
         self._layers: dict[str, _Layers] = {}
 
-    def _layers_for(self, images: Tensor) -> "_Layers":
-        small = images.is_cuda and images[:, 0].numel() <= _SMALL
-        precision = "tf32" if small else self.precision
+    def _layers_in(self, precision: str) -> "_Layers":
         if precision not in self._layers:
             self._layers[precision] = _prepared(self.classifier, precision)
         return self._layers[precision]
@@ -83,7 +81,8 @@ class FastGradients(_Fast):
         """The classifier's logits."""
         if not (images.requires_grad and torch.is_grad_enabled()) or self.precision == PRECISIONS[0]:
             return ask(self.classifier, images)
-        layers = self._layers_for(images)
+        small = images.is_cuda and images[:, 0].numel() <= _SMALL
+        layers = self._layers_in("tf32" if small else self.precision)
         rows, logits = _rounded_up(len(images)), None
         if images.is_cuda and rows * images[0, 0].numel() <= self._most_captured:
             logits = layers.graphs.logits(images, rows)
@@ -100,7 +99,7 @@ class FastAnswers(_Fast):
 
     Args:
         classifier: images in [0, 1] → logits. Changes of its weights after the first answer are not seen.
-        precision: as of `FastGradients`.
+        precision: as of `FastGradients`; "bf16" is bfloat16 for small batches too.
 
     Raises:
         InvalidInputError: an unknown precision.
@@ -118,7 +117,7 @@ class FastAnswers(_Fast):
         """The classifier's logits."""
         if (images.requires_grad and torch.is_grad_enabled()) or self.precision == PRECISIONS[0]:
             return ask(self.classifier, images)
-        return _after_hooks(self.classifier, images, self._layers_for(images).compute(images))
+        return _after_hooks(self.classifier, images, self._layers_in(self.precision).compute(images))
 
 
 class _Layers:

@@ -11,9 +11,10 @@ from torch import Tensor
 from vqshield import checks
 from vqshield.attacks.balls import Ball
 from vqshield.attacks.base import QueryAttack, places_in_batch
-from vqshield.attacks.best import QUARTERS, Best, most_asked
+from vqshield.attacks.best import Best, most_asked
+from vqshield.attacks.leaving import search_leaving
 from vqshield.attacks.losses import errors
-from vqshield.models import Model, Part, asking_about, differ
+from vqshield.models import Model, differ
 from vqshield.noise import Draw, Stage
 
 _EDGE = 0.2  # a change counts for better where it makes at least .5 + this of the answers wrong
@@ -78,7 +79,7 @@ class RayS(QueryAttack):
         self, model: Model, images: Tensor, labels: Tensor, marks: Sequence[int]
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """The image on the best ray so far: where it was wrong within the ball, else at its surface."""
-        yield from self._followed(self._rays(model, images, labels), marks)
+        return self._rays(model, images, labels).traced(marks)
 
     def search_dropping(
         self, model: Model, images: Tensor, labels: Tensor, marks: Sequence[int]
@@ -87,34 +88,9 @@ class RayS(QueryAttack):
         it is not, they are not in any case.
         """
         rays = self._rays(model, images, labels)
-        if not isinstance(rays, _Noisy):
-            yield from self._followed(rays, marks)
-            return
-        best = Best(images, labels, judgements=_JUDGEMENTS)
-        places = torch.arange(len(images), device=images.device)  # of the images that are still attacked
-        queries, asked, used = marks[-1], 2, torch.zeros_like(labels)
-        looks = {math.ceil(share * queries) for share in QUARTERS}
-        for stop in sorted({*marks, *looks}):
-            while len(places) and asked < stop:
-                with asking_about(Part(places, len(images))):
-                    rays.step()
-                asked += 1
-            if stop in looks and len(places):
-                stay = ~best.consider_some(model, rays.found(), places)
-                used[places] = rays.used + best.asked
-                places = places[stay]
-                rays.keep(stay)
-            if stop in marks:
-                used[places] = rays.used + best.asked
-                yield best.images.index_copy(0, places, rays.found()) if stop < queries else best.images, used
-
-    @staticmethod
-    def _followed(rays: "_Rays", marks: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
-        asked = 2
-        for mark in marks:
-            while asked < mark and rays.step():
-                asked += 1
-            yield rays.found(), rays.used.clone()
+        if isinstance(rays, _Noisy):
+            return search_leaving(rays, Best(images, labels, judgements=_JUDGEMENTS), model, marks)
+        return rays.traced(marks)
 
 
 class _Rays(ABC):
@@ -135,6 +111,18 @@ class _Rays(ABC):
         self.block = torch.zeros_like(labels)
         self.used = torch.full_like(labels, 2)
         self._draws = 1  # in each answer so far
+        self._evaluations = 2  # of the model, in batches of whatever needs it
+
+    def advance(self, stop: int) -> None:
+        """Ask until so many evaluations were made, or until no image needs more."""
+        while self._evaluations < stop and self.step():
+            self._evaluations += 1
+
+    def traced(self, marks: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
+        """What was found after each of these numbers of evaluations, and how many each image took."""
+        for mark in marks:
+            self.advance(mark)
+            yield self.found(), self.used.clone()
 
     @abstractmethod
     def step(self) -> bool:

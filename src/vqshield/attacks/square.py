@@ -11,10 +11,11 @@ from torch import Tensor
 from vqshield import checks
 from vqshield.attacks.balls import L2, Ball, Linf
 from vqshield.attacks.base import QueryAttack, places_in_batch
-from vqshield.attacks.best import QUARTERS, Best, most_asked
+from vqshield.attacks.best import Best, most_asked
+from vqshield.attacks.leaving import search_leaving
 from vqshield.attacks.losses import ENOUGH, margin
 from vqshield.errors import InvalidInputError
-from vqshield.models import Model, Part, asking_about
+from vqshield.models import Model
 from vqshield.noise import Draw, Stage
 
 _HALVINGS = (10, 50, 200, 1000, 2000, 4000, 6000, 8000)  # of 10,000 queries: there p is halved
@@ -78,51 +79,66 @@ class Square(QueryAttack):
 
         All images are asked about as often, until there is nothing left to gain with any of them.
         """
-        queries, draw = marks[-1], Draw(self.seed, places_in_batch(images))
-        moves = _MOVES[type(self.ball)](self.ball, images, draw)
-        best = Best(images, labels, judgements=self.judgements)
-        held = _Held(model, moves.start(), labels)
-        quarter, number = 1, 0
+        queries, best = marks[-1], Best(images, labels, judgements=self.judgements)
+        climb = _Climb(self, model, images, labels, queries)
+        held, quarter = climb.held, 1
         for mark in marks:
-            while held.queries + held.random < mark and bool((held.value < ENOUGH).any()):
-                share = self.p_init / 2 ** sum(held.queries > h * queries / 10_000 for h in _HALVINGS)
-                held.challenge(moves.propose(held.images, share, number))
-                number += 1
+            while climb.asks_before(mark) and bool((held.value < ENOUGH).any()):
+                climb.step()
                 if held.random and 4 * held.queries >= quarter * queries:
                     best.consider(model, held.images)
                     quarter += 1
             if mark == queries and held.random and quarter <= 4:  # nothing left to gain in the last quarter
                 best.consider(model, held.images)
                 quarter += 1
-            used = held.queries + (quarter - 1) * self.judgements
             found = best.images if held.random and mark == queries else held.images
-            yield found, torch.full(labels.shape, used, device=labels.device)
+            yield found, torch.full_like(labels, held.queries + best.asked)
 
     def search_dropping(
         self, model: Model, images: Tensor, labels: Tensor, marks: Sequence[int]
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Images that are lost are not asked about any more; all that are looked at compete in the end."""
-        moves = _MOVES[type(self.ball)](self.ball, images, Draw(self.seed, places_in_batch(images)))
-        best = Best(images, labels, judgements=self.judgements)
-        places = torch.arange(len(images), device=images.device)  # of the images that are still attacked
-        held = _Held(model, moves.start(), labels)
-        queries, number, used = marks[-1], 0, torch.zeros_like(labels)
-        looks = {math.ceil(share * queries) for share in QUARTERS}
-        for stop in sorted({*marks, *looks}):
-            while len(places) and held.queries + held.random < stop:
-                share = self.p_init / 2 ** sum(held.queries > h * queries / 10_000 for h in _HALVINGS)
-                with asking_about(Part(places, len(images))):
-                    held.challenge(moves.propose(held.images, share, number))
-                number += 1
-            if stop in looks and len(places):
-                stay = ~best.consider_some(model, held.images, places)
-                used[places] = held.queries + best.asked
-                places = places[stay]
-                held.keep(stay)
-                moves.keep(stay)
-            if stop in marks:
-                used[places] = held.queries + best.asked
-                yield best.images.index_copy(0, places, held.images) if stop < queries else best.images, used
+        """Images that are lost are not asked about any more."""
+        climb = _Climb(self, model, images, labels, marks[-1])
+        return search_leaving(climb, Best(images, labels, judgements=self.judgements), model, marks)
+
+
+class _Climb:
+    """The search, step by step: the images held, and what is tried next."""
+
+    def __init__(self, attack: Square, model: Model, images: Tensor, labels: Tensor, queries: int) -> None:
+        draw = Draw(attack.seed, places_in_batch(images))
+        self._moves = _MOVES[type(attack.ball)](attack.ball, images, draw)
+        self._p_init, self._queries, self._number = attack.p_init, queries, 0
+        self.held = _Held(model, self._moves.start(), labels)
+
+    @property
+    def used(self) -> int:
+        """Evaluations of the model so far."""
+        return self.held.queries
+
+    def asks_before(self, stop: int) -> bool:
+        """Whether there is another step within so many evaluations; of a random model it takes two."""
+        return self.held.queries + self.held.random < stop
+
+    def step(self) -> None:
+        """Try one change of each image."""
+        halvings = sum(self.held.queries > h * self._queries / 10_000 for h in _HALVINGS)
+        self.held.challenge(self._moves.propose(self.held.images, self._p_init / 2**halvings, self._number))
+        self._number += 1
+
+    def advance(self, stop: int) -> None:
+        """Step until so many evaluations were made."""
+        while self.asks_before(stop):
+            self.step()
+
+    def found(self) -> Tensor:
+        """The images held."""
+        return self.held.images
+
+    def keep(self, some: Tensor) -> None:
+        """Go on with some of the images alone."""
+        self.held.keep(some)
+        self._moves.keep(some)
 
 
 class _Held:
