@@ -16,6 +16,7 @@ from vqshield.auditing.gradients import (
     NoGradientError,
     differences,
     expected_gradient,
+    needed_draws,
     sign_agreement,
 )
 from vqshield.plain import to_plain
@@ -92,6 +93,19 @@ def test_the_surrogates_gradient_is_exact_where_quantization_is_the_identity() -
     for surrogate, tolerance in (("ste", 1e-6), ("soft:temperature=1e-6,centres=means", 1e-6)):
         found = expected_gradient(model, identity(), surrogate, grey(), LABELS, draws=7)
         assert torch.allclose(found, exact_gradient(model, grey()), atol=tolerance), surrogate
+
+
+def test_a_model_that_is_not_random_is_asked_twice_and_says_the_same_as_if_asked_often() -> None:
+    model, defense = linear(), vq.RandDisc(codes=4, seed=8)
+    assert needed_draws(model, identity(), grey(), 512) == 2
+    assert needed_draws(model, defense, grey(), 512) == 512
+    gradient = exact_gradient(model, grey())
+    often, twice = (measured(model, identity(), draws=draws) for draws in (8, 2))
+    assert torch.allclose(twice.changes, often.changes, atol=1e-12)
+    assert float(twice.variances.max()) == 0.0
+    agreements = [each.agreement([gradient] * 2) for each in (often, twice)]
+    assert agreements[1].corrected == pytest.approx(agreements[0].corrected)
+    assert agreements[1].reliability == 1.0
 
 
 def test_the_expected_gradient_is_the_mean_over_draws() -> None:

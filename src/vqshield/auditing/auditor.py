@@ -16,6 +16,7 @@ from vqshield.auditing.gradients import (
     differences,
     expected_gradient,
     gradients_wanted,
+    needed_draws,
     sign_agreement,
 )
 from vqshield.auditing.planting import plant_and_find
@@ -237,12 +238,13 @@ class _Run:
         probes, labels = self.probes, self.probes.labels[:_GRADIENT_IMAGES]
         images = probes.images[:_GRADIENT_IMAGES]
         name = str(main.surrogate)
+        draws = needed_draws(probes.classifier, probes.fresh("R10 draws"), images, self.settings.draws)
         try:
             with gradients_wanted():
                 attacked = main(probes.classifier, probes.fresh("R10 attack"), images, labels)
             places = [
-                self._place(name, "R10", images, [main.surrogate, "ste"]),
-                self._place(f"{name}, attacked", "R10 attacked", attacked, [main.surrogate]),
+                self._place(name, "R10", images, [main.surrogate, "ste"], draws),
+                self._place(f"{name}, attacked", "R10 attacked", attacked, [main.surrogate], draws),
             ]
         except NoGradientError as why:
             return flags.no_gradient(str(why))
@@ -255,21 +257,21 @@ class _Run:
         return coarse
 
     def _place(
-        self, name: str, purpose: str, images: Tensor, surrogates: Sequence[str | Surrogate]
+        self, name: str, purpose: str, images: Tensor, surrogates: Sequence[str | Surrogate], draws: int
     ) -> "_Place":
         """Images, and what each surrogate takes for the gradient of the expected loss there."""
-        labels, options = self.probes.labels[: len(images)], self.settings
+        labels = self.probes.labels[: len(images)]
         gradients = {
             str(surrogate): [
                 expected_gradient(
-                    self.probes.classifier, defense, surrogate, images, labels, draws=options.draws // 2
+                    self.probes.classifier, defense, surrogate, images, labels, draws=draws // 2
                 )
                 for _ in range(2)
             ]
             for surrogate in dict.fromkeys(surrogates)
             for defense in [self.probes.fresh(f"{purpose} gradient")]
         }
-        return _Place(name, purpose, images, labels, gradients)
+        return _Place(name, purpose, images, labels, gradients, draws)
 
     def _judged(self, places: Sequence["_Place"], step: float) -> tuple[Flag, Uncertain]:
         """R10 in steps of that length; the attack's surrogate is each place's first."""
@@ -277,7 +279,7 @@ class _Run:
         measured = [
             differences(
                 probes.classifier, probes.fresh(place.purpose), place.images, place.labels, step=step,
-                directions=options.directions, draws=options.draws, batch=options.batch, seed=options.seed,
+                directions=options.directions, draws=place.draws, batch=options.batch, seed=options.seed,
             )
             for place in places
         ]  # fmt: skip
@@ -334,6 +336,7 @@ class _Place:
     images: Tensor
     labels: Tensor
     gradients: dict[str, list[Tensor]]
+    draws: int
 
 
 def _shifted(images: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from vqshield.defended import Defended
 from vqshield.defenses import Defense
 from vqshield.draws import outputs
 from vqshield.errors import NoGradientError
+from vqshield.models import differ
 from vqshield.noise import Draw, Stage
 from vqshield.surrogates import Surrogate
 
@@ -115,6 +116,13 @@ def differences(
     )  # fmt: skip
 
 
+def needed_draws(classifier: nn.Module, defense: Defense, images: Tensor, draws: int) -> int:
+    """So many of a random model; two of one that is not: more would only say the same again."""
+    model = Defended(classifier, defense)
+    with torch.no_grad():
+        return draws if differ(model(images), model(images)) else 2
+
+
 def expected_gradient(
     classifier: nn.Module, defense: Defense, surrogate: str | Surrogate, images: Tensor, labels: Tensor, *,
     draws: int, at_once: int = 5,
@@ -125,7 +133,7 @@ def expected_gradient(
         NoGradientError: where the model has none.
     """
     total, rounds = torch.zeros_like(images), max(1, draws // at_once)
-    model = EOT(Defended(classifier, defense, surrogate=surrogate), draws=at_once)
+    model = EOT(Defended(classifier, defense, surrogate=surrogate), draws=min(at_once, draws))
     for _ in range(rounds):
         moved = images.detach().requires_grad_()
         with gradients_wanted():
