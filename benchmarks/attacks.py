@@ -8,8 +8,7 @@ Needs torch, numpy and safetensors. DIR holds CIFAR-10's test_batch.bin; without
 bundled classifier and sample are attacked. Measured are
 
 1. the suite adaptive-v1, or what --suite names, behind swRD (s=3, k=25) by `vqshield.evaluate`, float32 and
-   fast, one after the other
-   on the same images: seconds, and accuracy with its standard error;
+   fast, one after the other on the same images: seconds, and accuracy with its standard error;
 2. one gradient of the loss, by batch and by what the classifier computes it in: images × draws a second;
 3. one step of the attack under torch.profiler: the kernels that take most of the GPU's time, and the share of
    the time in which the GPU has nothing to do.
