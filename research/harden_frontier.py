@@ -38,12 +38,13 @@ from common import Target, described, make_parser
 from torch import Tensor
 
 import vqshield as vq
-from vqshield.attacks import PGD, Linf
+from vqshield.attacks import PGD, PRECISIONS, Linf
 from vqshield.environment import environment
 from vqshield.files import write_atomically, write_json
 from vqshield.names import NONE
 from vqshield.plain import Json, from_plain, to_plain
 from vqshield.studies.evaluation import ALL, EvaluationSummary
+from vqshield.suites import with_precision
 from vqshield.tensors import read_tensors, tensors_to_bytes
 from vqshield.training import Lines, checkpoint_path
 
@@ -274,6 +275,7 @@ class Laboratory:
             attacks = ATTACKS[rung]
             if rung == "adaptive" and not subject.defense.startswith("swrd"):
                 attacks = WITHOUT_QUANTIZER
+            attacks = tuple(with_precision(each, chosen.attack_precision) for each in attacks)
             found = vq.evaluate(
                 str(self.weights(subject)), "cifar10", data_dir=chosen.data_dir, limit=count,
                 defense=subject.defense, attacks=attacks, eps=EPS, runs=chosen.runs,
@@ -356,6 +358,7 @@ def write(options: argparse.Namespace, laboratory: Laboratory, every: list[Subje
         "eps": EPS,
         "images": options.images,
         "square_images": options.square_images,
+        "attack_precision": options.attack_precision,
         "complete": len(ordered) == len(every)
         and all(set(row.subject.rungs) <= set(row.rungs) for row in ordered),
         "machine": environment(target.place),
@@ -384,6 +387,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--precision", help="without it, bf16 on a GPU")
     parser.add_argument("--train-limit", type=int, help="the first training (and test) images alone")
     parser.add_argument("--attack-batch", type=int, default=250)
+    parser.add_argument("--attack-precision", choices=PRECISIONS, default=PRECISIONS[0])
     parser.add_argument("--deadline", type=float, default=math.inf, help="seconds; nothing is begun after")
     return parser.parse_args()
 
