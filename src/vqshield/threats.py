@@ -109,7 +109,7 @@ class Threat:
 
     @property
     def is_fast(self) -> bool:
-        """Whether gradients are less than float32."""
+        """Whether gradients, or the answers to an attack without them, are less than float32."""
         return self.precision != PRECISIONS[0]
 
     def in_precision(self, classifier: nn.Module) -> nn.Module:

@@ -153,6 +153,14 @@ def window() -> Iterator[Browser]:
         yield found
 
 
+def clicked(page, heading: str) -> list[str]:
+    """The rows' names after a click on that heading."""
+    return page.evaluate(
+        f"[...document.querySelectorAll('thead button')].find(it => it.innerText == '{heading}').click(),"
+        "[...document.querySelectorAll('tbody tr')].map(each => each.dataset.row)"
+    )
+
+
 def test_a_click_on_a_heading_sorts(
     window: Browser, finished: tuple[Path, BoardSummary], tmp_path: Path
 ) -> None:
@@ -162,16 +170,9 @@ def test_a_click_on_a_heading_sorts(
     rows = (replace(bare, cost=slow), replace(mine, cost=fast), third)
     (tmp_path / PAGE).write_text(render_board(replace(finished[1], rows=rows)))
     page = window.open(tmp_path / PAGE)
-
-    def clicked(heading: str) -> list[str]:
-        return page.evaluate(
-            f"[...document.querySelectorAll('thead button')].find(it => it.innerText == '{heading}').click(),"
-            "[...document.querySelectorAll('tbody tr')].map(each => each.dataset.row)"
-        )
-
-    assert clicked("Time") == ["mine", "bare", "third"], "by number, and what has none last"
-    assert clicked("Time") == ["bare", "mine", "third"]
-    assert clicked("Defense")[-1] == "mine", "no defense before pRD"
+    assert clicked(page, "Time") == ["mine", "bare", "third"], "by number, and what has none last"
+    assert clicked(page, "Time") == ["bare", "mine", "third"]
+    assert clicked(page, "Defense")[-1] == "mine", "no defense before pRD"
     assert page.evaluate("document.querySelectorAll('[aria-sort]').length") == 1
     assert page.complaints == []
     assert [each for each in page.requests if not each.startswith(("file:", "data:"))] == []
@@ -197,10 +198,7 @@ def test_the_committed_board_is_what_its_records_say() -> None:
 
 def test_the_committed_board_sorts_without_a_complaint(window: Browser) -> None:
     page = window.open(COMMITTED / PAGE)
-    natural = page.evaluate(
-        "[...document.querySelectorAll('thead button')].find(it => it.innerText == 'Natural').click(),"
-        "[...document.querySelectorAll('tbody tr')].map(each => each.dataset.row)"
-    )
+    natural = clicked(page, "Natural")
     summary = BoardSummary.read(COMMITTED)
     accuracies = {each.row.name: each.figure("natural").mean for each in summary.rows}
     assert natural == sorted(natural, key=lambda name: -accuracies[name])

@@ -88,10 +88,7 @@ class _Run:
         ]
         main = self.given[min(with_gradients)[1]] if with_gradients else None
         found = [flags.below_natural(reported, natural), *self._others(reported, main)]
-        found += [
-            flags.nothing_more_to_find(each, reported) if each.name == "R10" else each
-            for each in self._varied(main)
-        ]
+        found += self._varied(main, reported)
         found += [self._moved(natural, main), self._answers(first), *self._slopes(main)]
         ordered = tuple(flags.in_order(found, len(self.probes.images)))
         return Audit(
@@ -121,7 +118,7 @@ class _Run:
             flags.knowing_helps(reported, ignorant, probe, main is not None),
         ]
 
-    def _varied(self, main: Threat | None) -> list[Flag]:
+    def _varied(self, main: Threat | None, reported: Draws) -> list[Flag]:
         """R1, R2, R3, R7, R9, R10: the strongest attack that uses gradients, with more and with less."""
         if self.probes.without_gradient is not None:
             return []  # they are not run, as _others says
@@ -149,7 +146,9 @@ class _Run:
         self._report("R7")
         doubled = dataclasses.replace(main, eot=2 * main.eot)
         result.append(flags.draws_suffice(usual, self.probes.left(doubled), main.eot))
-        return [*result, self._noted("R9", main, self._planted), self._noted("R10", main, self._gradients)]
+        result.append(self._noted("R9", main, self._planted))
+        judged = self._noted("R10", main, self._gradients)
+        return [*result, flags.nothing_more_to_find(judged, reported)]
 
     def _moved(self, natural: Draws, main: Threat | None) -> Flag:
         """R11: on the mirrored or the shifted images, whichever the model takes better; on held-out ones."""

@@ -48,7 +48,7 @@ from vqshield.reports.ladder import ladder_notes, ladder_table, render_ladder
 from vqshield.runs.study import Progress
 from vqshield.studies.ladder import LadderSettings, LadderSummary
 from vqshield.studies.ladder import ladder as measure
-from vqshield.suites import list_suites, with_precision
+from vqshield.suites import list_suites
 
 FULL, QUICK = LadderSettings(), LadderSettings.quick()
 QUICK_IMAGES = 32
@@ -142,10 +142,7 @@ def ladder(
         usual,
         norm=norm,
         eps=parse_eps(eps, norm),
-        suite=with_precision(suite or usual.suite, precision),
-        ignorant=with_precision(usual.ignorant, precision),
-        transfer=with_precision(usual.transfer, precision),
-        query_precision=precision if precision != PRECISIONS[0] else None,
+        suite=suite or usual.suite,
         calls=tuple(sorted(calls)) if calls else usual.calls,
         own_arch=own_arch,
         own_epochs=own_epochs or usual.own_epochs,
@@ -153,7 +150,7 @@ def ladder(
         selection=runs or usual.selection,
         seed=seed,
         batch=batch or usual.batch,
-    )
+    ).in_precision(precision)
 
     def run(progress: Progress) -> LadderSummary:
         return measure(

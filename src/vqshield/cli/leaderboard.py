@@ -42,7 +42,7 @@ from vqshield.runs.study import Progress
 from vqshield.studies.board_rows import ALL, list_rows
 from vqshield.studies.leaderboard import BoardSettings, BoardSummary
 from vqshield.studies.leaderboard import leaderboard as measure
-from vqshield.suites import list_suites, with_precision
+from vqshield.suites import list_suites
 
 FULL, QUICK = BoardSettings(), BoardSettings.quick()
 QUICK_IMAGES = 20  # on fewer, no check of an audit passes
@@ -126,16 +126,13 @@ def leaderboard(
             usual.ladder,
             norm=norm,
             eps=parse_eps(eps, norm),
-            suite=with_precision(suite or usual.ladder.suite, precision),
-            ignorant=with_precision(usual.ladder.ignorant, precision),
-            transfer=with_precision(usual.ladder.transfer, precision),
-            query_precision=precision if precision != PRECISIONS[0] else None,
+            suite=suite or usual.ladder.suite,
             calls=(calls,) if calls else usual.ladder.calls,
             runs=runs or usual.ladder.runs,
             selection=runs or usual.ladder.selection,
             seed=seed,
             batch=batch or usual.ladder.batch,
-        ),
+        ).in_precision(precision),
         audit=replace(usual.audit, runs=runs or usual.audit.runs, batch=batch or usual.audit.batch),
         audit_images=audit_images or usual.audit_images,
     )

@@ -172,6 +172,16 @@ class LadderSettings:
             runs=5, selection=5, own_epochs=1, batch=32,
         )  # fmt: skip
 
+    def in_precision(self, precision: str) -> "LadderSettings":
+        """The same attackers, each in that precision; one whose text names its own keeps it."""
+        return replace(
+            self,
+            suite=with_precision(self.suite, precision),
+            ignorant=with_precision(self.ignorant, precision),
+            transfer=with_precision(self.transfer, precision),
+            query_precision=None if precision == attack_room.PRECISIONS[0] else precision,
+        )
+
     def query_attacks(self, *, random: bool) -> tuple[RemoteAttack, ...]:
         """Both kinds, with every number of draws where draws differ, else with one."""
         attacks = [
