@@ -189,7 +189,11 @@ def test_the_committed_board_is_what_its_records_say() -> None:
     assert (COMMITTED / PAGE).read_text() == render_board(summary)
     assert summary.images >= 500
     controls = {"bare", "gaussian", "bitdepth", "median", "jpeg", "resizepad", "tv", "essential"}
-    assert {*controls, "gaussian-tuned"} == {each.row.name for each in summary.rows if each.row.control}
+    assert {*controls, "gaussian-tuned", "adversarial"} == {
+        each.row.name for each in summary.rows if each.row.control
+    }
+    assert summary.complete
+    assert {each.row.name for each in summary.rows if each.audit.verdict != "passed"} == {"essential"}
     links = {each["href"] for each in Page((COMMITTED / PAGE).read_text()).all("a")}
     links = {each for each in links if not each.startswith("http")}
     assert len(links) > 3 * len(summary.rows)
