@@ -9,7 +9,18 @@ from vqshield import checks
 from vqshield.classifiers import Normalised, build
 from vqshield.data import ImageSet
 from vqshield.errors import InvalidInputError
-from vqshield.training.objectives import Adversarial, Natural, Noisy, Workplace, list_objectives, objective
+from vqshield.studies.l1_certification import certify_l1
+from vqshield.training.consistency import consistency_loss
+from vqshield.training.objectives import (
+    Adversarial,
+    Consistent,
+    Natural,
+    Noisy,
+    SplittingVotes,
+    Workplace,
+    list_objectives,
+    objective,
+)
 from vqshield.training.shielding import TrainingShield
 from vqshield.training.trainer import InPrecision, Trainer
 
@@ -118,8 +129,41 @@ def test_trades_is_the_clean_loss_plus_beta_times_the_divergence(network):
     assert values[3.0] - values[0.0] == pytest.approx(3 * apart, rel=1e-3)
 
 
+@pytest.mark.parametrize("shield", ["splitting:scale=0.87", "gaussian:sigma=0.25"])
+def test_consistency_is_its_loss_of_fresh_draws_of_the_same_images(network, shield):
+    place = workplace(network, shield)
+    network.eval()  # batch norms then treat the draws alike
+    chosen = Consistent(draws=3, agreement=5.0, entropy=0.2)
+    loss, hits = chosen(place, IMAGES, LABELS, step=3)
+    shown = place.shield.training(IMAGES.repeat(3, 1, 1, 1), step=3)
+    draws = shown.view(3, *IMAGES.shape)
+    assert not torch.equal(draws[0], draws[1])
+    logits = torch.stack([network(each) for each in draws])
+    expected = consistency_loss(logits, LABELS, agreement=5.0, entropy=0.2)
+    assert float(loss.detach()) == pytest.approx(float(expected.detach()))
+    assert int(hits) == int((logits[0].argmax(1) == LABELS).sum())
+    assert not torch.equal(chosen(place, IMAGES, LABELS, step=4)[0], loss), "other draws in another step"
+
+
+def test_training_for_splitting_certifies_more_than_training_without_it():
+    source, labels = torch.Generator().manual_seed(0), torch.arange(64) % 2
+    noise = torch.randint(0, 180, (64, 3, 8, 8), generator=source)
+    faint = ImageSet("faint", (noise + 40 * labels.view(-1, 1, 1, 1)).byte(), labels, ("dark", "bright"))
+
+    def mean_radius(**chosen) -> float:
+        trainer = Trainer(settings(epochs=20, **chosen), faint, faint, CPU)
+        for number in range(20):
+            trainer.epoch(number, _Silent())
+        images, right = faint.floats(slice(16)), labels[:16]
+        return certify_l1(trainer.best.eval(), images, right, defense="splitting:scale=0.5").mean_radius
+
+    assert mean_radius(shield="splitting:scale=0.5", method="splitting") > mean_radius()
+
+
 def test_texts_make_them():
-    assert list_objectives() == ("natural", "noise", "adversarial")
+    assert list_objectives() == ("natural", "noise", "adversarial", "consistency", "splitting")
+    assert objective("consistency") == Consistent(draws=2, agreement=10, entropy=0.5)
+    assert objective("splitting:agreement=0") == SplittingVotes(draws=2, agreement=0, entropy=0)
     assert objective(None) == objective("natural") == Natural()
     assert objective("noise:sigma=0.1") == Noisy(sigma=0.1)
     text = "adversarial:loss=trades,eps=4/255,steps=3,beta=2,surrogate=soft,temperature=0.1,sigma=0.03"
@@ -141,6 +185,9 @@ def test_texts_make_them():
         ("adversarial:surrogate=sofd", "Did you mean 'soft'"),
         ("adversarial:temperature=0.1", "no setting 'temperature'"),
         ("adversarial:surrogate=soft,temperature=0", "temperature=0"),
+        ("consistency:draws=1", "draws=1 should be >= 2"),
+        ("splitting:agreement=-1", "agreement=-1"),
+        ("splitting:scale=0.87", "splitting has no setting 'scale'"),
     ],
 )
 def test_bad_methods_are_named(text, named):
@@ -152,6 +199,19 @@ def test_a_surrogate_that_does_not_fit_the_defense_is_refused_before_any_work():
     chosen = settings(shield="gaussian:sigma=0.1", method="adversarial:surrogate=score")
     with pytest.raises(InvalidInputError, match="surrogate='score' needs a quantizer"):
         Trainer(chosen, TRAINING, TRAINING, CPU)
+
+
+@pytest.mark.parametrize(
+    ("method", "shield", "named"),
+    [
+        ("consistency", None, "needs a random defense"),
+        ("splitting", None, "not for defense none"),
+        ("splitting", "gaussian:sigma=0.1", "not for defense GaussianNoise; method consistency takes any"),
+    ],
+)
+def test_draws_that_should_agree_need_a_defense_that_draws(method, shield, named):
+    with pytest.raises(InvalidInputError, match=named):
+        Trainer(settings(shield=shield, method=method), TRAINING, TRAINING, CPU)
 
 
 def test_adversarial_training_makes_a_network_robust():

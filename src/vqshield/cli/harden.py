@@ -34,7 +34,7 @@ def harden(
         typer.Option(
             help=f"One of {', '.join(list_objectives())}, as in noise:sigma=0.06 or "
             "adversarial:loss=trades,eps=8/255,steps=7,surrogate=soft (surrogate=none: attacks leave the "
-            "defense out)."
+            "defense out); consistency and splitting make draws of the defense agree, for certificates."
         ),
     ] = "natural",
     data: Annotated[

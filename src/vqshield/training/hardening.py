@@ -127,9 +127,11 @@ def harden(
             set with a training split, such as cifar10, or folder: one sub-folder of image files per class.
         labels: of images that are tensors, (N,).
         method: what every step shows the classifier behind the defense: "natural" (the images),
-            "noise:sigma=0.06" (with Gaussian noise, before the defense), or
+            "noise:sigma=0.06" (with Gaussian noise, before the defense),
             "adversarial:loss=trades,eps=8/255,steps=7,beta=6,surrogate=soft" (images that an attack found
-            through the defense; surrogate=none: without it).
+            through the defense; surrogate=none: without it), "consistency:draws=2,agreement=10,entropy=0.5"
+            (draws of a random defense that should agree, for its certificate), or "splitting:agreement=3"
+            (the same for splitting:scale=…).
         test: images and labels that accuracy is measured on, for tensors; without it, the last tenth of the
             images is kept for that and not trained on.
         data_dir: where the files of a named data set are; None: the cache folder.

@@ -3,6 +3,8 @@
 natural      the images as they are
 noise        the images with Gaussian noise, which comes before the shield
 adversarial  images that an attack moved, found through the shield or without it (PGD or TRADES)
+consistency  several draws of the shield on the images as they are, which are to agree
+splitting    the same, weighed for vq.Splitting, whose votes the exact L1 certificate counts
 
 All randomness follows from the seed and the number of the step, so that a resumed run repeats it.
 """
@@ -18,10 +20,12 @@ from torch.nn import functional as F
 from vqshield import checks, surrogates
 from vqshield.attacks import Linf
 from vqshield.defended import Defended
-from vqshield.defenses import Defense, GaussianNoise
+from vqshield.defenses import Defense, GaussianNoise, Splitting
+from vqshield.errors import InvalidInputError
 from vqshield.models import evaluating
 from vqshield.noise import Draw, Stage
 from vqshield.settings import parse_spec, refuse_unknown, setting_names
+from vqshield.training.consistency import consistency_loss
 from vqshield.training.shielding import TrainingShield, shield_seed
 
 LOSSES = ("pgd", "trades")
@@ -159,6 +163,57 @@ class Adversarial(Objective):
         return lambda images, numbers: model(images, streams=numbers)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Consistent(Objective):
+    """Several draws of the shield a step, that should be right and agree: what certificates of votes reward.
+
+    draws: of each image in a step; as many times the work.
+    agreement, entropy: what disagreement and unclear votes cost, see consistency_loss; 0 and 0 is "natural"
+        with several draws a step.
+    """
+
+    draws: int = 2
+    agreement: float = 10.0
+    entropy: float = 0.5
+
+    def __post_init__(self) -> None:
+        checks.whole("draws", self.draws, least=2)
+        checks.real("agreement", self.agreement)
+        checks.real("entropy", self.entropy)
+
+    def check(self, defense: Defense | None) -> None:
+        if defense is None:
+            raise InvalidInputError(
+                "this method needs a random defense, whose draws are to agree, such as splitting:scale=0.87 "
+                "or gaussian:sigma=0.25; there is none"
+            )
+
+    def __call__(self, place: Workplace, images: Tensor, labels: Tensor, *, step: int) -> LossAndHits:
+        shown = place.shielded(images.repeat(self.draws, 1, 1, 1), step=step)
+        logits = place.network(shown).view(self.draws, len(images), -1)
+        loss = consistency_loss(
+            logits, labels, agreement=self.agreement, entropy=self.entropy,
+            label_smoothing=place.label_smoothing,
+        )  # fmt: skip
+        return loss, (logits[0].argmax(1) == labels).sum()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplittingVotes(Consistent):
+    """Consistent draws of a Splitting, weighed as in docs/certificates.md; agreement=0: not made to agree."""
+
+    agreement: float = 3.0
+    entropy: float = 0.0
+
+    def check(self, defense: Defense | None) -> None:
+        if not isinstance(defense, Splitting):
+            given = "none" if defense is None else type(defense).__name__
+            raise InvalidInputError(
+                "method splitting trains for the L1 certificate of --defense splitting:scale=0.87, not for "
+                f"defense {given}; method consistency takes any random defense"
+            )
+
+
 def streams(images: Tensor, step: int) -> Tensor:
     """A number for each image of a step: how many images the steps before it had, of batches of one size."""
     first = step * len(images)
@@ -181,6 +236,8 @@ _OBJECTIVES: dict[str, Callable[..., Objective]] = {
     "natural": Natural,
     "noise": Noisy,
     "adversarial": Adversarial,
+    "consistency": Consistent,
+    "splitting": SplittingVotes,
 }
 
 
