@@ -204,8 +204,8 @@ def short() -> str:
     return (
         "- What is proved holds against every attack. With classifiers trained for it, splitting certifies "
         f"{l1} % of {rows['l1'][0].certified.images:,} CIFAR-10 images at L1 radius 0.5 / 1 / 2, exactly; "
-        f"Gaussian noise, without a quantizer, {l2} % at L2 radius 0.25 / 0.5. Neither reaches 8/255 in L∞. See "
-        "[docs/certificates.md](docs/certificates.md#6-the-exact-l1-certificate)."
+        f"Gaussian noise, without a quantizer, {l2} % at L2 radius 0.25 / 0.5. Neither reaches 8/255 in "
+        "L∞. See [docs/certificates.md](docs/certificates.md#6-the-exact-l1-certificate)."
     )
 
 
