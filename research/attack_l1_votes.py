@@ -6,7 +6,7 @@ Every vote is certified exactly, and then attacked with a budget of its own radi
 2021) with two losses on the average over random shifts, through the straight-through gradient, and random
 sparse changes. What an attack finds is put on the 8-bit grid, all of its budget used, and all shifts vote
 on it again. A single vote that flips refutes the certificate, or the code behind it, and ends with exit
-status 1. The same attacks with a budget several times as large show that they are no straw men. Writes
+status 1. The same attacks with a budget several times as large (--outside) show what they can do. Writes
 results/attack-l1-votes.json.
 """
 

@@ -55,7 +55,7 @@ def write(folder: Path, *rows: l1_certificates.Row) -> None:
 
 def test_without_records_the_page_says_so(results: Path) -> None:
     said = "Not measured yet: `python research/{}` writes what belongs here."
-    for made in (l1_tables.measured_l1, l1_tables.best_l1, l1_tables.measured_l2):
+    for made in (l1_tables.measured_l1, l1_tables.best_l1, l1_tables.measured_l2, l1_tables.short):
         assert made() == said.format("l1_certificates.py")
     assert l1_tables.attacked() == said.format("attack_l1_votes.py")
 
@@ -66,7 +66,9 @@ def test_rows_and_the_best_of_them(results: Path) -> None:
     assert "| 0.87 | 3 | 60 | nothing | 80.0 | 85.0 | 75.0 | 70.0 | 65.0 | 60.0 | 50.0 | 40.0 | 7 |" in text
     assert "`swrd`, trained for both" in text
     assert "First 1,000 CIFAR-10 test images" in text
-    assert "| 0.5 | 75.0 | 0.87 | 72.2 | splitting, exact (DSSN) |" in l1_tables.best_l1()
+    assert "| 0.5 | 75.0 | 0.87 | 0.0 | 72.2 | splitting, exact (DSSN) |" in l1_tables.best_l1()
+    assert "certifies 75.0 / 70.0 / 60.0 % at 0.5 / 1 / 2 in L1, exactly" in l1_tables.short()
+    assert "70.0 / 60.0 % at 0.25 / 0.5 in L2" in l1_tables.short()
     early = l1_tables.measured_l2()
     assert "| 0.25 | 10 | 60 | 80.0 | 80.0 | 70.0 | 60.0 | 50.0 | 100,000 | 12.5 |" in early
     assert "Of the first 100 images, with early stopping (11.0 times fewer draws)" in early
@@ -93,6 +95,13 @@ def test_attacked_votes(results: Path) -> None:
     text = l1_tables.attacked()
     assert "500 certified votes (λ = 0.87, 430 of them right, mean radius 0.610)" in text
     assert "**None flipped**" in text
+    assert "With 5 times the budget 37 of 100 did." in text
+    farther = {**found, "controls": 16, "flipped_outside": 9, "plan": {**found["plan"], "outside": 30.0}}
+    (results / l1_tables.FARTHER).write_text(json.dumps(farther))
+    assert (
+        "37 of 100 did; with 30 times the budget 9 of 16 did (50 steps, 32 shifts, a device"
+        in l1_tables.attacked()
+    )
     (results / l1_tables.ATTACKED).write_text(json.dumps({**found, "flipped": 2}))
     assert "**2 flipped**" in l1_tables.attacked()
 

@@ -146,6 +146,7 @@ def test_consistency_is_its_loss_of_fresh_draws_of_the_same_images(network, shie
 
 
 def test_training_for_splitting_certifies_more_than_training_without_it():
+    """Dark and bright noise that overlap, so that cells can hide which it is."""
     source, labels = torch.Generator().manual_seed(0), torch.arange(64) % 2
     noise = torch.randint(0, 180, (64, 3, 8, 8), generator=source)
     faint = ImageSet("faint", (noise + 40 * labels.view(-1, 1, 1, 1)).byte(), labels, ("dark", "bright"))
