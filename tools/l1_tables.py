@@ -16,6 +16,8 @@ PUBLISHED = Path(__file__).resolve().parents[1] / "docs" / "published-certificat
 PICTURE = PUBLISHED.parent / "images" / "certified-norms.png"  # tools/l1_plot.py draws it
 MEASURED, ATTACKED = "certify-l1-cifar10-resnet18.json", "attack-l1-votes.json"
 FARTHER = "attack-l1-votes-far.json"
+SMALL = "certify-l1-small-cifar10"
+BY_COMMAND = (("splitting", "agreeing"), ("splitting:agreement=0", "alone"))  # folders of SMALL
 NOT_YET = unmeasured("research/l1_certificates.py")
 SHOWN = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
 
@@ -178,6 +180,42 @@ def measured_l1() -> str:
     return "\n".join([*shown, *table(heads, lines), f"\n{_made_with(found, rows)}"])
 
 
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What was certified where."""
+
+    machine: Machine
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What vqshield certify --norm l1 wrote."""
+
+    images: int
+    accuracy: float
+    right: float
+    curve: tuple[Point, ...]
+    seconds: float
+    manifest: Manifest
+
+
+def by_command() -> str:
+    """The bundled network, hardened and certified by the commands."""
+    summaries = [
+        (method, recorded.read(Summary, f"{SMALL}/{name}/summary.json")) for method, name in BY_COMMAND
+    ]
+    first = summaries[0][1]
+    radii = [point.radius for point in first.curve]
+    lines = [
+        [f"`--method {method}`", percent(found.accuracy), percent(found.right),
+         *(percent(point.certified) for point in found.curve), f"{found.seconds:.0f}"]
+        for method, found in summaries
+    ]  # fmt: skip
+    heads = ["", "draws right", "votes right", *(f"at {radius:g}" for radius in radii), "s"]
+    note = f"\nFirst {first.images} CIFAR-10 test images, λ = 0.87; {machine(first.manifest.machine)}."
+    return "\n".join([*table(heads, lines), note])
+
+
 def best_l1() -> str:
     """The best of ours at each radius, beside the best that was published."""
     rows = _of_norm("l1")
@@ -313,6 +351,7 @@ L1_TABLES: dict[str, Callable[[], str]] = {
     "published-l2": lambda: published_table("l2", (0.0, 0.25, 0.5, 0.75)),
     "certified-l1": measured_l1,
     "certified-l1-best": best_l1,
+    "certified-l1-small": by_command,
     "certified-l1-short": short,
     "certified-l2-consistency": measured_l2,
     "certified-l1-attacked": attacked,
