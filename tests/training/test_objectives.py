@@ -205,7 +205,8 @@ def test_a_surrogate_that_does_not_fit_the_defense_is_refused_before_any_work():
 @pytest.mark.parametrize(
     ("method", "shield", "named"),
     [
-        ("consistency", None, "needs a random defense"),
+        ("consistency", None, "defense none does not draw"),
+        ("consistency", "median:size=3", "defense MedianFilter does not draw; give one such as splitting"),
         ("splitting", None, "not for defense none"),
         ("splitting", "gaussian:sigma=0.1", "not for defense GaussianNoise; method consistency takes any"),
     ],

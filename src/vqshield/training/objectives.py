@@ -62,8 +62,11 @@ class Objective(ABC):
     def __call__(self, place: Workplace, images: Tensor, labels: Tensor, *, step: int) -> LossAndHits:
         """The loss of one batch of byte images, with its gradient, and how many answers were right."""
 
-    def check(self, defense: Defense | None) -> None:  # noqa: B027 - most objectives take every defense
-        """Raise InvalidInputError where this objective cannot be used behind such a defense."""
+    def check(self, defense: Defense | None, image: Tensor) -> None:  # noqa: B027 - most take every defense
+        """Raise InvalidInputError where this objective cannot be used behind such a defense.
+
+        image: one of those to train on, (1, q, h, w), bytes.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +123,7 @@ class Adversarial(Objective):
         if self.surrogate != BARE:
             surrogates.get(self.surrogate)
 
-    def check(self, defense: Defense | None) -> None:
+    def check(self, defense: Defense | None, image: Tensor) -> None:
         if defense is not None and self.surrogate != BARE:
             surrogates.get(self.surrogate).check(defense)
 
@@ -181,11 +184,12 @@ class Consistent(Objective):
         checks.real("agreement", self.agreement)
         checks.real("entropy", self.entropy)
 
-    def check(self, defense: Defense | None) -> None:
-        if defense is None:
+    def check(self, defense: Defense | None, image: Tensor) -> None:
+        if defense is None or not _draws_differ(defense, image):
+            given = "none" if defense is None else type(defense).__name__
             raise InvalidInputError(
-                "this method needs a random defense, whose draws are to agree, such as splitting:scale=0.87 "
-                "or gaussian:sigma=0.25; there is none"
+                f"method consistency makes draws of a random defense agree, and defense {given} does not "
+                "draw; give one such as splitting:scale=0.87 or gaussian:sigma=0.25"
             )
 
     def __call__(self, place: Workplace, images: Tensor, labels: Tensor, *, step: int) -> LossAndHits:
@@ -205,13 +209,21 @@ class SplittingVotes(Consistent):
     agreement: float = 3.0
     entropy: float = 0.0
 
-    def check(self, defense: Defense | None) -> None:
+    def check(self, defense: Defense | None, image: Tensor) -> None:
         if not isinstance(defense, Splitting):
             given = "none" if defense is None else type(defense).__name__
             raise InvalidInputError(
                 "method splitting trains for the L1 certificate of --defense splitting:scale=0.87, not for "
                 f"defense {given}; method consistency takes any random defense"
             )
+
+
+@torch.no_grad()
+def _draws_differ(defense: Defense, image: Tensor) -> bool:
+    """Whether any of a few draws of the defense on an image differs from the first."""
+    several = (image.float() / 255).expand(8, -1, -1, -1)
+    shown = defense(several, streams=torch.arange(8, device=image.device))
+    return not torch.equal(shown, shown[:1].expand_as(shown))
 
 
 def streams(images: Tensor, step: int) -> Tensor:

@@ -75,7 +75,7 @@ class Trainer:
         self.optimizer = _optimizer(self.model, settings, device)
         self.loss_of = self._compiled_loss()
         self.objective = objective(settings.method)
-        self.objective.check(None if self.shield is None else self.shield.attacked)
+        self.objective.check(None if self.shield is None else self.shield.attacked, self.images[:1])
         self.place = Workplace(
             network=InPrecision(self.model, settings),
             entropy=self.loss_of,
