@@ -11,6 +11,7 @@ from tables import machine, percent, table, unmeasured
 
 from vqshield.plain import from_plain
 from vqshield.settings import parse_spec
+from vqshield.studies.l1_certification import L1Summary
 
 PUBLISHED = Path(__file__).resolve().parents[1] / "docs" / "published-certificates.toml"
 PICTURE = PUBLISHED.parent / "images" / "certified-norms.png"  # tools/l1_plot.py draws it
@@ -110,8 +111,7 @@ class Row:
     @property
     def scale(self) -> float:
         """λ of a splitting, σ of Gaussian noise."""
-        settings = parse_spec(self.defense)[1]
-        return float(str(settings.get("scale", settings.get("sigma"))))
+        return _scale(self.defense)
 
     @property
     def behind(self) -> str:
@@ -128,6 +128,11 @@ class Record:
     plan: Mapping[str, object]
     environment: Machine
     rows: tuple[Row, ...]
+
+
+def _scale(defense: str) -> float:
+    settings = parse_spec(defense)[1]
+    return float(str(settings.get("scale", settings.get("sigma"))))
 
 
 def published(norm: str | None = None) -> list[Figures]:
@@ -156,15 +161,15 @@ def published_table(norm: str, radii: Sequence[float]) -> str:
     return "\n".join(table(heads, rows))
 
 
-def _of_norm(norm: str) -> list[Row]:
+def _of_norm(found: Record | None, norm: str) -> list[Row]:
     """What was measured in a norm."""
-    found = record()
     return [] if found is None else [row for row in found.rows if row.certified.norm == norm]
 
 
 def measured_l1() -> str:
     """Every splitting that was measured."""
-    found, rows = record(), _of_norm("l1")
+    found = record()
+    rows = _of_norm(found, "l1")
     if found is None or not rows:
         return NOT_YET
     lines = [
@@ -180,29 +185,10 @@ def measured_l1() -> str:
     return "\n".join([*shown, *table(heads, lines), f"\n{_made_with(found, rows)}"])
 
 
-@dataclass(frozen=True, kw_only=True)
-class Manifest:
-    """What was certified where."""
-
-    machine: Machine
-
-
-@dataclass(frozen=True, kw_only=True)
-class Summary:
-    """What vqshield certify --norm l1 wrote."""
-
-    images: int
-    accuracy: float
-    right: float
-    curve: tuple[Point, ...]
-    seconds: float
-    manifest: Manifest
-
-
 def by_command() -> str:
     """The bundled network, hardened and certified by the commands."""
     summaries = [
-        (method, recorded.read(Summary, f"{SMALL}/{name}/summary.json")) for method, name in BY_COMMAND
+        (method, recorded.read(L1Summary, f"{SMALL}/{name}/summary.json")) for method, name in BY_COMMAND
     ]
     first = summaries[0][1]
     radii = [point.radius for point in first.curve]
@@ -212,13 +198,14 @@ def by_command() -> str:
         for method, found in summaries
     ]  # fmt: skip
     heads = ["", "draws right", "votes right", *(f"at {radius:g}" for radius in radii), "s"]
-    note = f"\nFirst {first.images} CIFAR-10 test images, λ = 0.87; {machine(first.manifest.machine)}."
+    note = f"\nFirst {first.images} CIFAR-10 test images, λ = {_scale(first.manifest.defense.name):g}; "
+    note += f"{machine(first.manifest.machine)}."
     return "\n".join([*table(heads, lines), note])
 
 
 def best_l1() -> str:
     """The best of ours at each radius, beside the best that was published."""
-    rows = _of_norm("l1")
+    rows = _of_norm(record(), "l1")
     if not rows:
         return NOT_YET
     lines = []
@@ -236,7 +223,8 @@ def best_l1() -> str:
 
 def short() -> str:
     """What is certified, in a line for the README."""
-    split, noise = _of_norm("l1"), _of_norm("l2")
+    found = record()
+    split, noise = _of_norm(found, "l1"), _of_norm(found, "l2")
     if not split or not noise:
         return NOT_YET
 
@@ -256,7 +244,8 @@ def short() -> str:
 
 def measured_l2() -> str:
     """Gaussian noise with consistency training, and what early stopping saves."""
-    found, rows = record(), _of_norm("l2")
+    found = record()
+    rows = _of_norm(found, "l2")
     if found is None or not rows:
         return NOT_YET
     radii = [point.radius for point in rows[0].certified.curve]

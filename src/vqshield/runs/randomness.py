@@ -6,8 +6,9 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from vqshield.models import differ
+
 _ASKED = 8
-_ROUNDING = 1e-4  # of the largest logit: some GPU kernels add in any order
 
 
 def answers_vary(model: Callable[[Tensor], Tensor], images: Tensor) -> bool:
@@ -17,10 +18,7 @@ def answers_vary(model: Callable[[Tensor], Tensor], images: Tensor) -> bool:
         first, again = model(some), model(some)
     with torch.enable_grad():
         with_gradients = model(some.clone().requires_grad_()).detach()
-    scale = float(first.abs().max())
-    return any(
-        float((first - each).abs().max()) > _ROUNDING * max(scale, 1.0) for each in (again, with_gradients)
-    )
+    return any(differ(first, each) for each in (again, with_gradients))
 
 
 @contextmanager

@@ -22,7 +22,8 @@ from vqshield.attacks import Linf
 from vqshield.defended import Defended
 from vqshield.defenses import Defense, GaussianNoise, Splitting
 from vqshield.errors import InvalidInputError
-from vqshield.models import evaluating
+from vqshield.models import differ, evaluating
+from vqshield.names import NONE
 from vqshield.noise import Draw, Stage
 from vqshield.settings import parse_spec, refuse_unknown, setting_names
 from vqshield.training.consistency import consistency_loss
@@ -186,10 +187,9 @@ class Consistent(Objective):
 
     def check(self, defense: Defense | None, image: Tensor) -> None:
         if defense is None or not _draws_differ(defense, image):
-            given = "none" if defense is None else type(defense).__name__
             raise InvalidInputError(
-                f"method consistency makes draws of a random defense agree, and defense {given} does not "
-                "draw; give one such as splitting:scale=0.87 or gaussian:sigma=0.25"
+                f"method consistency makes draws of a random defense agree, and defense {_kind(defense)} "
+                "does not draw; give one such as splitting:scale=0.87 or gaussian:sigma=0.25"
             )
 
     def __call__(self, place: Workplace, images: Tensor, labels: Tensor, *, step: int) -> LossAndHits:
@@ -211,11 +211,15 @@ class SplittingVotes(Consistent):
 
     def check(self, defense: Defense | None, image: Tensor) -> None:
         if not isinstance(defense, Splitting):
-            given = "none" if defense is None else type(defense).__name__
             raise InvalidInputError(
                 "method splitting trains for the L1 certificate of --defense splitting:scale=0.87, not for "
-                f"defense {given}; method consistency takes any random defense"
+                f"defense {_kind(defense)}; method consistency takes any random defense"
             )
+
+
+def _kind(defense: Defense | None) -> str:
+    """As an error names it."""
+    return NONE if defense is None else type(defense).__name__
 
 
 @torch.no_grad()
@@ -223,7 +227,7 @@ def _draws_differ(defense: Defense, image: Tensor) -> bool:
     """Whether any of a few draws of the defense on an image differs from the first."""
     several = (image.float() / 255).expand(8, -1, -1, -1)
     shown = defense(several, streams=torch.arange(8, device=image.device))
-    return not torch.equal(shown, shown[:1].expand_as(shown))
+    return differ(shown[:1], shown)
 
 
 def streams(images: Tensor, step: int) -> Tensor:
