@@ -12,15 +12,16 @@ Several processes may work there at once, each with subjects of its own (--only)
     natural    images as they are, ten draws
     transfer   images that PGD-100 with momentum found on the classifier as it was given, before any tuning
     ignorant   PGD-20 on the very weights, the shield left out
-    square     Square with 2,000 queries, each one draw
-    square5    the same with five draws a query, 10,000 calls
+    square5    Square with 2,000 queries of five draws each, 10,000 calls
     adaptive   adaptive-v1; where there is no quantizer, the same attacks with the noise's own gradient
+
+The search tunes every shield briefly; --choose names the two that are nearest to what presets should keep:
+heavy, at least 90 % natural, and light, at least 92 %. --finals NAME … adds them, tuned five times as long,
+as NAME-long; noise alone belongs among them, as the control.
 
 --twins --out results/harden-twins.json measures instead whether adversarial training through a shield is
 better than without it: networks that differ by the shield alone, at equal epochs and attack steps, three
 seeds; without it at several budgets, so that there is a line to lie above or below.
-
---choose names the two subjects for presets: heavy, at least 90 % natural, and light, at least 92 %.
 """
 
 import argparse
@@ -49,19 +50,21 @@ from vqshield.tensors import read_tensors, tensors_to_bytes
 from vqshield.training import Lines, checkpoint_path
 
 EPS = 8 / 255
-RUNGS = ("natural", "transfer", "ignorant", "adaptive", "square", "square5")
+RUNGS = ("natural", "transfer", "ignorant", "square5", "adaptive")
+QUICK = RUNGS[:3]
+QUERIED = RUNGS[:4]
+EPOCHS, LONG = 6, 30
 _CLIMB = "pgd:steps=60,step=2/255,schedule=cosine,momentum=0.75,candidates=4,eot=5"
 ATTACKS = {
     "natural": (),
     "ignorant": ("pgd:steps=20,surrogate=none",),
-    "square": ("square:queries=2000",),
     "square5": ("square:queries=2000,eot=5",),
     "adaptive": ("adaptive-v1",),
 }
 WITHOUT_QUANTIZER = tuple(
     f"{_CLIMB},{more}" for more in ("loss=margin", "loss=cross-entropy", "loss=margin,basis=block2")
 )
-SWRD_25, SWRD_70, SWRD_2 = "swrd:size=3,codes=25", "swrd:size=3,codes=70", "swrd:size=2,codes=15"
+SWRD_25, SWRD_2 = "swrd:size=3,codes=25", "swrd:size=2,codes=15"
 # What a preset should keep; by queries, 10,000 calls with five draws a query, the stronger way to ask.
 HEAVY = {"natural": 0.90, "transfer": 0.87, "ignorant": 0.82, "square5": 0.74}
 LIGHT = {"natural": 0.92, "transfer": 0.85, "ignorant": 0.78}
@@ -74,9 +77,9 @@ class Subject:
     name: str
     defense: str
     method: str = "natural"
-    epochs: int = 15
+    epochs: int = EPOCHS
     seed: int = 0
-    rungs: tuple[str, ...] = RUNGS
+    rungs: tuple[str, ...] = QUICK
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,24 +121,35 @@ def noisy(quantizer: str, sigma: float, *, noise: str = "shared") -> str:
 
 
 def frontier() -> list[Subject]:
-    """All shields, the most telling first, and the controls among them."""
-    return [
-        Subject(name="bare", defense=NONE, epochs=0, rungs=("natural", "transfer", "ignorant", "square")),
-        Subject(name="swrd-25-as-given", defense=SWRD_25, epochs=0),
-        Subject(name="swrd-25", defense=SWRD_25),
-        Subject(name="swrd-s2-15-noise-0.06", defense=noisy(SWRD_2, 0.06)),
-        Subject(name="gaussian-0.06", defense="gaussian:sigma=0.06"),
-        Subject(name="swrd-70-noise-0.06", defense=noisy(SWRD_70, 0.06)),
-        Subject(name="swrd-s2-15", defense=SWRD_2),
-        Subject(name="swrd-25-noise-0.06", defense=noisy(SWRD_25, 0.06)),
-        Subject(name="swrd-70", defense=SWRD_70),
-        Subject(name="gaussian-0.12", defense="gaussian:sigma=0.12"),
-        adversarial(eps="8/255", shield=NONE),
-        adversarial(eps="5.5/255", shield=NONE),
-        adversarial(eps="8/255", shield=SWRD_25),
-        Subject(name="swrd-s2-15-noise-0.09", defense=noisy(SWRD_2, 0.09)),
-        Subject(name="swrd-s2-15-noise-0.06-two-draws", defense=noisy(SWRD_2, 0.06, noise="image")),
+    """All shields of the search, controls among them; queries, which are dear, where noise may help."""
+    plain = [
+        Subject(name=f"swrd-{codes}", defense=f"swrd:size=3,codes={codes}") for codes in (15, 25, 40, 55, 70)
     ]
+    both = [
+        Subject(
+            name=f"swrd-{codes}-noise-{sigma:g}",
+            defense=noisy(f"swrd:size=3,codes={codes}", sigma),
+            rungs=QUERIED,
+        )
+        for codes, sigma in ((15, 0.03), (25, 0.03), (25, 0.06), (40, 0.06), (70, 0.06), (70, 0.09))
+    ]
+    return [
+        Subject(name="bare", defense=NONE, epochs=0),
+        Subject(name="swrd-25-as-given", defense=SWRD_25, epochs=0),
+        *plain,
+        *both,
+        Subject(name="swrd-25-beta-32", defense=f"{SWRD_25},beta=32"),
+        Subject(name="swrd-25-noise-0.06-two-draws", defense=noisy(SWRD_25, 0.06, noise="image")),
+        Subject(name="swrd-s2-15", defense=SWRD_2),
+        Subject(name="swrd-s2-15-noise-0.06", defense=noisy(SWRD_2, 0.06), rungs=QUERIED),
+        Subject(name="gaussian-0.06", defense="gaussian:sigma=0.06", rungs=QUERIED),
+        Subject(name="gaussian-0.12", defense="gaussian:sigma=0.12"),
+    ]
+
+
+def final(subject: Subject) -> Subject:
+    """The same, tuned for longer; a ladder measures the dear rungs of it."""
+    return replace(subject, name=f"{subject.name}-long", epochs=LONG, rungs=QUICK)
 
 
 def extra(defense: str) -> Subject:
@@ -150,9 +164,8 @@ def adversarial(*, eps: str, shield: str, seed: int = 0) -> Subject:
         name=f"adversarial-{eps.replace('/255', '')}-{behind}" + (f"-seed-{seed}" if seed else ""),
         defense=shield,
         method=f"adversarial:eps={eps},steps=7,surrogate={surrogate}",
-        epochs=6,
         seed=seed,
-        rungs=tuple(rung for rung in RUNGS if shield != NONE or rung != "square5"),
+        rungs=("natural", "adaptive"),
     )
 
 
@@ -160,10 +173,7 @@ def twins() -> list[Subject]:
     """With and without the shield, at equal epochs and steps: a line without it first, for every seed."""
     pairs = [("8/255", NONE), ("5.5/255", NONE), ("8/255", SWRD_25), ("5.5/255", SWRD_25)]
     order = [(seed, *pair) for part in (pairs[:3], pairs[3:]) for seed in (0, 1, 2) for pair in part]
-    return [
-        replace(adversarial(eps=eps, shield=shield, seed=seed), rungs=("natural", "adaptive"))
-        for seed, eps, shield in order
-    ]
+    return [adversarial(eps=eps, shield=shield, seed=seed) for seed, eps, shield in order]
 
 
 def preset(rows: Sequence[Row], wanted: Mapping[str, float], *, other_than: Row | None = None) -> Row | None:
@@ -244,7 +254,7 @@ class Laboratory:
         if not file.is_file():
             return None
         row = from_plain(Row, json.loads(file.read_text()), file.name)
-        if replace(row.subject, rungs=subject.rungs) != subject:  # twins want other rungs of it
+        if replace(row.subject, rungs=subject.rungs) != subject:
             raise SystemExit(f"{file} is of another subject, {row.subject}; move it away")
         return replace(row, subject=subject)
 
@@ -259,7 +269,7 @@ class Laboratory:
         """The row with one more rung, which is on the disk then."""
         began, subject, chosen = time.perf_counter(), row.subject, self.options
         count = chosen.images
-        if rung.startswith("square"):
+        if rung == "square5":
             count = chosen.square_images
         elif rung == "adaptive":
             count = chosen.adaptive_images or chosen.images
@@ -313,13 +323,14 @@ def _rung(found: EvaluationSummary, defense: str, attack: str, seconds: float) -
 def work(options: argparse.Namespace) -> None:
     laboratory = Laboratory(options)
     every = [*map(extra, options.also), *(twins() if options.twins else frontier())]
+    _refuse_unknown(options.finals, every)
+    every += [final(each) for each in every if each.name in options.finals]
+    _refuse_unknown(options.only, every)
     subjects = [
         each
         for each in every
         if not options.only or each.name in options.only or each.defense in options.also
     ]
-    if missing := set(options.only) - {each.name for each in every}:
-        raise SystemExit(f"no subject {sorted(missing)}; there are {', '.join(each.name for each in every)}")
     if options.collect or options.choose:
         found = [row for subject in every if (row := laboratory.kept(subject)) is not None]
         if options.collect:
@@ -345,6 +356,11 @@ def work(options: argparse.Namespace) -> None:
             write(options, laboratory, every, list(rows.values()))
     print(f"\n{len(rows)} of {len(subjects)} subjects, {time.monotonic() - laboratory.began:.0f} s")
     print(*rows.values(), sep="\n")
+
+
+def _refuse_unknown(names: Sequence[str], every: Sequence[Subject]) -> None:
+    if missing := set(names) - {each.name for each in every}:
+        raise SystemExit(f"no subject {sorted(missing)}; there are {', '.join(each.name for each in every)}")
 
 
 def write(options: argparse.Namespace, laboratory: Laboratory, every: list[Subject], rows: list[Row]) -> None:
@@ -377,6 +393,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rungs", nargs="+", choices=RUNGS, default=list(RUNGS))
     parser.add_argument("--only", nargs="*", default=[], help="only these subjects")
     parser.add_argument("--also", nargs="*", default=[], help="more shields, as in swrd:size=2,codes=25")
+    parser.add_argument("--finals", nargs="*", default=[], help="these subjects tuned for longer, as well")
     parser.add_argument("--twins", action="store_true")
     parser.add_argument("--collect", action="store_true", help="write what is in --work, measure nothing")
     parser.add_argument("--choose", action="store_true", help="say which two would be presets")

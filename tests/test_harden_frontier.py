@@ -38,12 +38,19 @@ def test_names_are_used_once_and_controls_are_among_the_subjects() -> None:
     assert {"none", "gaussian:sigma=0.06", "gaussian:sigma=0.12"} <= defenses
 
 
-def test_a_twin_that_is_in_the_frontier_is_trained_once() -> None:
-    known = {each.name: each for each in frontier.frontier()}
-    shared = [each for each in frontier.twins() if each.name in known]
-    assert len(shared) == 3
-    for each in shared:
-        assert (each.method, each.epochs, each.seed) == (known[each.name].method, known[each.name].epochs, 0)
+def test_a_final_is_its_subject_tuned_for_longer() -> None:
+    for each in frontier.frontier():
+        longer = frontier.final(each)
+        assert (longer.defense, longer.method, longer.seed) == (each.defense, each.method, each.seed)
+        assert longer.name != each.name
+        assert longer.epochs > each.epochs
+
+
+@pytest.mark.parametrize("option", ["finals", "only"])
+def test_an_unknown_subject_is_refused_with_those_there_are(tmp_path: Path, option: str) -> None:
+    given = {"also": [], "twins": False, "finals": [], "only": [], option: ["swrd-26"]}
+    with pytest.raises(SystemExit, match=r"no subject \['swrd-26'\]; there are bare, .*swrd-25"):
+        frontier.work(argparse.Namespace(work=tmp_path, deadline=1.0, **given))
 
 
 def test_every_seed_has_a_line_before_any_second_point_with_a_shield() -> None:

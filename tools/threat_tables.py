@@ -279,9 +279,9 @@ def frontier() -> str:
     if not (recorded.RESULTS / FRONTIER).exists():
         return ""
     found = recorded.read(Hardened, FRONTIER)
-    rungs = ("natural", "transfer", "ignorant", "square", "square5", "adaptive")
+    rungs = ("natural", "transfer", "ignorant", "square5")
     heads = ["shield and fine-tuning", "natural", "vote of the draws", "transfer", "ignorant",
-             "Square, 2,000 queries", "Square, 2,000 × 5 draws", "through the shield", "s"]  # fmt: skip
+             "Square, 2,000 × 5 draws", "s"]  # fmt: skip
     lines = []
     for row in found.rows:
         natural = row.rungs.get("natural")
@@ -294,13 +294,13 @@ def frontier() -> str:
             "",
             f"{found.classifier.stem} fine-tuned behind each shield by `vqshield harden`. Transfer is from "
             "the classifier as it was before the tuning, the nearest relative that an attacker could have. "
-            "“As given”: not tuned. Where there is no quantizer, the last attack goes through the noise.",
+            "“As given”: not tuned.",
             "",
             *table(heads, lines),
             "",
             f"In %; first {found.images('natural', 'transfer', 'ignorant')} CIFAR-10 test images, queries: "
-            f"{found.images('square', 'square5')}, through the shield: {found.images('adaptive')}; s: "
-            f"seconds of the fine-tuning, beside other work on the same GPU; {machine(found.machine)}.",
+            f"{found.images('square5')}; s: seconds of the fine-tuning, beside other work on the same GPU; "
+            f"{machine(found.machine)}.",
         ]
     )
 
