@@ -85,6 +85,24 @@ def asked_part() -> Part | None:
     return _ASKED.get()
 
 
+_EXACTLY: ContextVar[bool] = ContextVar("exactly", default=False)
+
+
+@contextmanager
+def asking_exactly() -> Iterator[None]:
+    """Meanwhile a model that has a faster, rounded answer gives the exact one."""
+    before = _EXACTLY.set(True)
+    try:
+        yield
+    finally:
+        _EXACTLY.reset(before)
+
+
+def asked_exactly() -> bool:
+    """Whether models are being asked for exact answers."""
+    return _EXACTLY.get()
+
+
 class _PlainGradient(torch.autograd.Function):
     """The identity, with a contiguous gradient."""
 

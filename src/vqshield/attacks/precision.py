@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from vqshield import checks
-from vqshield.models import Model, ask, differ, fold_norms
+from vqshield.models import Model, ask, asked_exactly, differ, fold_norms
 
 PRECISIONS = ("float32", "tf32", "bf16")
 """What gradients may be computed in; the first is the default, and changes nothing."""
@@ -95,7 +95,8 @@ class FastAnswers(_Fast):
     """A classifier whose answers are computed faster, for attacks that ask for answers alone.
 
     Its layers are those of `FastGradients`; the logits are float32 again, and differ by rounding. Where
-    images ask for a gradient it is the classifier as it is.
+    images ask for a gradient, or an attack for exact answers (RayS does, of a model that is not random, about
+    images within its budget), it is the classifier as it is.
 
     Args:
         classifier: images in [0, 1] → logits. Changes of its weights after the first answer are not seen.
@@ -115,7 +116,8 @@ class FastAnswers(_Fast):
 
     def forward(self, images: Tensor) -> Tensor:
         """The classifier's logits."""
-        if (images.requires_grad and torch.is_grad_enabled()) or self.precision == PRECISIONS[0]:
+        gradient = images.requires_grad and torch.is_grad_enabled()
+        if gradient or asked_exactly() or self.precision == PRECISIONS[0]:
             return ask(self.classifier, images)
         return _after_hooks(self.classifier, images, self._layers_in(self.precision).compute(images))
 

@@ -14,7 +14,7 @@ from vqshield.attacks.base import QueryAttack, places_in_batch
 from vqshield.attacks.best import Best, most_asked
 from vqshield.attacks.leaving import search_leaving
 from vqshield.attacks.losses import errors
-from vqshield.models import Model, differ
+from vqshield.models import Model, asking_exactly, differ
 from vqshield.noise import Draw, Stage
 
 _EDGE = 0.2  # a change counts for better where it makes at least .5 + this of the answers wrong
@@ -42,7 +42,8 @@ class RayS(QueryAttack):
         ball: where it may move an image to; for L2 the rays are the same, and their lengths other ones.
         queries: the most evaluations of the model for an image; a deterministic model is not asked any more
             once an image within the ball is wrong.
-        tolerance: how exactly a radius is found, as a share of the whole range of values.
+        tolerance: how exactly a radius is found, as a share of the whole range of values. It has to be less
+            than a block of few values can gain, or the search stands still.
         seed: of the first rays.
 
     Raises:
@@ -58,7 +59,7 @@ class RayS(QueryAttack):
 
     ball: Ball
     queries: int = 10_000
-    tolerance: float = 1e-3
+    tolerance: float = 1e-4
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -171,7 +172,11 @@ class _Rays(ABC):
 
 
 class _Exact(_Rays):
-    """A model that gives the same answer every time: the paper's search."""
+    """A model that gives the same answer every time: the paper's search.
+
+    It ends on the boundary, where a model in less precision answers otherwise: whether an image within the
+    ball is wrong is asked exactly.
+    """
 
     def __init__(self, attack: RayS, model: Model, images: Tensor, labels: Tensor) -> None:
         super().__init__(attack, model, images, labels)
@@ -184,7 +189,7 @@ class _Exact(_Rays):
             return False
         halving, low, high = self._halving[some], self._low[some], self._high[some]
         rays, middle = self._flipped(some), (low + high) / 2
-        wrong = self._wrong(some, rays, torch.where(halving, middle, self.radius[some])) > 0.5
+        wrong = self._are_wrong(some, rays, torch.where(halving, middle, self.radius[some]))
         self._low[some] = torch.where(halving, torch.where(wrong, low, middle), 0.0)
         self._high[some] = high = torch.where(halving, torch.where(wrong, middle, high), self.radius[some])
         narrow = (high - self._low[some] <= self._tolerance) | (high <= self._budget)
@@ -197,6 +202,15 @@ class _Exact(_Rays):
         everywhere[some] = done
         self._next_block(everywhere)
         return True
+
+    def _are_wrong(self, some: Tensor, rays: Tensor, radius: Tensor) -> Tensor:
+        wrong, within = torch.zeros_like(some, dtype=torch.bool), radius <= self._budget
+        if bool(within.any()):
+            with asking_exactly():
+                wrong[within] = self._wrong(some[within], rays[within], radius[within]) > 0.5
+        if not bool(within.all()):
+            wrong[~within] = self._wrong(some[~within], rays[~within], radius[~within]) > 0.5
+        return wrong
 
     def found(self) -> Tensor:
         every = torch.arange(len(self.radius), device=self.radius.device)
