@@ -53,7 +53,7 @@ def threats() -> str:
     if name is None:
         return ""
     summary = recorded.read(LadderSummary, name)
-    subjects = sorted(summary.plan.subjects, key=lambda each: list(TITLES).index(each.name))
+    subjects = _in_order(summary)
     rows = []
     for rung, words in THREATS.items():
         calls = sorted({row.calls for row in summary.rows if row.rung == rung}, key=lambda each: each or 0)
@@ -70,7 +70,28 @@ def threats() -> str:
             ]
         )
     heads = ["who attacks", "kept most", *(TITLES[each.name] for each in subjects)]
-    return "\n".join([*table(heads, rows), "", _made_with(summary, subjects)])
+    best = "“Kept most” names the best, and what is within two standard errors of it."
+    return "\n".join([*table(heads, rows), "", f"{_made_with(summary, subjects)} {best}"])
+
+
+def protected() -> str:
+    """The same ladder with a line for each subject."""
+    name = _first(LADDERS)
+    if name is None:
+        return ""
+    summary = recorded.read(LadderSummary, name)
+    subjects = _in_order(summary)
+    calls = f"{summary.plan.settings.calls[-1]:,} calls"
+    heads = ["accuracy in %", "natural", "transfer", "weights, no idea of the shield", f"scores, {calls}",
+             f"decisions, {calls}", "own network behind the shield", "weights and shield"]  # fmt: skip
+    lines = [
+        [TITLES[each.name], *(_cell(summary.row(rung, each.name)) for rung in THREATS)] for each in subjects
+    ]
+    return "\n".join([*table(heads, lines), "", _made_with(summary, subjects)])
+
+
+def _in_order(summary: LadderSummary) -> list[Subject]:
+    return sorted(summary.plan.subjects, key=lambda each: list(TITLES).index(each.name))
 
 
 def _best(found: Mapping[str, LadderRow | None]) -> list[str]:
@@ -112,9 +133,8 @@ def _made_with(summary: LadderSummary, subjects: Sequence[Subject]) -> str:
     return (
         f"Accuracy in % ± standard error over {most:,} images of {summary.data}{some}; ε = "
         f"{round(summary.plan.settings.eps * 255)}/255 (L∞), {summary.plan.settings.runs} draws behind each "
-        f"figure, seed {summary.plan.settings.seed}; {machine(summary.machine)}. “Kept most” names the best, "
-        "and what is within two standard errors of it; a dash: not measured, or no shield that an attacker "
-        f"could overlook. {who[0].upper()}{who[1:]}.{attack}{unsaid}"
+        f"figure, seed {summary.plan.settings.seed}; {machine(summary.machine)}; a dash: not measured, "
+        f"or no shield that an attacker could overlook. {who[0].upper()}{who[1:]}.{attack}{unsaid}"
     )
 
 
@@ -375,6 +395,7 @@ def _point(row: HardenedRow) -> tuple[float, float]:
 
 THREAT_TABLES: dict[str, Callable[[], str]] = {
     "threats": threats,
+    "threats-readme": protected,
     "threats-frontier": frontier,
     "threats-twins": twins,
     "threats-corruptions": corruptions,

@@ -64,7 +64,7 @@ def write_hardened(folder: Path, name: str, *rows: Row) -> None:
 
 
 def test_what_is_not_measured_is_not_on_the_page(results: Path) -> None:
-    assert [made() for made in threat_tables.THREAT_TABLES.values()] == [""] * 4
+    assert [made() for made in threat_tables.THREAT_TABLES.values()] == [""] * 5
 
 
 def test_the_best_of_each_threat_is_named_with_what_is_not_clearly_worse(results: Path) -> None:
@@ -83,6 +83,14 @@ def test_the_best_of_each_threat_is_named_with_what_is_not_clearly_worse(results
     assert "| adversarial training | 4.0 ± 1.0 | 40.0 ± 1.0 | – |" in white
     assert "1,000 images of cifar10, score: 250;" in words
     assert "Tuned shield: tuned behind swRD (s=3, k=25); adversarial training: adversarial;" in words
+
+
+def test_the_readme_has_a_line_for_every_subject(results: Path) -> None:
+    asked = [rung("model", "score", 0.8, 1000), rung("model", "score", 0.7, 10_000)]
+    write_ladder(results, rung("model", "natural", 0.9), *asked, rung("adversarial", "white-box", 0.4))
+    text = threat_tables.protected()
+    assert "| tuned shield | 90.0 ± 1.0 | – | – | 70.0 ± 1.0 | – | – | – |" in text
+    assert "| adversarial training | – | – | – | – | – | – | 40.0 ± 1.0 |" in text
 
 
 class TestTwins:
