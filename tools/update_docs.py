@@ -34,6 +34,7 @@ from reproduction_whole import WHOLE_TABLES
 from sampled_tables import SAMPLED_TABLES
 from serving_table import serving
 from speed_tables import SPEED_TABLES
+from stage_table import STAGE_TABLES
 from surrogate_tables import SURROGATE_TABLES
 from tables import machine, named, table
 from threat_tables import THREAT_TABLES
@@ -209,6 +210,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **REPRODUCTION_TABLES,
     **CURVE_TEXTS,
     **SPEED_TABLES,
+    **STAGE_TABLES,
     **SURROGATE_TABLES,
     **SAMPLED_TABLES,
     **FAST_TABLES,

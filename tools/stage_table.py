@@ -1,0 +1,42 @@
+"""Where a GPU's time goes, for docs/speed.md: benchmarks/results/stages-cuda.json."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from recorded import Machine, read
+from speed_tables import RESULTS
+from tables import machine, table
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageTime:
+    """Microseconds of an image in one kernel, or in a whole call."""
+
+    side: int
+    codes: int
+    stage: str
+    microseconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagesRecord:
+    """What benchmarks/stages.py wrote."""
+
+    machine: Machine
+    rows: tuple[StageTime, ...]
+
+
+def stages() -> str:
+    """One line a kernel, one column a size of images."""
+    record = read(StagesRecord, RESULTS / "stages-cuda.json")
+    sizes = list(dict.fromkeys((row.side, row.codes) for row in record.rows))
+    times = {(row.stage, row.side, row.codes): row.microseconds for row in record.rows}
+    heads = ["µs an image", *(f"{side}×{side}, k={codes}" for side, codes in sizes)]
+    lines = [
+        [stage, *(f"{times[stage, *size]:.3g}" for size in sizes)]
+        for stage in dict.fromkeys(row.stage for row in record.rows)
+    ]
+    return "\n".join([*table(heads, lines), "", f"{machine(record.machine)}."])
+
+
+STAGE_TABLES: dict[str, Callable[[], str]] = {"speed-stages": stages}
