@@ -1,10 +1,10 @@
-"""Where does the time of a default swRD go on a GPU, kernel by kernel?
+"""Where does the time of a default swRD go on a GPU, stage by stage?
 
     PYTHONPATH=src python3 benchmarks/stages.py [--repeats 15]
 
-The kernels of one call, each launched again and again on what the ones before it left, so that the sum may
-differ a little from the time of whole calls, which stands beside it. The median of all repeats, by the GPU's
-own clock. Writes benchmarks/results/stages-cuda.json.
+The stages of one call, each launched again and again on what the ones before it left (of large images a
+stage is many kernels). A whole call, which stands beside them, also checks the images and fills its
+workspace. The median of all repeats, by the GPU's own clock. Writes benchmarks/results/stages-cuda.json.
 """
 
 import argparse
@@ -30,7 +30,7 @@ CASES = ((6144, 32, 25), (64, 328, 30))  # images, side, codes
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One kernel, or the whole; microseconds an image."""
+    """One stage, or the whole; microseconds an image."""
 
     images: int
     side: int

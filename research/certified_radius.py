@@ -36,13 +36,9 @@ from vqshield.errors import InvalidInputError
 from vqshield.files import write_json
 from vqshield.plain import Json, from_plain, to_plain
 from vqshield.settings import parse_spec
-from vqshield.studies.certification import (
-    PRECISIONS,
-    Certification,
-    CertificationSummary,
-    VoteRecord,
-    coverage_of,
-)
+from vqshield.studies.certification import PRECISIONS, Certification, coverage_of
+from vqshield.studies.certification_records import VoteRecord
+from vqshield.studies.certification_summary import CertificationSummary
 
 # The most telling first. The smallest is that of the paper's pRD: two draws of 4/255.
 LEVELS = (0.12, 0.25, 0.06, 4 / 255 / math.sqrt(2))

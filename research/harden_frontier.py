@@ -13,7 +13,7 @@ Several processes may work there at once, each with subjects of its own (--only)
     transfer   images that PGD-100 with momentum found on the classifier as it was given, before any tuning
     ignorant   PGD-20 on the very weights, the shield left out
     square5    Square with 2,000 queries of five draws each, 10,000 calls
-    adaptive   adaptive-v1; where there is no quantizer, the same attacks with the noise's own gradient
+    adaptive   of twins alone: adaptive-v1; where there is no quantizer, the same attacks without a surrogate
 
 The search tunes every shield briefly; --choose names the two that are nearest to what presets should keep:
 heavy, at least 90 % natural, and light, at least 92 %. --finals NAME … adds them, tuned five times as long,
@@ -183,7 +183,7 @@ def preset(rows: Sequence[Row], wanted: Mapping[str, float], *, other_than: Row 
         for row in rows
         if row.subject.defense.startswith("swrd")
         and row.subject.method == "natural"
-        and row.subject.epochs
+        and row.subject.epochs == EPOCHS  # finals would win by their tuning
         and row is not other_than
         and set(wanted) <= set(row.rungs)
     ]
@@ -331,6 +331,8 @@ def work(options: argparse.Namespace) -> None:
         for each in every
         if not options.only or each.name in options.only or each.defense in options.also
     ]
+    if missing := set(options.rungs or ()) - {rung for each in subjects for rung in each.rungs}:
+        raise SystemExit(f"none of these subjects is measured on {', '.join(sorted(missing))}")
     if options.collect or options.choose:
         found = [row for subject in every if (row := laboratory.kept(subject)) is not None]
         if options.collect:
@@ -344,7 +346,7 @@ def work(options: argparse.Namespace) -> None:
                     print(f"{name} {row.subject.name} slack {100 * slack(row, wanted):+.1f}")
         return
     rows: dict[str, Row] = {}
-    for rung in options.rungs:
+    for rung in options.rungs or RUNGS:
         for subject in subjects:
             if laboratory.late:
                 break
@@ -390,7 +392,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--square-images", type=int, default=250)
     parser.add_argument("--adaptive-images", type=int, help="without it, as many as of other rungs")
     parser.add_argument("--runs", type=int, default=10, help="draws behind every figure")
-    parser.add_argument("--rungs", nargs="+", choices=RUNGS, default=list(RUNGS))
+    parser.add_argument("--rungs", nargs="+", choices=RUNGS, help="without it, all that a subject has")
     parser.add_argument("--only", nargs="*", default=[], help="only these subjects")
     parser.add_argument("--also", nargs="*", default=[], help="more shields, as in swrd:size=2,codes=25")
     parser.add_argument("--finals", nargs="*", default=[], help="these subjects tuned for longer, as well")

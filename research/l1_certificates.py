@@ -32,7 +32,8 @@ from vqshield.environment import environment
 from vqshield.files import write_json
 from vqshield.plain import from_plain, to_plain
 from vqshield.seeds import derived_seed
-from vqshield.studies.certification import PRECISIONS, Certification, CertificationSummary
+from vqshield.studies.certification import PRECISIONS, Certification
+from vqshield.studies.certification_summary import CertificationSummary
 from vqshield.studies.l1_certification import L1Certification, L1Summary
 from vqshield.training.augment import crop_and_flip
 from vqshield.training.consistency import consistency_loss

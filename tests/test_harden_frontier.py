@@ -60,6 +60,12 @@ def test_every_seed_has_a_line_before_any_second_point_with_a_shield() -> None:
     ]
 
 
+def test_a_rung_that_no_subject_has_is_refused(tmp_path: Path) -> None:
+    given = {"also": [], "twins": False, "finals": [], "only": ["bare"], "rungs": ["natural", "adaptive"]}
+    with pytest.raises(SystemExit, match="none of these subjects is measured on adaptive"):
+        frontier.work(argparse.Namespace(work=tmp_path, deadline=1.0, **given))
+
+
 class TestPreset:
     """The worst rung decides; controls and classifiers as they were given are no presets."""
 
@@ -71,7 +77,13 @@ class TestPreset:
         assert frontier.preset([natural, balanced], frontier.HEAVY, other_than=balanced) is natural
 
     @pytest.mark.parametrize(
-        "changes", [{"defense": "gaussian:sigma=0.06"}, {"epochs": 0}, {"method": "adversarial:eps=8/255"}]
+        "changes",
+        [
+            {"defense": "gaussian:sigma=0.06"},
+            {"epochs": 0},
+            {"epochs": 30},
+            {"method": "adversarial:eps=8/255"},
+        ],
     )
     def test_others_are_not(self, changes: dict[str, object]) -> None:
         high = dict.fromkeys(frontier.HEAVY, 0.99)

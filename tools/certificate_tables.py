@@ -11,7 +11,7 @@ from recorded import Classifier, Machine, stem
 from tables import machine, named, percent, table
 
 from vqshield.plain import Json
-from vqshield.studies.certification import CertificationSummary
+from vqshield.studies.certification_summary import CertificationSummary
 
 BOUNDED = ("randdisc", "prd", "swrd")  # folders of results/certify-cifar10-resnet18/
 BOUNDS = {

@@ -21,7 +21,7 @@ from vqshield.reproduction import published
 from vqshield.reproduction.model import PartSummary
 from vqshield.runs.manifests import read_manifest
 from vqshield.settings import parse_spec
-from vqshield.studies.certification import CertificationManifest
+from vqshield.studies.certification_records import CertificationManifest
 
 WHOSE: dict[Whose, str] = {"paper": "the paper", "ours": "ours"}
 BUDGETS = {"mnist": (0, 0.16, 0.32), "cifar10": (0, 8, 16)}

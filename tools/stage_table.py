@@ -10,8 +10,9 @@ from tables import machine, table
 
 @dataclass(frozen=True, kw_only=True)
 class StageTime:
-    """Microseconds of an image in one kernel, or in a whole call."""
+    """Microseconds of an image in one stage, or in a whole call."""
 
+    images: int
     side: int
     codes: int
     stage: str
@@ -27,11 +28,11 @@ class StagesRecord:
 
 
 def stages() -> str:
-    """One line a kernel, one column a size of images."""
+    """One line a stage, one column a size of images."""
     record = read(StagesRecord, RESULTS / "stages-cuda.json")
-    sizes = list(dict.fromkeys((row.side, row.codes) for row in record.rows))
-    times = {(row.stage, row.side, row.codes): row.microseconds for row in record.rows}
-    heads = ["µs an image", *(f"{side}×{side}, k={codes}" for side, codes in sizes)]
+    sizes = list(dict.fromkeys((row.images, row.side, row.codes) for row in record.rows))
+    times = {(row.stage, row.images, row.side, row.codes): row.microseconds for row in record.rows}
+    heads = ["µs an image", *(f"{count:,} of {side}×{side}, k={codes}" for count, side, codes in sizes)]
     lines = [
         [stage, *(f"{times[stage, *size]:.3g}" for size in sizes)]
         for stage in dict.fromkeys(row.stage for row in record.rows)

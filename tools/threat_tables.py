@@ -20,6 +20,7 @@ from vqshield.studies.ladder import MAIN, LadderRow, LadderSummary, Subject
 
 LADDERS = ("ladder-cifar10-resnet18/summary.json", "ladder-small-cifar10-hardened/summary.json")
 """The ladder of a full-size classifier, and until there is one, that of the bundled one."""
+CARDS = "resnet18-cifar10-"
 CORRUPTIONS = ("corruptions-cifar10-resnet18.json", "corruptions-small-cifar10.json")
 FRONTIER, TWINS = "harden-frontier.json", "harden-twins.json"
 
@@ -81,11 +82,14 @@ def protected() -> str:
         return ""
     summary = recorded.read(LadderSummary, name)
     subjects = _in_order(summary)
-    calls = f"{summary.plan.settings.calls[-1]:,} calls"
-    heads = ["accuracy in %", "natural", "transfer", "weights, no idea of the shield", f"scores, {calls}",
-             f"decisions, {calls}", "own network behind the shield", "weights and shield"]  # fmt: skip
+    most = summary.plan.settings.calls[-1]
+    heads = ["accuracy in %", "natural", "transfer", "weights, no idea of the shield",
+             f"scores, {most:,} calls", f"decisions, {most:,} calls", "own network behind the shield",
+             "weights and shield"]  # fmt: skip
+    asked = {rung: most if rung in ("score", "decision") else None for rung in THREATS}
     lines = [
-        [TITLES[each.name], *(_cell(summary.row(rung, each.name)) for rung in THREATS)] for each in subjects
+        [TITLES[each.name], *(_cell(summary.row(rung, each.name, calls)) for rung, calls in asked.items())]
+        for each in subjects
     ]
     return "\n".join([*table(heads, lines), "", _made_with(summary, subjects)])
 
@@ -130,12 +134,31 @@ def _made_with(summary: LadderSummary, subjects: Sequence[Subject]) -> str:
     if "white-box" in first:
         suite = first["white-box"].attacks[0].partition("/")[0]
         attack += f" Those who know the shield attack with `{suite}`.{first_look(suite)}"
+    whole = {TITLES[each.name]: card for each in subjects if (card := _card(each.classifier)) is not None}
+    all_images = ", ".join(f"{title} {percent(card.test_accuracy)}" for title, card in whole.items())
+    if whole:
+        count = next(iter(whole.values())).test_images
+        attack += f" Of all {count:,} test images, one draw each: {all_images}."
     return (
         f"Accuracy in % ± standard error over {most:,} images of {summary.data}{some}; ε = "
         f"{round(summary.plan.settings.eps * 255)}/255 (L∞), {summary.plan.settings.runs} draws behind each "
         f"figure, seed {summary.plan.settings.seed}; {machine(summary.machine)}; a dash: not measured, "
         f"or no shield that an attacker could overlook. {who[0].upper()}{who[1:]}.{attack}{unsaid}"
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """What a classifier's card says of the whole test set."""
+
+    test_accuracy: float
+    test_images: int
+
+
+def _card(classifier: str) -> Card | None:
+    """The card of a classifier that was tuned for the ladder, if it is kept."""
+    name = f"classifiers/{CARDS}{recorded.stem(classifier).removeprefix(CARDS)}.json"
+    return recorded.read(Card, name) if (recorded.RESULTS / name).is_file() else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -293,9 +316,14 @@ class Hardened:
         found = {row.rungs[rung].n for row in self.rows for rung in rungs if rung in row.rungs}
         return " or ".join(f"{number:,}" for number in sorted(found))
 
+    def error(self, *rungs: str) -> float:
+        """The largest standard error of these rungs."""
+        found = [row.rungs[rung].standard_error for row in self.rows for rung in rungs if rung in row.rungs]
+        return max(found, default=0.0)
+
 
 def frontier() -> str:
-    """Every shield that was tried, with its fine-tuning, and whether one keeps all that is wanted."""
+    """Every shield that was tried, with its fine-tuning."""
     if not (recorded.RESULTS / FRONTIER).exists():
         return ""
     found = recorded.read(Hardened, FRONTIER)
@@ -313,13 +341,15 @@ def frontier() -> str:
             "## Which shield, tuned how",
             "",
             f"{found.classifier.stem} fine-tuned behind each shield by `vqshield harden`. Transfer is from "
-            "the classifier as it was before the tuning, the nearest relative that an attacker could have. "
-            "“As given”: not tuned.",
+            "the classifier as it was before the tuning, alone and without changed sizes and places: a "
+            "weaker attack than the ladder's. “As given”: not tuned.",
             "",
             *table(heads, lines),
             "",
-            f"In %; first {found.images('natural', 'transfer', 'ignorant')} CIFAR-10 test images, queries: "
-            f"{found.images('square5')}; s: seconds of the fine-tuning, beside other work on the same GPU; "
+            f"In %; first {found.images('natural', 'transfer', 'ignorant')} CIFAR-10 test images (standard "
+            f"errors up to {percent(found.error('natural', 'transfer', 'ignorant'))}), queries: "
+            f"{found.images('square5')} (up to {percent(found.error('square5'))}); a dash: not measured; s: "
+            "seconds of the fine-tuning, beside other work on the same GPU; "
             f"{machine(found.machine)}.",
         ]
     )

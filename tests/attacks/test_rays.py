@@ -89,8 +89,8 @@ def test_an_image_that_is_wrong_within_the_ball_is_asked_about_no_more(ball) -> 
     assert model.asked == int(used.sum()), "every call is counted, image by image"
 
 
-def test_single_values_are_flipped_to_gain_what_blocks_cannot() -> None:
-    """What every flip of one value gains on a linear model is far less than a thousandth of the range."""
+def test_the_usual_tolerance_sees_what_small_blocks_gain() -> None:
+    """On a linear model that is far less than a thousandth of the range."""
     model, _ = two_classes(1, 32, 32)
     images = 0.4 + 0.2 * noise_images(2, 1, 32, 32)
     labels = model(images).argmax(1)

@@ -16,7 +16,7 @@ from vqshield.reports.evaluation import evaluation_table
 from vqshield.reports.folding import FoldingTable
 from vqshield.reports.reproduction import terminal_tables
 from vqshield.runs.manifests import ThreatId
-from vqshield.studies.certification import BoundSummary, DrawsSummary, RadiusPoint, VoteSummary
+from vqshield.studies.certification_summary import BoundSummary, DrawsSummary, RadiusPoint, VoteSummary
 from vqshield.studies.demo import DemoRow
 from vqshield.studies.evaluation import EvaluationRow
 

@@ -23,17 +23,15 @@ from vqshield.runs.executors import LocalExecutor
 from vqshield.runs.study import Recorded
 from vqshield.runs.target import Target
 from vqshield.studies.certification import (
-    CertificateRecord,
     Certification,
-    CertificationSummary,
-    DrawsRecord,
-    VoteRecord,
     certify,
     coverage_of,
     evidence_of_blocks,
     fast_forward,
     fastest_form,
 )
+from vqshield.studies.certification_records import CertificateRecord, DrawsRecord, VoteRecord
+from vqshield.studies.certification_summary import CertificationSummary
 
 NOISY, SIGMA_EFF = "prd:codes=4,sigma=0.15,tau=0.2", 0.12
 BY_TARGET = Certification(

@@ -7,7 +7,7 @@ import pytest
 import stage_table
 
 
-def test_every_kernel_has_a_line_and_every_size_a_column(
+def test_every_stage_has_a_line_and_every_size_a_column(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [
@@ -19,7 +19,7 @@ def test_every_kernel_has_a_line_and_every_size_a_column(
     (tmp_path / "stages-cuda.json").write_text(json.dumps(record))
     monkeypatch.setattr(stage_table, "RESULTS", tmp_path)
     assert stage_table.stages().splitlines() == [
-        "| µs an image | 32×32, k=25 | 328×328, k=30 |",
+        "| µs an image | 2 of 32×32, k=25 | 2 of 328×328, k=30 |",
         "|---|---|---|",
         "| rounds | 0.64 | 6.56 |",
         "| whole call | 1.28 | 13.1 |",

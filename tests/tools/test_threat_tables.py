@@ -87,8 +87,11 @@ def test_the_best_of_each_threat_is_named_with_what_is_not_clearly_worse(results
 
 def test_the_readme_has_a_line_for_every_subject(results: Path) -> None:
     asked = [rung("model", "score", 0.8, 1000), rung("model", "score", 0.7, 10_000)]
-    write_ladder(results, rung("model", "natural", 0.9), *asked, rung("adversarial", "white-box", 0.4))
+    fewer = rung("bare", "score", 0.6, 1000)
+    write_ladder(results, rung("model", "natural", 0.9), *asked, fewer, rung("adversarial", "white-box", 0.4))
     text = threat_tables.protected()
+    assert "scores, 10,000 calls" in text
+    assert "| nothing | – | – | – | – | – | – | – |" in text, "it was asked 1,000 times"
     assert "| tuned shield | 90.0 ± 1.0 | – | – | 70.0 ± 1.0 | – | – | – |" in text
     assert "| adversarial training | – | – | – | – | – | – | 40.0 ± 1.0 |" in text
 

@@ -42,8 +42,8 @@ class RayS(QueryAttack):
         ball: where it may move an image to; for L2 the rays are the same, and their lengths other ones.
         queries: the most evaluations of the model for an image; a deterministic model is not asked any more
             once an image within the ball is wrong.
-        tolerance: how exactly a radius is found, as a share of the whole range of values. It has to be less
-            than a block of few values can gain, or the search stands still.
+        tolerance: how exactly a radius is found, as a share of the whole range of values. A coarse one hides
+            what small blocks gain, and the search stands still.
         seed: of the first rays.
 
     Raises:

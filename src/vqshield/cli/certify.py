@@ -38,8 +38,9 @@ from vqshield.errors import InvalidInputError
 from vqshield.plain import to_plain
 from vqshield.reports.certification import certificate_caveats, certificate_tables
 from vqshield.runs.study import Progress
-from vqshield.studies.certification import CERTIFICATES, PRECISIONS, Certification, CertificationSummary
+from vqshield.studies.certification import CERTIFICATES, PRECISIONS, Certification
 from vqshield.studies.certification import certify as measure
+from vqshield.studies.certification_summary import CertificationSummary
 
 DEFAULT = Certification()
 

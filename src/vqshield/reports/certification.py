@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from vqshield.errors import MissingExtraError
 from vqshield.reports.numbers import percent
 from vqshield.settings import format_value
-from vqshield.studies.certification import CertificationSummary, DrawsSummary, LinfLine, VoteSummary
+from vqshield.studies.certification_summary import CertificationSummary, DrawsSummary, LinfLine, VoteSummary
 from vqshield.studies.l1_certification import L1Summary
 
 if TYPE_CHECKING:

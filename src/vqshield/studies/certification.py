@@ -1,10 +1,9 @@
 """Certificates of a defended classifier, image by image, in a run that may stop at any moment."""
 
 import copy
-import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -16,23 +15,15 @@ from vqshield.attacks import Ball, ball
 from vqshield.certificates import (
     Coverage,
     Evidence,
-    accuracy_bound,
-    allowed_failures,
-    binomial_statement,
     bounds_from,
     certify_vote,
     clopper_pearson_lower,
     decided,
     evidence,
-    linf_radius,
-    list_bounds,
     look_bound,
     looks,
-    per_image_delta,
     radius,
-    radius_for_linf,
     thresholds_for,
-    union_statement,
 )
 from vqshield.certificates.numbers import chance
 from vqshield.certificates.vote import ABSTAIN, radius_of
@@ -44,19 +35,15 @@ from vqshield.draws import outputs
 from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
 from vqshield.names import NONE
-from vqshield.plain import Json
 from vqshield.runs.code import CodeId
 from vqshield.runs.executors import Executor, run_study
 from vqshield.runs.manifests import NO_THREAT, DefenseId, SourceId, ThreatId
-from vqshield.runs.records import Key, Record
 from vqshield.runs.study import (
     CellProgress,
     Progress,
-    Recorded,
     no_cell_progress,
     no_progress,
 )
-from vqshield.runs.target import ClassifierId, DataId
 from vqshield.seeds import derived_seed
 from vqshield.settings import format_value
 from vqshield.studies.asked import (
@@ -68,132 +55,25 @@ from vqshield.studies.asked import (
     target_from,
 )
 from vqshield.studies.base import TargetStudy
+from vqshield.studies.certification_records import (
+    DRAWS,
+    SEQUENTIAL,
+    VOTE,
+    CertificateRecord,
+    CertificationCell,
+    CertificationManifest,
+    DrawsRecord,
+    SequentialRecord,
+    VoteRecord,
+    parse_record,
+)
+from vqshield.studies.certification_summary import CertificationSummary, even_radii
 from vqshield.threats import Threat, threat
 
-VOTE, DRAWS, SEQUENTIAL, ALL = "vote", "draws", "sequential", "all"
+ALL = "all"
 CERTIFICATES = (VOTE, DRAWS, SEQUENTIAL, ALL)
 PRECISIONS = ("fp32", "bf16")
 NORM = "linf"
-LINF = 8 / 255
-"""The L-inf budget that people ask about, which every summary names beside its radii."""
-_IMAGES = 16  # draws made at once for each image of a cell, at least: without gradients this many more fit
-_BATCHES = 40  # about this many batches a cell at most, after which its records are written
-_SAVED = 8  # times fewer draws, about, where they may stop early
-_RADII = 10  # about this many where none are given
-
-
-@dataclass(frozen=True, kw_only=True)
-class VoteRecord(Record):
-    """The worst-case L2 certificate of one image's majority vote.
-
-    selected: the class that n0 draws chose; top, right: how many of the n fresh ones gave it, and the label.
-    answer: the certified one, or ABSTAIN (-1); radius: how far it is certified, in L2.
-    p_lower, p_y: lower bounds on the probabilities of the selected class and of the label.
-    """
-
-    image: int
-    label: int
-    selected: int
-    top: int
-    right: int
-    answer: int
-    abstain: bool
-    radius: float
-    p_lower: float
-    p_y: float
-    certificate: str = VOTE
-
-    @property
-    def key(self) -> Key:
-        return self.defense, self.certificate, self.image
-
-
-@dataclass(frozen=True, kw_only=True)
-class DrawsRecord(Record):
-    """The error bounds of one given image x', which an attack with a budget of eps made, or nature (0).
-
-    distance: how far x' is from the image; margin … errors: the evidence of m draws of x'.
-    bounds: upper bounds on the error, by name; each holds for this x' alone.
-    """
-
-    eps: float
-    image: int
-    label: int
-    distance: float
-    margin: float
-    mean_l1: float
-    mean_truncated: float
-    variance_truncated: float
-    errors: int
-    bounds: dict[str, float]
-    certificate: str = DRAWS
-
-    @property
-    def key(self) -> Key:
-        return self.defense, f"{self.certificate} eps={self.eps}", self.image
-
-
-@dataclass(frozen=True, kw_only=True)
-class SequentialRecord(VoteRecord):
-    """A vote's certificate that stopped drawing as soon as nothing was left to decide.
-
-    draws: how many of the n there could have been; top and right are counts of these.
-    """
-
-    draws: int
-    certificate: str = SEQUENTIAL
-
-
-CertificateRecord = VoteRecord | DrawsRecord
-_KINDS: Mapping[str, type[VoteRecord] | type[DrawsRecord]] = {
-    VOTE: VoteRecord, DRAWS: DrawsRecord, SEQUENTIAL: SequentialRecord,
-}  # fmt: skip
-
-
-@dataclass(frozen=True, kw_only=True)
-class CertificationManifest:
-    """What the records of a certification are of; values: of an image, pixels times channels."""
-
-    data: DataId
-    classifier: ClassifierId
-    certificate: str
-    draws: int
-    delta: float
-    n0: int
-    n: int
-    alpha: float
-    seed: int
-    batch: int
-    precision: str
-    defense: DefenseId
-    coverage: Coverage | None
-    sources: tuple[SourceId, ...]
-    values: int
-    machine: Mapping[str, Json]
-    code: CodeId | None = field(default=None, metadata={"omit": True})
-    wanted: tuple[float, ...] | None = field(default=None, metadata={"omit": True})
-
-
-@dataclass(frozen=True, kw_only=True)
-class CertificationCell:
-    """The unit of work: one certificate of some images; eps is None for the vote's."""
-
-    defense: str
-    eps: float | None
-    images: range
-    sequential: bool = False
-
-    @property
-    def what(self) -> str:
-        """The certificate's name in a record's key."""
-        if self.eps is None:
-            return SEQUENTIAL if self.sequential else VOTE
-        return f"{DRAWS} eps={self.eps}"
-
-    @property
-    def keys(self) -> list[Key]:
-        """What its records are of."""
-        return [(self.defense, self.what, image) for image in self.images]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -319,26 +199,11 @@ class Certification(TargetStudy[CertificationManifest, CertificationCell, Certif
 
     @staticmethod
     def cells_of(manifest: CertificationManifest) -> list[CertificationCell]:
-        """The votes, then chunk after chunk the error bounds of every budget."""
-        count, batch, name = manifest.data.images, manifest.batch, manifest.defense.name
-
-        def chunks(draws: int) -> list[range]:
-            size = max(1, min(batch // _IMAGES, _BATCHES * batch // draws))
-            return [range(first, min(first + size, count)) for first in range(0, count, size)]
-
-        early = manifest.certificate == SEQUENTIAL
-        votes = chunks(math.ceil(manifest.n / _SAVED) if early else manifest.n) if manifest.coverage else []
-        return [
-            CertificationCell(defense=name, eps=None, images=images, sequential=early) for images in votes
-        ] + [
-            CertificationCell(defense=name, eps=source.eps, images=images)
-            for images in chunks(manifest.draws)
-            for source in manifest.sources
-        ]
+        return manifest.cells
 
     @staticmethod
     def parse(line: bytes) -> CertificateRecord:
-        return _KINDS[json.loads(line)["certificate"]].parse(line)
+        return parse_record(line)
 
     @staticmethod
     def problem(manifest: CertificationManifest, record: CertificateRecord) -> str | None:
@@ -641,225 +506,6 @@ def fastest_form(classifier: nn.Module) -> nn.Module:
     )
     model = copy.deepcopy(classifier) if done else folded(classifier)
     return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
-
-
-@dataclass(frozen=True, kw_only=True)
-class RadiusPoint:
-    """Certified accuracy at one L2 radius, as fractions; linf: the radius that it implies in L-inf.
-
-    vote: share of images whose vote is right and certified beyond the radius; draw: mean certified accuracy
-    of a single draw. The statements hold for all images at once, and pay for certificates that fail.
-    """
-
-    radius: float
-    linf: float
-    vote: float
-    vote_statement: float
-    draw: float
-    draw_statement: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class LinfLine:
-    """What a certificate says of an L-inf budget: the radius it takes, and the share that reaches it."""
-
-    eps: float
-    needed: float
-    certified: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class VoteSummary:
-    """The vote's certificates: shares of images, against the radius.
-
-    accuracy: of single draws; right: share of images whose vote is right; mean_radius: 0 where it is wrong.
-    linf: what the certificate says of the L-inf budget that people ask about.
-    mean_draws: of an image, where the certificate is sequential; saving: draws / mean_draws.
-    """
-
-    images: int
-    draws: int
-    accuracy: float
-    right: float
-    abstained: float
-    mean_radius: float
-    largest_radius: float
-    largest_linf: float
-    sigma_eff: float
-    copies: float
-    alpha: float
-    confidence: float
-    allowed_failures: int
-    curve: tuple[RadiusPoint, ...]
-    linf: LinfLine | None = field(default=None, metadata={"omit": True})
-    mean_draws: float | None = field(default=None, metadata={"omit": True})
-    saving: float | None = field(default=None, metadata={"omit": True})
-
-
-@dataclass(frozen=True, kw_only=True)
-class BoundSummary:
-    """One error bound: the mean over the images, and two statements that pay for bounds that fail."""
-
-    certified_accuracy: float
-    union: float
-    binomial: float
-    binomial_holding: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class DrawsSummary:
-    """The error bounds of the images of one budget, by name, beside the accuracy that was measured."""
-
-    eps: float
-    attack: ThreatId
-    images: int
-    draws: int
-    delta: float
-    accuracy: float
-    bounds: Mapping[str, BoundSummary]
-
-
-@dataclass(frozen=True, kw_only=True)
-class CertificationSummary:
-    """What a certification found; of one that is not finished, what there is."""
-
-    title: str
-    complete: bool
-    vote: VoteSummary | None
-    draws: tuple[DrawsSummary, ...]
-    seconds: float
-    manifest: CertificationManifest
-
-    @classmethod
-    def of(
-        cls, recorded: Recorded[CertificationManifest, CertificateRecord], *, radii: Sequence[float] = ()
-    ) -> "CertificationSummary":
-        """From records.
-
-        radii: where the certified accuracies are given, in L2; without any, evenly up to the largest
-            possible.
-        """
-        manifest, records = recorded.manifest, recorded.records
-        votes = [record for record in records if isinstance(record, VoteRecord)]
-        rows = []
-        for source in manifest.sources:
-            part = [each for each in records if isinstance(each, DrawsRecord) and each.eps == source.eps]
-            if part:
-                rows.append(_draws_summary(manifest, source, part))
-        return cls(
-            title=f"Certificates of {manifest.defense.name} for {manifest.data.images} images of "
-            f"{manifest.data.name}, classifier {manifest.classifier.name}",
-            complete=len(records) == sum(len(cell.images) for cell in Certification.cells_of(manifest)),
-            vote=_vote_summary(manifest, votes, radii) if votes else None,
-            draws=tuple(rows),
-            seconds=round(sum(recorded.seconds.values()), 1),
-            manifest=manifest,
-        )
-
-
-def _vote_summary(
-    manifest: CertificationManifest, records: Sequence[VoteRecord], radii: Sequence[float]
-) -> VoteSummary:
-    draws, alpha, values, covered = manifest.n, manifest.alpha, manifest.values, manifest.coverage
-    assert covered is not None  # there are votes
-    noise = {"sigma_eff": covered.sigma_eff, "copies": covered.copies}
-    largest = radius(counts_top=draws, draws=draws, alpha=alpha, **noise)
-    reached = torch.tensor([each.radius for each in records], dtype=torch.float64)
-    right = torch.tensor([each.answer == each.label for each in records])
-    p_y = torch.tensor([each.p_y for each in records], dtype=torch.float64)
-    failing = allowed_failures(images=len(records), delta=alpha, eta=alpha)
-    curve = []
-    for given in radii or even_radii(largest):
-        certified = float((right & (reached > checks.real("radius", given))).double().mean())
-        single = accuracy_bound(p_y=p_y, radius=given, **noise)
-        together = binomial_statement(upper=1 - single, delta=alpha, eta=alpha)
-        curve.append(
-            RadiusPoint(
-                radius=float(given),
-                linf=linf_radius(radius=float(given), values=values),
-                vote=certified,
-                vote_statement=max(0.0, certified - failing / len(records)),
-                draw=float(single.mean()),
-                draw_statement=together.certified_accuracy,
-            )
-        )
-    needed = radius_for_linf(eps=LINF, values=values, norm="l2")
-    drawn = [each.draws if isinstance(each, SequentialRecord) else draws for each in records]
-    early = isinstance(records[0], SequentialRecord)
-    return VoteSummary(
-        images=len(records),
-        draws=draws,
-        accuracy=(
-            sum(each.right / count for each, count in zip(records, drawn, strict=True)) / len(records)
-            if early
-            else sum(each.right for each in records) / (draws * len(records))
-        ),
-        right=float(right.double().mean()),
-        abstained=sum(each.abstain for each in records) / len(records),
-        mean_radius=float((reached * right).mean()),
-        largest_radius=largest,
-        largest_linf=linf_radius(radius=largest, values=values),
-        sigma_eff=covered.sigma_eff,
-        copies=covered.copies,
-        alpha=alpha,
-        confidence=1 - alpha,
-        allowed_failures=failing,
-        curve=tuple(curve),
-        linf=LinfLine(eps=LINF, needed=needed, certified=float((right & (reached > needed)).double().mean())),
-        mean_draws=sum(drawn) / len(drawn) if early else None,
-        saving=draws * len(drawn) / sum(drawn) if early else None,
-    )
-
-
-def _draws_summary(
-    manifest: CertificationManifest, source: SourceId, records: Sequence[DrawsRecord]
-) -> DrawsSummary:
-    draws, delta = manifest.draws, manifest.delta
-    seen = _evidence(records, draws)
-    together = bounds_from(seen, delta=per_image_delta(delta=delta, images=len(records)))
-    bounds = {}
-    for name in list_bounds():
-        upper = torch.tensor([each.bounds[name] for each in records], dtype=torch.float64)
-        all_but = binomial_statement(upper=upper, delta=delta, eta=delta)
-        bounds[name] = BoundSummary(
-            certified_accuracy=float((1 - upper).mean()),
-            union=union_statement(upper=together[name], delta=delta).certified_accuracy,
-            binomial=all_but.certified_accuracy,
-            binomial_holding=all_but.holding,
-        )
-    return DrawsSummary(
-        eps=source.eps,
-        attack=source.attack,
-        images=len(records),
-        draws=draws,
-        delta=delta,
-        accuracy=1 - sum(each.errors for each in records) / (draws * len(records)),
-        bounds=bounds,
-    )
-
-
-def _evidence(records: Sequence[DrawsRecord], draws: int) -> Evidence:
-    def column(name: str) -> Tensor:
-        return torch.tensor([getattr(each, name) for each in records], dtype=torch.float64)
-
-    return Evidence(
-        draws=draws,
-        margin=column("margin"),
-        mean_l1=column("mean_l1"),
-        mean_truncated=column("mean_truncated"),
-        variance_truncated=column("variance_truncated"),
-        errors=column("errors").long(),
-    )
-
-
-def even_radii(largest: float) -> list[float]:
-    """Multiples of 1, 2 or 5 times a power of ten, below the largest radius that the draws can give."""
-    if largest <= 0:  # too few draws to certify anything
-        return [0.0]
-    rough = largest / _RADII
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough)
-    return [round(number * step, 12) for number in range(math.ceil(largest / step))]
 
 
 def certify(

@@ -28,7 +28,8 @@ from vqshield.seeds import derived_seed
 from vqshield.settings import parse_spec
 from vqshield.studies.asked import impossible_class, refuse_too_large, split_defended, target_from
 from vqshield.studies.base import TargetStudy
-from vqshield.studies.certification import LINF, PRECISIONS, LinfLine, even_radii, fast_forward
+from vqshield.studies.certification import PRECISIONS, fast_forward
+from vqshield.studies.certification_summary import LINF, LinfLine, even_radii
 
 EXACT = "exact l1"
 _BATCHES = 40  # a cell at most, after which its records are written

@@ -15,7 +15,8 @@ from vqshield.reproduction.parts.base import Options, Part, is_begun, paper_valu
 from vqshield.reproduction.published import PublishedValue
 from vqshield.runs.target import Target
 from vqshield.settings import format_value
-from vqshield.studies.certification import Certification, CertificationSummary
+from vqshield.studies.certification import Certification
+from vqshield.studies.certification_summary import CertificationSummary
 from vqshield.studies.kl import KLStudy, KLSummary
 
 _DRAWS_AT_ONCE = {True: 8000, False: 500}
