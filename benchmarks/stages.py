@@ -8,12 +8,12 @@ workspace. The median of all repeats, by the GPU's own clock. Writes benchmarks/
 """
 
 import argparse
-import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from surrogates_cuda import seconds
 
 import vqshield as vq
 from vqshield.bench.workloads import Workload, pictures
@@ -37,21 +37,6 @@ class Row:
     codes: int
     stage: str
     microseconds: float
-
-
-def median_seconds(call: Callable[[], object], repeats: int) -> float:
-    """Of a call on the GPU."""
-    for _ in range(3):
-        call()
-    found = []
-    for _ in range(repeats):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        call()
-        end.record()
-        torch.cuda.synchronize()
-        found.append(begin.elapsed_time(end) / 1000)
-    return statistics.median(found)
 
 
 def measured(count: int, side: int, codes: int, repeats: int) -> list[Row]:
@@ -82,7 +67,7 @@ def measured(count: int, side: int, codes: int, repeats: int) -> list[Row]:
     return [
         Row(
             images=count, side=side, codes=codes, stage=name,
-            microseconds=round(1e6 * median_seconds(call, repeats) / count, 4),
+            microseconds=round(1e6 * seconds(call, repeats) / count, 4),
         )
         for name, call in stages.items()
     ]  # fmt: skip

@@ -50,10 +50,9 @@ def _first(names: Sequence[str]) -> str | None:
 
 def threats() -> str:
     """Who attacks, what kept most in this measurement, and what each subject keeps."""
-    name = _first(LADDERS)
-    if name is None:
+    summary = _ladder()
+    if summary is None:
         return ""
-    summary = recorded.read(LadderSummary, name)
     subjects = _in_order(summary)
     rows = []
     for rung, words in THREATS.items():
@@ -77,10 +76,9 @@ def threats() -> str:
 
 def protected() -> str:
     """The same ladder with a line for each subject."""
-    name = _first(LADDERS)
-    if name is None:
+    summary = _ladder()
+    if summary is None:
         return ""
-    summary = recorded.read(LadderSummary, name)
     subjects = _in_order(summary)
     most = summary.plan.settings.calls[-1]
     heads = ["accuracy in %", "natural", "transfer", "weights, no idea of the shield",
@@ -92,6 +90,11 @@ def protected() -> str:
         for each in subjects
     ]
     return "\n".join([*table(heads, lines), "", _made_with(summary, subjects)])
+
+
+def _ladder() -> LadderSummary | None:
+    name = _first(LADDERS)
+    return None if name is None else recorded.read(LadderSummary, name)
 
 
 def _in_order(summary: LadderSummary) -> list[Subject]:
