@@ -182,8 +182,10 @@ def _fit(within: Tensor, outer: Tensor) -> tuple[Tensor, Tensor]:
     covariance = centred.transpose(1, 2) @ centred / centred.shape[1]
     ridge = _RIDGE * covariance.diagonal(dim1=1, dim2=2).mean(1)
     covariance += ridge[:, None, None].clamp(min=1e-12) * torch.eye(low.shape[2], device=low.device)
-    weights = torch.linalg.solve(covariance, means[1] - means[0])
-    weights *= _APART / (weights * (means[1] - means[0])).sum(1, keepdim=True).clamp(min=1e-12)
+    apart = means[1] - means[0]
+    # Not linalg.solve: MKL's LU fails on several threads where another library brought its own OpenMP.
+    weights = torch.cholesky_solve(apart[:, :, None], torch.linalg.cholesky(covariance))[:, :, 0]
+    weights *= _APART / (weights * apart).sum(1, keepdim=True).clamp(min=1e-12)
     offsets = -(weights * (means[0] + means[1]) / 2).sum(1)
     return weights.to(within), offsets.to(within)
 
