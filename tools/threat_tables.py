@@ -11,6 +11,7 @@ import recorded
 from fast_attack_table import first_look
 from recorded import Classifier, Images, Machine
 from tables import listed, machine, percent, percent_or_dash, signed, table
+from trained_table import Card
 
 from vqshield.data.corruptions import list_corruptions
 from vqshield.names import NONE, display_defense
@@ -148,14 +149,6 @@ def _made_with(summary: LadderSummary, subjects: Sequence[Subject]) -> str:
         f"figure, seed {summary.plan.settings.seed}; {machine(summary.machine)}; a dash: not measured, "
         f"or no shield that an attacker could overlook. {who[0].upper()}{who[1:]}.{attack}{unsaid}"
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Card:
-    """What a classifier's card says of the whole test set."""
-
-    test_accuracy: float
-    test_images: int
 
 
 def _card(classifier: str) -> Card | None:

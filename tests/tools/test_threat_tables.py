@@ -96,6 +96,14 @@ def test_the_readme_has_a_line_for_every_subject(results: Path) -> None:
     assert "| adversarial training | – | – | – | – | – | – | 40.0 ± 1.0 |" in text
 
 
+def test_what_a_card_says_of_all_test_images_stands_below(results: Path) -> None:
+    card = "classifiers/resnet18-cifar10-adversarial.json"
+    (results / "classifiers").mkdir()
+    (results / card).write_bytes((Path(__file__).parents[2] / "results" / card).read_bytes())
+    write_ladder(results, rung("model", "natural", 0.9))
+    assert "Of all 10,000 test images, one draw each: adversarial training 79.7." in threat_tables.protected()
+
+
 class TestTwins:
     """Above the line of networks without a shield, or not."""
 
