@@ -3,7 +3,7 @@
     PYTHONPATH=src python3 benchmarks/stages.py [--repeats 15]
 
 The stages of one call, each launched again and again on what the ones before it left (of large images a
-stage is many kernels). A whole call, which stands beside them, also checks the images and fills its
+stage is many kernels). A whole call, which stands beside them, also checks the images and makes its
 workspace. The median of all repeats, by the GPU's own clock. Writes benchmarks/results/stages-cuda.json.
 """
 
@@ -46,7 +46,7 @@ def measured(count: int, side: int, codes: int, repeats: int) -> list[Row]:
     images = pictures(Workload(name="stages", side=side), count, place)
     streams, key = torch.arange(count, device=place), torch.zeros(1, dtype=torch.int64, device=place)
     n, dimensions = (side - 2) ** 2, 27
-    space = Workspace.make(count, Sizes.of(n, codes, dimensions), dimensions, place)
+    space = Workspace.make(count, Sizes.of(n, codes, dimensions), place)
     run, output = Launch(images, streams, key, defense.recipe(), codes, space), torch.empty_like(images)
     run._patches(Stage.CODEBOOK, run.recipe.sigma)
     run._start()

@@ -9,6 +9,7 @@ from vqshield import clustering
 from vqshield.clustering.triton import workspace
 
 warnings.simplefilter("ignore")
+torch.use_deterministic_algorithms(True)  # new memory is full of NaN then: what reads it unwritten is seen
 SEED, STREAMS = 2**63 + 5, torch.tensor([5, -7])
 
 
@@ -62,6 +63,7 @@ def many_codes() -> None:
     """As if the codes, in strips still, were more than a score has room for the numbers of."""
     workspace.MOST_PACKED = 0
     compare(vq.SWRD, (3, 9, 10), size=2, codes=5, iterations=4)
+    compare(vq.SWRD, (3, 10, 10), size=5, codes=5, iterations=2)  # patches are written by less than a block
 
 
 def main() -> None:

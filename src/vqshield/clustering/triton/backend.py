@@ -99,7 +99,9 @@ class Triton:
         batch, n, dimensions = patches.shape
         codes = start.shape[1]
         sizes = Sizes.of(n, codes, dimensions)
-        space = Workspace.make(batch, sizes, dimensions, patches.device)
+        space = Workspace.make(batch, sizes, patches.device)
+        space.x.zero_()
+        space.x[:, 0, :, dimensions] = 1
         # Centred for the same reason as in parts.py: small numbers have small rounding errors.
         middle = patches.mean((1, 2), keepdim=True)
         hi, lo = space.x[:, 0, :n, :dimensions], space.x[:, 1, :n, :dimensions]
@@ -132,7 +134,7 @@ def _by_parts(
     n, dimensions = recipe.grid.count(*padded.shape[2:]), padded.shape[1] * recipe.grid.size**2
     sizes = Sizes.of(n, codes, dimensions)
     step = max(1, min(workspace.AT_ONCE, len(padded), recipe.memory // sizes.bytes))
-    space = Workspace.make(step, sizes, dimensions, padded.device)
+    space = Workspace.make(step, sizes, padded.device)
     for first in range(0, len(padded), step):
         part = slice(first, first + step)
         work(part, Launch(padded[part].float(), draw.streams[part], key, recipe, codes, space))
