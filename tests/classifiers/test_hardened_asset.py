@@ -33,6 +33,15 @@ def test_it_is_small_and_better_behind_its_shield_than_the_plain_one():
     )
 
 
-def test_other_data_have_none():
+def test_the_presets_are_those_that_docs_and_results_measured():
+    heavy, light = (vq.SWRD.hardened("cifar10", light=light) for light in (False, True))
+    told = "swrd:size=3,codes=25,noise=shared,sigma=0.06,tau=0.06", "swrd:size=3,codes=25,beta=32"
+    assert [each.settings() for each in (heavy, light)] == [
+        vq.defenses.from_text(text, seed=0).settings() for text in told
+    ]
+
+
+@pytest.mark.parametrize("light", [False, True])
+def test_other_data_have_none(light: bool):
     with pytest.raises(InvalidInputError, match="hardened='mnist' is unknown; choose one of cifar10"):
-        vq.SWRD.hardened("mnist")
+        vq.SWRD.hardened("mnist", light=light)

@@ -25,7 +25,7 @@ def test_summary_has_a_row_for_every_defense_and_threat(finished: tuple[Path, st
     assert summary["complete"] is True
     assert [(row["defense"], row["threat"]) for row in summary["rows"]] == [
         (defense, threat)
-        for defense in ("none", "RandDisc", "pRD", "swRD", "swRD, tuned classifier")
+        for defense in ("none", "RandDisc", "pRD", "swRD", "swRD with noise, tuned classifier")
         for threat in ("none", "transfer", "ignorant", "score", "adaptive")
     ]
     for row in summary["rows"]:

@@ -1,6 +1,7 @@
 """The first minute: the bundled classifier with and without each defense, clean, and under four attackers.
 
-The last row is the same network fine-tuned behind swRD, which is how a shield should be used.
+The last row is the same network fine-tuned behind swRD with noise on the image, which is how a shield should
+be used.
 
 From the one who knows least: images made to fool the other of the two bundled networks (transfer); images
 made with the very weights, the shield left out (ignorant); a few calls of the model, by its scores (score);
@@ -32,7 +33,7 @@ from vqshield.studies.gallery import GalleryPicture, GalleryRow, as_bytes
 
 UNDEFENDED = "none"
 BEST = display_name("swrd")
-TUNED = f"{BEST}, tuned classifier"
+TUNED = f"{BEST} with noise, tuned classifier"
 GALLERY_ROWS = 6
 IMAGES_AT_ONCE = 50
 
@@ -309,9 +310,10 @@ def sentences(rows: Sequence[DemoRow], settings: DemoSettings) -> list[str]:
     ]
     if (TUNED, "adaptive") in accuracy:
         said += [
-            f"With a classifier that was fine-tuned behind it, {BEST} has {accuracy[TUNED, 'none']:.0%} on "
-            f"clean images and keeps {accuracy[TUNED, 'ignorant']:.0%} against the attack that does not know "
-            f"of the shield, and {accuracy[TUNED, 'adaptive']:.0%} against the one that does.",
+            f"With noise on the image and a classifier that was fine-tuned behind both, {BEST} has "
+            f"{accuracy[TUNED, 'none']:.0%} on clean images and keeps {accuracy[TUNED, 'ignorant']:.0%} "
+            "against the attack that does not know of the shield, and "
+            f"{accuracy[TUNED, 'adaptive']:.0%} against the one that does.",
             f"An attacker who may ask {settings.calls} times for each image and sees the scores leaves "
             f"{accuracy[TUNED, 'score']:.0%} right with that one, {accuracy[BEST, 'score']:.0%} without the "
             f"tuning and {accuracy[UNDEFENDED, 'score']:.0%} without a shield; `vqshield ladder` tries "
