@@ -2,6 +2,7 @@ import torch
 from torch import Tensor, nn
 
 from vqshield.attacks.best import Best
+from vqshield.models import asked_exactly
 
 LABELS = torch.tensor([0, 0])
 
@@ -65,3 +66,20 @@ def test_the_first_candidate_replaces_the_images_and_gradients_are_off() -> None
     assert torch.equal(best.images, moving.detach())
     assert not best.images.requires_grad
     assert model.calls == 1
+
+
+def test_candidates_are_judged_by_exact_answers() -> None:
+    """A model that rounds sees no difference between them."""
+
+    def rounding(images: Tensor) -> Tensor:
+        values = images.mean((1, 2, 3)) - 0.5
+        return torch.stack([torch.zeros(len(images)), values if asked_exactly() else values.round()], 1)
+
+    for consider in ("whole", "some"):
+        best = Best(pictures(0.0, 0.0), LABELS, judgements=1)
+        for candidates in (pictures(0.45, 0.55), pictures(0.49, 0.52)):
+            if consider == "whole":
+                best.consider(rounding, candidates)
+            else:
+                best.consider_some(rounding, candidates, torch.arange(2))
+        assert torch.equal(best.images, pictures(0.49, 0.55))

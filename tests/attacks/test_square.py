@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from toys import Noisy, convnet, two_classes
 
 import vqshield as vq
-from vqshield.attacks import EOT, L2, Linf, RandomNoise, Square, ball, margin
+from vqshield.attacks import EOT, L2, FastAnswers, Linf, RandomNoise, Square, ball, margin
 from vqshield.attacks.balls import Ball
 from vqshield.attacks.square import _Held, _L2Moves, bump
 from vqshield.noise import Draw
@@ -31,6 +31,16 @@ def test_it_raises_the_margin_with_every_query_and_more_than_noise_does(norm: st
     noise = RandomNoise(ball=BALLS[norm], tries=50, judgements=1)(model, images, labels)
     assert bool((reached[2] > worth(model, noise, labels)).all())
     assert float(reached[2].mean()) > float(worth(model, images, labels).mean()) + 0.1
+
+
+@pytest.mark.parametrize("drop_lost", [False, True])
+def test_rounding_hides_nothing_where_the_model_is_not_random(drop_lost: bool) -> None:
+    model, images = convnet(), noise_images(16, 3, 16, 16)
+    labels, rounded = model(images).argmax(1), FastAnswers(model, "bf16")
+    assert not torch.equal(rounded(images), model(images))
+    attack = Square(ball=BALLS["linf"], queries=60)
+    expected = attack(model, images, labels, drop_lost=drop_lost)
+    assert torch.equal(attack(rounded, images, labels, drop_lost=drop_lost), expected)
 
 
 @pytest.mark.parametrize(("norm", "share"), [("linf", 0.95), ("l2", 0.7)])

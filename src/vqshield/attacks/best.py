@@ -1,4 +1,4 @@
-"""The best of several candidates per image, judged on draws of their own."""
+"""The best of several candidates per image, judged by exact answers on draws of their own."""
 
 import math
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from vqshield.attacks.losses import errors, margin
-from vqshield.models import Model, Part, asking_about, differ
+from vqshield.models import Model, Part, asking_about, asking_exactly, differ
 
 EARLY = (1 / 12, 1 / 6, 1 / 3, 1 / 2)
 """Shares of a climb's steps after which lost images may leave: of a plain classifier's most are lost soon."""
@@ -31,7 +31,8 @@ class Best:
     @torch.no_grad()
     def consider(self, model: Model, candidates: Tensor) -> None:
         """Ask the model about the candidates, and keep those that do better."""
-        logits = [model(candidates) for _ in range(self._judgements)]
+        with asking_exactly():
+            logits = [model(candidates) for _ in range(self._judgements)]
         self.asked += len(logits)
         self._keep(candidates, *_judged(logits, self._labels))
 
@@ -42,7 +43,7 @@ class Best:
         A random model is asked for ten draws at least. Returns which of these images are lost, (b,): wrong in
         every draw that their best candidate was judged by, by three logits on average.
         """
-        with asking_about(Part(places, len(self.images))):
+        with asking_about(Part(places, len(self.images))), asking_exactly():
             logits = [model(candidates) for _ in range(max(self._judgements, 2))]
             while len(logits) * _draws(logits[0]) < _SURE_DRAWS and differ(*logits[:2]):
                 logits.append(model(candidates))

@@ -95,8 +95,9 @@ class FastAnswers(_Fast):
     """A classifier whose answers are computed faster, for attacks that ask for answers alone.
 
     Its layers are those of `FastGradients`; the logits are float32 again, and differ by rounding. Where
-    images ask for a gradient, or an attack for exact answers (RayS does, of a model that is not random, about
-    images within its budget), it is the classifier as it is.
+    images ask for a gradient, or an attack for exact answers, it is the classifier as it is. Square and RayS
+    ask for exact ones to choose between what they found, and of a model that is not random, whose small
+    differences mean something: RayS about images within its budget, Square about all.
 
     Args:
         classifier: images in [0, 1] → logits. Changes of its weights after the first answer are not seen.
