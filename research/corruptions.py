@@ -8,13 +8,9 @@ are measured, each behind the shield that it was fine-tuned behind and without i
 corruption at five severities (vqshield.data.corruptions) and on the images as they are; one draw an image.
 The bare classifier is among them. What is finished is in the file; the same command continues.
 
-results/corruptions-small-cifar10.json is of the bundled networks and images, and of two more whose cards are
-results/classifiers/small-cifar10-adversarial.json and -gaussian.json:
+More come from --model, each with the shield that it was tuned behind:
 
-    python research/corruptions.py --weights small-cifar10 --images 500 \\
-        --out results/corruptions-small-cifar10.json --model adversarial=adversarial.safetensors \\
-        --model tuned=small-cifar10-hardened+swrd:size=3,codes=25 \\
-        --model noise=small-cifar10-gaussian.safetensors+gaussian:sigma=0.06
+    … --model "light=resnet18-cifar10-swrd-25-beta-32-long.safetensors+swrd:size=3,codes=25,beta=32"
 """
 
 import argparse

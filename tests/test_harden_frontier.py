@@ -120,12 +120,12 @@ class TestEarlierRuns:
         assert place.hardened(unfinished).rungs == finished.rungs
 
     def test_kept_corruptions_are_read_and_written_alike(self) -> None:
-        path = ROOT / "results" / "corruptions-small-cifar10.json"
+        path = ROOT / "results" / "corruptions-cifar10-resnet18.json"
         record = json.loads(path.read_text())
         rows = from_plain(tuple[corruptions.Row, ...], record["rows"], path.name)
         assert to_plain(rows) == record["rows"]
         assert record["complete"]
-        assert len(rows) == 6 * len(corruptions.conditions()) == len({row.key for row in rows})
+        assert len(rows) == 8 * len(corruptions.conditions()) == len({row.key for row in rows})
 
     def test_corruptions_are_measured_of_whatever_has_weights(self, tmp_path: Path) -> None:
         place = laboratory(tmp_path)

@@ -19,10 +19,9 @@ from vqshield.plain import Json
 from vqshield.reports.ladder import figure_text
 from vqshield.studies.ladder import MAIN, LadderRow, LadderSummary, Subject
 
-LADDERS = ("ladder-cifar10-resnet18/summary.json", "ladder-small-cifar10-hardened/summary.json")
-"""The ladder of a full-size classifier, and until there is one, that of the bundled one."""
+LADDER = "ladder-cifar10-resnet18/summary.json"
 CARDS = "resnet18-cifar10-"
-CORRUPTIONS = ("corruptions-cifar10-resnet18.json", "corruptions-small-cifar10.json")
+CORRUPTIONS = "corruptions-cifar10-resnet18.json"
 FRONTIER, TWINS = "harden-frontier.json", "harden-twins.json"
 
 THREATS = {
@@ -39,14 +38,11 @@ TITLES = {
     "light": "light tuned shield",
     "published": "shield as published",
     "noise": "tuned Gaussian noise",
+    "strong-noise": "stronger tuned noise",
     "adversarial": "adversarial training",
     "bare": "nothing",
 }
 """What the subjects of a ladder are called, and in which order they are shown."""
-
-
-def _first(names: Sequence[str]) -> str | None:
-    return next((name for name in names if (recorded.RESULTS / name).exists()), None)
 
 
 def threats() -> str:
@@ -94,8 +90,7 @@ def protected() -> str:
 
 
 def _ladder() -> LadderSummary | None:
-    name = _first(LADDERS)
-    return None if name is None else recorded.read(LadderSummary, name)
+    return recorded.read(LadderSummary, LADDER) if (recorded.RESULTS / LADDER).exists() else None
 
 
 def _in_order(summary: LadderSummary) -> list[Subject]:
@@ -181,10 +176,9 @@ class Corrupted:
 
 def corruptions() -> str:
     """Of every model: clean accuracy, the mean over the kinds at each severity, and each kind by itself."""
-    name = _first(CORRUPTIONS)
-    if name is None:
+    if not (recorded.RESULTS / CORRUPTIONS).exists():
         return ""
-    found = recorded.read(Corrupted, name)
+    found = recorded.read(Corrupted, CORRUPTIONS)
     models: dict[str, list[CorruptedRow]] = {}
     shields = {row.subject: row.defense for row in found.rows if row.defense != NONE}
     for row in found.rows:

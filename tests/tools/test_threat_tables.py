@@ -42,7 +42,7 @@ def write_ladder(folder: Path, *rows: LadderRow) -> None:
         title="", complete=True, tries=(), rows=rows, audit="not run", data="cifar10", images=1000,
         machine=MACHINE, plan=plan,
     )  # fmt: skip
-    path = folder / threat_tables.LADDERS[0]
+    path = folder / threat_tables.LADDER
     path.parent.mkdir()
     path.write_text(json.dumps(to_plain(summary)))
 
@@ -159,7 +159,7 @@ def test_corruptions_say_whether_a_shield_helps(results: Path, gain: float, said
         for kind, severity in corruptions.conditions()
     ]  # fmt: skip
     record = {**HEADING, "complete": True, "environment": MACHINE, "rows": rows}
-    (results / threat_tables.CORRUPTIONS[1]).write_text(json.dumps(to_plain(record)))
+    (results / threat_tables.CORRUPTIONS).write_text(json.dumps(to_plain(record)))
     text = threat_tables.corruptions()
     assert said in text
     assert "| bare | 90.0 | 60.0 | 60.0 | 60.0 | 60.0 | 60.0 | 60.0 | +0.0 |" in text
