@@ -8,7 +8,6 @@ from torch import Tensor
 from vqshield.clustering.base import Recipe
 from vqshield.clustering.triton import selective, small, strips, tiles, workspace
 from vqshield.clustering.triton.workspace import (
-    FEW_ROWS,
     LABELS,
     MANY_ROUNDS,
     PIXELS,
@@ -28,7 +27,7 @@ from vqshield.noise import Stage
 from vqshield.patches import Sliding
 
 _IMAGES = 8  # for which one program of the patches kernel draws random words
-_RUNS = 32  # into which the resident start cuts an image's patches
+_RUNS = 64  # into which the resident start cuts an image's patches
 
 
 class Launch:
@@ -132,7 +131,8 @@ class Launch:
 
     def _rounds(self) -> None:
         is_large = self.n > workspace.SMALL
-        if self.sizes.codes <= workspace.MOST_PACKED and (is_large or not has_few(self.sizes)):
+        few = max(self.sizes.codes, self.sizes.dimensions) <= workspace.FEW
+        if self.sizes.codes <= workspace.MOST_PACKED and (is_large or not few):
             (self._selective_rounds_by_strips if is_large else self._selective_rounds)()
         elif is_large:
             self._rounds_by_strips()
@@ -194,16 +194,11 @@ def rounds(
     space: Workspace, sizes: Sizes, n: int, codes: int, dimensions: int, *, iterations: int, tolerance: float
 ) -> None:
     """Lloyd's algorithm with one program per image, on the centres in the workspace: values of any scale."""
-    rows, options = (FEW_ROWS, ROUNDS) if has_few(sizes) else (ROWS, MANY_ROUNDS)
     small.rounds_kernel[(len(space.x),)](
         space.x, space.labels, space.centres, n, sizes.rows, math.floor(tolerance * n), iterations,
-        K=codes, D=dimensions, KP=sizes.codes, DP=sizes.dimensions, RB=rows, **compiled(options),
+        K=codes, D=dimensions, KP=sizes.codes, DP=sizes.dimensions, RB=ROWS,
+        **compiled(ROUNDS if sizes.codes <= workspace.FEW else MANY_ROUNDS),
     )  # fmt: skip
-
-
-def has_few(sizes: Sizes) -> bool:
-    """Whether codes and dimensions are so few that a warp's registers hold what a round needs of them."""
-    return max(sizes.codes, sizes.dimensions) <= workspace.FEW
 
 
 def selective_shape(sizes: Sizes) -> tuple[int, dict[str, int]]:
@@ -211,7 +206,7 @@ def selective_shape(sizes: Sizes) -> tuple[int, dict[str, int]]:
 
     More codes or dimensions want more warps and fewer patches, and registers as many as there are.
     """
-    if has_few(sizes):
+    if max(sizes.codes, sizes.dimensions) <= workspace.FEW:
         return ROWS, {"num_warps": 2, "maxnreg": 128}
     return max(16, min(ROWS, 2**12 // sizes.codes)), {"num_warps": 8 if sizes.codes > 128 else 4}
 

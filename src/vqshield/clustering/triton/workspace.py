@@ -9,7 +9,6 @@ from torch import Tensor
 SMALL = 4096  # patches up to which one program finds an image's codebook
 AT_ONCE = 6144  # images a launch: the last programs, which leave a GPU half empty, are few among them
 ROWS = 64  # patches a block
-FEW_ROWS = 32  # and in the rounds of a program that is one warp
 WIDE_ROWS = 256  # of which the workspace holds a multiple
 STRIP = 2048  # patches of a large image that one program takes
 START_STRIP = 1024  # and in k-means++
@@ -22,8 +21,8 @@ FEW = 32  # codes and dimensions up to which a small image's rounds are quickest
 MOST_PACKED = 256  # centres whose number fits into the lowest bits of a score, see selective.py
 # Measured on an H200: how many warps a program has. Few, where matrix products wait for each other and other
 # programs fill the gaps; many, where one program must get through an image.
-ROUNDS = {"num_warps": 1, "num_stages": 4}
-MANY_ROUNDS = {"num_warps": 8}  # more codes or dimensions than FEW need more registers
+ROUNDS = {"num_warps": 2, "num_stages": 3}
+MANY_ROUNDS = {"num_warps": 8}  # more codes than FEW need more registers
 STRIP_ROUNDS = {"num_warps": 4, "num_stages": 3}
 START = {"num_warps": 8}
 STRIP_START = {"num_warps": 2}
