@@ -70,7 +70,7 @@ def first_look(suite: str) -> str:
     """After a ladder by the quick suite: what the whole one leaves of the bundled tuned shield."""
     if suite != QUICK:
         return ""
-    record = read(FastRecord, RESULTS / "attacks-cuda-hardened.json")
+    record = read(FastRecord, RESULTS / "attacks-cpu-hardened.json")
     found = next(row for row in record.suites if row.attack == "adaptive-v1" and row.precision == "float32")
     return (
         f" `{QUICK}` is a first look: of {found.images} images `{found.attack}` leaves the tuned shield "
