@@ -8,9 +8,13 @@ are measured, each behind the shield that it was fine-tuned behind and without i
 corruption at five severities (vqshield.data.corruptions) and on the images as they are; one draw an image.
 The bare classifier is among them. What is finished is in the file; the same command continues.
 
-More come from --model, each with the shield that it was tuned behind:
+More come from --model, each with the shield that it was tuned behind. The record is of four, without --work;
+their cards are in results/classifiers (resnet18-cifar10-swrd-25-noise-0.06-long, -swrd-25-beta-32-long,
+-gaussian-tuned, -adversarial):
 
-    … --model "light=resnet18-cifar10-swrd-25-beta-32-long.safetensors+swrd:size=3,codes=25,beta=32"
+    --model tuned=HEAVY.safetensors+swrd:size=3,codes=25,noise=shared,sigma=0.06,tau=0.06
+    --model light=LIGHT.safetensors+swrd:size=3,codes=25,beta=32
+    --model noise=NOISE.safetensors+gaussian:sigma=0.06 --model adversarial=ADVERSARIAL.safetensors
 """
 
 import argparse

@@ -12,7 +12,7 @@ from vqshield.studies.ladder import LadderRow, LadderSummary
 _SUMMARY = "ladder-small-cifar10-hardened/summary.json"
 _TITLES = {
     "model": "shielded, tuned",
-    "published": "shielded, not tuned",
+    "published": "swRD as published, not tuned",
     "noise": "noise alone, tuned",
     "adversarial": "adversarial training",
     "bare": "bare",
@@ -52,10 +52,10 @@ def ladder_short() -> str:
             f"| attacker | knows | {' | '.join(title for _, title in shown)} |",
             "|---|---|" + "---:|" * len(shown),
             *(f"| {' | '.join(row)} |" for row in rows),
-            f"\nAccuracy in % ± standard error over {summary.images} images of {summary.data}; the bundled "
-            f"classifier behind {display_defense(tuned.defense)}, fine-tuned for it ({tuned.classifier}) and "
-            f"as it was; ε = {round(summary.plan.settings.eps * 255)}/255; seed "
-            f"{summary.plan.settings.seed}; {machine(summary.machine)}."
+            f"\nAccuracy in % ± standard error over {summary.images} images of {summary.data}; tuned: the "
+            f"bundled classifier fine-tuned behind {display_defense(tuned.defense)} ({tuned.classifier}); "
+            f"ε = {round(summary.plan.settings.eps * 255)}/255; seed {summary.plan.settings.seed}; "
+            f"{machine(summary.machine)}."
             f"{first_look(summary.plan.settings.suite)}",
         ]
     )

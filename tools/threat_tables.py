@@ -298,6 +298,7 @@ class Hardened:
     """What research/harden_frontier.py wrote."""
 
     classifier: Classifier
+    attack_precision: str
     machine: Machine
     rows: tuple[HardenedRow, ...]
 
@@ -369,11 +370,12 @@ def twins() -> str:
     error = statistics.stdev(gains.values()) / len(gains) ** 0.5 if len(gains) > 1 else None
     each = ", ".join(f"{signed(100 * gain)} (seed {seed})" for seed, gain in gains.items())
     spread = "" if error is None else f" ± {100 * error:.1f}"
-    verdict = (
-        "Adversarial training through the shield is better than without it"
-        if error is not None and mean > 2 * error
-        else "Adversarial training through the shield is not better than without it"
-    )
+    clear = error is not None and abs(mean) > 2 * error
+    how = ("better" if mean > 0 else "worse") if clear else "not better"
+    verdict = f"Adversarial training through the shield is {how} than without it"
+    tried = {(shielded, row.budget) for (_, shielded, _), row in points.items()}
+    untried = sorted(budget for shielded, budget in tried if not shielded and (True, budget) not in tried)
+    unsaid = f" Through the shield, ε = {listed(untried)} was not trained." if untried else ""
     return "\n".join(
         [
             "## Adversarial training through a shield",
@@ -387,8 +389,9 @@ def twins() -> str:
             *table(["seed", "shield", "trained at ε", "epochs", "natural", "adaptive"], lines),
             "",
             f"In % ± standard error over images; {found.classifier.stem}, first {found.images('natural')} "
-            f"CIFAR-10 test images, adaptive: {found.images('adaptive')}; attacked at ε = 8/255, through the "
-            f"shield where there is one; {machine(found.machine)}.",
+            f"CIFAR-10 test images, adaptive: {found.images('adaptive')}; attacked at ε = 8/255 by "
+            f"`adaptive-v1`, gradients in {found.attack_precision}, and where there is no shield by the same "
+            f"attacks without a surrogate; {machine(found.machine)}.{unsaid}",
         ]
     )
 

@@ -44,7 +44,8 @@ class Threat:
             but "float32" are the fast way: the gradients are those of `vqshield.attacks.FastGradients`, and
             images that are lost for certain take no more steps, unless the attacker ignores the defense.
             Answers by which such an attack chooses between images are float32 in any case. An attack that
-            asks for answers alone gets those of `vqshield.attacks.FastAnswers`.
+            asks for answers alone gets those of `vqshield.attacks.FastAnswers`, which says when these are
+            exact all the same.
 
     Raises:
         InvalidInputError: a setting that cannot work.

@@ -33,6 +33,7 @@ def test_every_choice_has_its_own_adaptive_figure(defense: str) -> None:
     assert "differ" not in panel
     assert f"{adaptive['n']} CIFAR-10 test images, ε = 8/255" in panel
     assert "Audit not run" in panel
+    assert ("noise=shared" in panel) == (defense == "hardened"), "else it names another shield"
 
 
 @pytest.mark.parametrize("change", [{"codes": 26}, {"sigma": 5.0}, {"tau": 0.0}, {"beta": 0.5}, {"size": 2}])

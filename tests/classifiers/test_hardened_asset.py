@@ -1,6 +1,8 @@
 """The bundled hardened classifier is the one for the shield that is offered with it."""
 
+import json
 from importlib import resources
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +14,7 @@ from vqshield.data import sample
 from vqshield.draws import draw_predictions
 from vqshield.errors import InvalidInputError
 
+RESULTS = Path(__file__).parents[2] / "results"
 ASSET = resources.files("vqshield.classifiers") / "assets" / "small-cifar10-hardened.safetensors"
 
 
@@ -33,12 +36,12 @@ def test_it_is_small_and_better_behind_its_shield_than_the_plain_one():
     )
 
 
-def test_the_presets_are_those_that_docs_and_results_measured():
-    heavy, light = (vq.SWRD.hardened("cifar10", light=light) for light in (False, True))
-    told = "swrd:size=3,codes=25,noise=shared,sigma=0.06,tau=0.06", "swrd:size=3,codes=25,beta=32"
-    assert [each.settings() for each in (heavy, light)] == [
-        vq.defenses.from_text(text, seed=0).settings() for text in told
-    ]
+def test_the_presets_are_those_that_the_ladder_measured():
+    plan = json.loads((RESULTS / "ladder-cifar10-resnet18" / "ladder.json").read_text())
+    measured = {each["name"]: each["defense"] for each in plan["subjects"]}
+    for name, light in (("model", False), ("light", True)):
+        told = vq.defenses.from_text(measured[name], seed=0)
+        assert told.settings() == vq.SWRD.hardened("cifar10", light=light).settings()
 
 
 @pytest.mark.parametrize("light", [False, True])

@@ -74,7 +74,7 @@ def list_choices() -> list[str]:
 
 
 def usual(defense: str) -> Choice:
-    """A defense with the settings that it was measured with: the paper's for CIFAR-10."""
+    """A defense with the settings that it was measured with: the paper's for CIFAR-10, or the preset's."""
     checks.one_of("defense", defense, list_choices())
     measured = SWRD.hardened("cifar10") if defense == HARDENED else create(defense)
     return Choice(

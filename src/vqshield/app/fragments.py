@@ -20,7 +20,7 @@ from vqshield.studies.gallery import as_bytes
 
 SHOWN_SIDE = 384
 """Pixels that small pictures are enlarged to, every pixel a square: a browser would blur them."""
-_MEASURED = ("size", "codes", "sigma", "tau", "beta")  # the settings that the page lets one change
+_MEASURED = ("size", "codes", "noise", "sigma", "tau", "beta")  # the settings that the page shows
 
 
 def worth_panel(worth: Worth, choice: Choice) -> str:
@@ -34,7 +34,10 @@ def worth_panel(worth: Worth, choice: Choice) -> str:
         )
     )
     settings = ",".join(
-        f"{name}={format_value(worth.settings[name])}" for name in _MEASURED if name in worth.settings
+        f"{name}={format_value(worth.settings[name])}"
+        for name in _MEASURED
+        if name in worth.settings
+        and (name, worth.settings[name]) != ("noise", "patch")  # where it usually is
     )
     other = "" if worth.measured(choice) else " <strong>Your settings differ and were not measured.</strong>"
     return (

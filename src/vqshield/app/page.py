@@ -140,8 +140,8 @@ def _controls(gradio: Any) -> dict[str, Any]:
         "defense": defense,
         "size": slider("size", 1, MOST_SIZE, 1, "s: side of a patch, pixels"),
         "codes": slider("codes", 1, MOST_CODES, 1, "k: centres of the codebook"),
-        "sigma": slider("sigma", 0, MOST_NOISE, 1, "σ: noise when centres are sought, in 255ths"),
-        "tau": slider("tau", 0, MOST_NOISE, 1, "τ: noise when a centre is chosen, in 255ths"),
+        "sigma": slider("sigma", 0, MOST_NOISE, 0.1, "σ: noise when centres are sought, in 255ths"),
+        "tau": slider("tau", 0, MOST_NOISE, 0.1, "τ: noise when a centre is chosen, in 255ths"),
         "beta": slider("beta", 0, MOST_BETA, 0.5, "β: how much windows that fit well count for more"),
     }
 

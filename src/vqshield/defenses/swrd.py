@@ -95,10 +95,10 @@ class SWRD(Quantizer):
 
     @classmethod
     def hardened(cls, data: str, *, light: bool = False, seed: int | None = None) -> "SWRD":
-        """The best shield that a search found for a data set, for a classifier that is fine-tuned behind it.
+        """The shield that a search chose for a data set, for a classifier that is fine-tuned behind it.
 
-        docs/threats.md says what it keeps, against whom. Before a classifier that was not tuned for it, it
-        costs far more clean accuracy than `vq.SWRD()`.
+        docs/threats.md says what it keeps, against whom, beside noise alone. Before a classifier that was not
+        tuned for it, it costs about as much clean accuracy as `vq.SWRD()`.
 
         Args:
             data: "cifar10", whose bundled classifier is `vqshield.classifiers.small_cifar10_hardened()`.

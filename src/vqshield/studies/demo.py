@@ -315,9 +315,9 @@ def sentences(rows: Sequence[DemoRow], settings: DemoSettings) -> list[str]:
             "against the attack that does not know of the shield, and "
             f"{accuracy[TUNED, 'adaptive']:.0%} against the one that does.",
             f"An attacker who may ask {settings.calls} times for each image and sees the scores leaves "
-            f"{accuracy[TUNED, 'score']:.0%} right with that one, {accuracy[BEST, 'score']:.0%} without the "
-            f"tuning and {accuracy[UNDEFENDED, 'score']:.0%} without a shield; `vqshield ladder` tries "
-            "10,000 calls.",
+            f"{accuracy[TUNED, 'score']:.0%} right with that one, {accuracy[BEST, 'score']:.0%} without "
+            f"tuning and noise, and {accuracy[UNDEFENDED, 'score']:.0%} without a shield; `vqshield ladder` "
+            "tries 10,000 calls.",
         ]
     return said
 

@@ -113,7 +113,8 @@ class LadderSettings:
         calls: calls of the model an image at which query attacks are looked at, ascending; every draw counts.
         draws: draws a query; the attacker has the better of them.
         query_precision: what the answers to query attacks are computed in, one of
-            `vqshield.attacks.PRECISIONS`; what they found is judged in float32. None: float32.
+            `vqshield.attacks.PRECISIONS`, but for what `FastAnswers` is asked exactly; what they found is
+            judged in float32. None: float32.
         ignorant: the attack on the classifier without its shield.
         transfer, diversity: the attack on each source, and how often a source sees an image changed.
         suite: the white-box attack, also that of the grey-box attacker on their own network.
