@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import recorded
-from fast_attack_table import first_look
 from recorded import Classifier, Images, Machine
 from tables import listed, machine, percent, percent_or_dash, signed, table
 from trained_table import Card
@@ -132,7 +131,7 @@ def _made_with(summary: LadderSummary, subjects: Sequence[Subject]) -> str:
         attack += f" Images of others were made for {listed(each for each in sources if '+' not in each)}."
     if "white-box" in first:
         suite = first["white-box"].attacks[0].partition("/")[0]
-        attack += f" Those who know the shield attack with `{suite}`.{first_look(suite)}"
+        attack += f" Those who know the shield attack with `{suite}`."
     whole = {TITLES[each.name]: card for each in subjects if (card := _card(each.classifier)) is not None}
     all_images = ", ".join(f"{title} {percent(card.test_accuracy)}" for title, card in whole.items())
     if whole:

@@ -112,6 +112,9 @@ def test_what_is_found_with_rounded_answers_is_wrong_exactly() -> None:
     ended = found.used[0] < 400
     assert int(ended.sum()) > 4
     assert bool((model(found.images[0]).argmax(1) != labels)[ended].all())
+    exact = RayS(ball=Linf(0.08)).trace(model, images, labels, (400,))
+    assert torch.equal(found.images[0], exact.images[0])
+    assert torch.equal(found.used[0], exact.used[0])
 
 
 def test_the_held_radius_is_where_half_of_the_answers_are_wrong() -> None:

@@ -96,8 +96,8 @@ class FastAnswers(_Fast):
 
     Its layers are those of `FastGradients`; the logits are float32 again, and differ by rounding. Where
     images ask for a gradient, or an attack for exact answers, it is the classifier as it is. Square and RayS
-    ask exactly where they choose between what they found. Of a model that is not random, whose small
-    differences mean something, Square asks exactly always, and RayS about images within its budget.
+    ask exactly where they choose between what they found, and always of a model that is not random, whose
+    small differences mean something.
 
     Args:
         classifier: images in [0, 1] → logits. Changes of its weights after the first answer are not seen.

@@ -174,8 +174,7 @@ class _Rays(ABC):
 class _Exact(_Rays):
     """A model that gives the same answer every time: the paper's search.
 
-    It ends on the boundary, where a model in less precision answers otherwise: whether an image within the
-    ball is wrong is asked exactly.
+    It ends on the boundary, where a model in less precision answers otherwise: it is asked exactly.
     """
 
     def __init__(self, attack: RayS, model: Model, images: Tensor, labels: Tensor) -> None:
@@ -189,7 +188,7 @@ class _Exact(_Rays):
             return False
         halving, low, high = self._halving[some], self._low[some], self._high[some]
         rays, middle = self._flipped(some), (low + high) / 2
-        wrong = self._are_wrong(some, rays, torch.where(halving, middle, self.radius[some]))
+        wrong = self._wrong(some, rays, torch.where(halving, middle, self.radius[some])) > 0.5
         self._low[some] = torch.where(halving, torch.where(wrong, low, middle), 0.0)
         self._high[some] = high = torch.where(halving, torch.where(wrong, middle, high), self.radius[some])
         narrow = (high - self._low[some] <= self._tolerance) | (high <= self._budget)
@@ -203,14 +202,9 @@ class _Exact(_Rays):
         self._next_block(everywhere)
         return True
 
-    def _are_wrong(self, some: Tensor, rays: Tensor, radius: Tensor) -> Tensor:
-        wrong, within = torch.zeros_like(some, dtype=torch.bool), radius <= self._budget
-        if bool(within.any()):
-            with asking_exactly():
-                wrong[within] = self._wrong(some[within], rays[within], radius[within]) > 0.5
-        if not bool(within.all()):
-            wrong[~within] = self._wrong(some[~within], rays[~within], radius[~within]) > 0.5
-        return wrong
+    def _wrong(self, some: Tensor, signs: Tensor, radius: Tensor) -> Tensor:
+        with asking_exactly():
+            return super()._wrong(some, signs, radius)
 
     def found(self) -> Tensor:
         every = torch.arange(len(self.radius), device=self.radius.device)

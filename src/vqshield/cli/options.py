@@ -51,7 +51,7 @@ Precision = Annotated[
     typer.Option(
         help=f"What attacks compute gradients in, or the answers that they ask for where they use none: "
         f"{', '.join(PRECISIONS)}. All but the first also leave images alone that are lost for certain; "
-        "answers that are reported stay float32, and so do most about models that are not random."
+        "answers that are reported stay float32, and so do those of models that are not random."
     ),
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: the GPU where there is one.")]
