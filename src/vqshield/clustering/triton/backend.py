@@ -16,6 +16,7 @@ from vqshield.clustering.base import (
     check_lloyd,
     check_magnitude,
 )
+from vqshield.clustering.cuda.resident import Resident
 from vqshield.clustering.triton import workspace
 from vqshield.clustering.triton.workspace import Sizes, Workspace
 from vqshield.noise import Draw
@@ -40,6 +41,9 @@ class Triton:
     def codebook(self, padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
         _check_images(padded, recipe, draw)
         check_codes(padded, recipe)
+        resident = Resident.of(padded, recipe, recipe.codes)
+        if resident is not None:
+            return resident.codebook(padded.float(), draw).to(padded.dtype)
         dimensions = padded.shape[1] * recipe.grid.size**2
         centres = padded.new_empty(len(padded), recipe.codes, dimensions)
 
@@ -53,6 +57,9 @@ class Triton:
     def quantize(self, padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
         _check_images(padded, recipe, draw)
         _check_centres(centres, padded, recipe)
+        resident = Resident.of(padded, recipe, centres.shape[1])
+        if resident is not None:
+            return resident.quantize(padded.float(), centres.float(), draw).to(padded.dtype)
         output = torch.empty_like(padded, dtype=torch.float32)
 
         def work(part: slice, launch: "Launch") -> None:
@@ -66,6 +73,9 @@ class Triton:
         """The number of the centre that each patch is replaced by, (B, n)."""
         _check_images(padded, recipe, draw)
         _check_centres(centres, padded, recipe)
+        resident = Resident.of(padded, recipe, centres.shape[1])
+        if resident is not None:
+            return resident.assignments(padded.float(), centres.float(), draw).long()
         shape = len(padded), recipe.grid.count(*padded.shape[2:])
         labels = torch.empty(shape, dtype=torch.int64, device=padded.device)
 
@@ -80,6 +90,9 @@ class Triton:
     def shield(self, padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
         _check_images(padded, recipe, draw)
         check_codes(padded, recipe)
+        resident = Resident.of(padded, recipe, recipe.codes)
+        if resident is not None:
+            return resident.shield(padded.float(), draw).to(padded.dtype)
         output = torch.empty_like(padded, dtype=torch.float32)
 
         def work(part: slice, launch: "Launch") -> None:

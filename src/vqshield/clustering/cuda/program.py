@@ -1,0 +1,165 @@
+"""CUDA C++ kernels: compiled at run time for the GPU at hand by NVRTC, which torch brings along, and launched.
+
+For images on a CPU, as in tests, a C++ compiler builds them with emulated.hpp.
+"""
+
+import ctypes
+import subprocess
+import sys
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+
+SOURCES = Path(__file__).parent
+_HEADERS = ("device.cuh", "noise.cuh")
+_LEAST_CAPABILITY = (8, 0)  # of the matrix instructions
+_MOST_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+
+
+class Kernel:
+    """One compiled kernel of one GPU, or of a CPU. Its argument is one structure."""
+
+    def __init__(self, source: str, name: str, constants: dict[str, int], device: torch.device) -> None:
+        self.device = device
+        if device.type == "cpu":
+            self._function = getattr(_emulated(source, tuple(constants.items())), name)
+            return
+        self._driver = _driver()
+        with torch.cuda.device(device):
+            major, minor = torch.cuda.get_device_capability(device)
+            code = _compiled(source, tuple(constants.items()), f"sm_{major}{minor}")
+            module, self._function = ctypes.c_void_p(), ctypes.c_void_p()
+            self._check(self._driver.cuModuleLoadData(ctypes.byref(module), code))
+            function = ctypes.byref(self._function)
+            self._check(self._driver.cuModuleGetFunction(function, module, name.encode()))
+            self._check(self._driver.cuFuncSetAttribute(self._function, _MOST_SHARED, most_shared(device)))
+
+    def launch(
+        self, argument: ctypes.Structure, width: int, height: int = 1, *, threads: int, shared: int
+    ) -> None:
+        """width × height blocks of threads on the current stream, with as many bytes of shared memory each."""
+        if self.device.type == "cpu":
+            self._function(ctypes.byref(argument), width, height, shared)
+            return
+        with torch.cuda.device(self.device):
+            stream = ctypes.c_void_p(torch.cuda.current_stream(self.device).cuda_stream)
+            arguments = (ctypes.c_void_p * 1)(ctypes.addressof(argument))
+            self._check(
+                self._driver.cuLaunchKernel(
+                    self._function, width, height, 1, threads, 1, 1, shared, stream, arguments, None
+                )
+            )
+
+    def _check(self, result: int) -> None:
+        if result != 0:
+            text = ctypes.c_char_p()
+            self._driver.cuGetErrorString(result, ctypes.byref(text))
+            said = text.value.decode() if text.value else f"error {result}"
+            raise RuntimeError(f"a CUDA kernel could not be loaded or launched on {self.device}: {said}")
+
+
+@lru_cache(maxsize=None)
+def can_run(device: torch.device) -> bool:
+    """Whether kernels can be compiled for that device."""
+    if device.type == "cpu":
+        return _compiler() is not None
+    return (
+        torch.version.hip is None
+        and torch.cuda.get_device_capability(device) >= _LEAST_CAPABILITY
+        and _nvrtc() is not None
+    )
+
+
+@lru_cache(maxsize=None)
+def most_shared(device: torch.device) -> int:
+    """Bytes of shared memory that one block may have."""
+    if device.type == "cpu":
+        return 2**17
+    return int(torch.cuda.get_device_properties(device).shared_memory_per_block_optin)
+
+
+@lru_cache(maxsize=None)
+def _driver() -> ctypes.CDLL:
+    return ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+
+
+@lru_cache(maxsize=None)
+def _nvrtc() -> ctypes.CDLL | None:
+    """The compiler of the CUDA version that torch was built with; None where there is none."""
+    major = str(torch.version.cuda).partition(".")[0]
+    if sys.platform == "win32":
+        names = [f"nvrtc64_{major}0_0.dll"]
+    else:
+        name = f"libnvrtc.so.{major}"
+        beside = Path(torch.__file__).parents[1] / "nvidia"
+        names = [name, *map(str, beside.glob(f"*/lib/{name}"))]
+    for name in names:
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    return None
+
+
+def _compiled(source: str, constants: tuple[tuple[str, int], ...], architecture: str) -> bytes:
+    """The machine code of a source for an architecture."""
+    library = _nvrtc()
+    assert library is not None, "can_run says whether there is a compiler"
+    texts = [(SOURCES / name).read_bytes() for name in _HEADERS]
+    # No value here is so small that flushing it to zero matters, nor is a root's last bit.
+    options = [f"--gpu-architecture={architecture}", "--std=c++17", "--ftz=true", "--prec-sqrt=false"]
+    options += [f"--define-macro={name}={value}" for name, value in constants]
+    program = ctypes.c_void_p()
+    count = len(_HEADERS)
+    library.nvrtcCreateProgram(
+        ctypes.byref(program), (SOURCES / source).read_bytes(), source.encode(), count,
+        (ctypes.c_char_p * count)(*texts), (ctypes.c_char_p * count)(*(name.encode() for name in _HEADERS)),
+    )  # fmt: skip
+    try:
+        encoded = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+        if library.nvrtcCompileProgram(program, len(options), encoded) != 0:
+            size = ctypes.c_size_t()
+            library.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+            log = ctypes.create_string_buffer(size.value)
+            library.nvrtcGetProgramLog(program, log)
+            raise RuntimeError(f"{source} could not be compiled for {architecture}:\n{log.value.decode()}")
+        size = ctypes.c_size_t()
+        library.nvrtcGetCUBINSize(program, ctypes.byref(size))
+        code = ctypes.create_string_buffer(size.value)
+        library.nvrtcGetCUBIN(program, code)
+        return code.raw
+    finally:
+        library.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+@lru_cache(maxsize=None)
+def _compiler() -> str | None:
+    """A C++ compiler's name, where there is one."""
+    for name in ("c++", "g++", "clang++"):
+        try:
+            subprocess.run([name, "--version"], capture_output=True, check=True)
+        except (OSError, subprocess.CalledProcessError):
+            continue
+        return name
+    return None
+
+
+def _emulated(source: str, constants: tuple[tuple[str, int], ...]) -> ctypes.CDLL:
+    """The kernels of a source for a CPU; what was loaded stays loaded when its file is gone."""
+    compiler = _compiler()
+    assert compiler is not None, "can_run says whether there is a compiler"
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder) / "kernels.so"
+        macros = [f"-D{name}={value}" for name, value in constants]
+        done = subprocess.run(
+            [compiler, "-std=c++17", "-O1", "-fPIC", "-shared", "-Wno-unknown-pragmas", *macros]
+            + ["-x", "c++", str(SOURCES / source), "-o", str(library)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"{source} could not be compiled for a CPU:\n{done.stderr}")
+        return ctypes.CDLL(str(library))
