@@ -12,6 +12,16 @@ typedef unsigned long long u64;
     extern "C" __global__ void __launch_bounds__(threads, blocks) name(const Argument given)
 #define SHARED(name) extern __shared__ __align__(16) u8 name[]
 
+// 16 bytes on their way from global to shared memory, while the thread goes on; groups of them are waited for.
+FUNCTION void copy_ahead(u32* shared, const u32* global) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                 :
+                 : "r"((u32)__cvta_generic_to_shared(shared)), "l"(global)
+                 : "memory");
+}
+FUNCTION void close_group() { asm volatile("cp.async.commit_group;" : : : "memory"); }
+FUNCTION void wait_for_all_but_last_group() { asm volatile("cp.async.wait_group 1;" : : : "memory"); }
+
 // A float32 value in half precision, as bits, and back.
 FUNCTION u32 half_bits(float value) {
     unsigned short bits;

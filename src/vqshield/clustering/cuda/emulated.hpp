@@ -199,6 +199,7 @@ inline float __uint_as_float(u32 bits) {
     std::memcpy(&value, &bits, sizeof value);
     return value;
 }
+inline u64 __umul64hi(u64 a, u64 b) { return (u64)(((unsigned __int128)a * b) >> 64); }
 inline int __float2int_rn(float value) { return (int)std::nearbyint(value); }
 inline u32 __float2uint_rn(float value) { return (u32)std::nearbyint(value); }
 
@@ -208,6 +209,10 @@ T atomicAdd(T* place, T value) {
     *place += value;
     return before;
 }
+
+inline void copy_ahead(u32* shared, const u32* global) { std::memcpy(shared, global, 16); }
+inline void close_group() {}
+inline void wait_for_all_but_last_group() {}
 
 inline float half_value(u32 bits) {
     const u32 exponent = (bits >> 10) & 31, fraction = bits & 1023;

@@ -4,6 +4,7 @@ For images on a CPU, as in tests, a C++ compiler builds them with emulated.hpp.
 """
 
 import ctypes
+import os
 import subprocess
 import sys
 import tempfile
@@ -13,56 +14,66 @@ from pathlib import Path
 import torch
 
 SOURCES = Path(__file__).parent
-_HEADERS = ("device.cuh", "noise.cuh")
+_HEADERS = ("device.cuh", "noise.cuh", "products.cuh", "clusters.cuh")
 _LEAST_CAPABILITY = (8, 0)  # of the matrix instructions
 _MOST_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
 
-class Kernel:
-    """One compiled kernel of one GPU, or of a CPU. Its argument is one structure."""
+class Program:
+    """The kernels of one source, compiled with some constants for one GPU, or for a CPU.
 
-    def __init__(self, source: str, name: str, constants: dict[str, int], device: torch.device) -> None:
-        self.device = device
+    A kernel's argument is one structure. Blocks of all its kernels have as many threads as the constant THREADS says.
+    """
+
+    def __init__(self, source: str, constants: dict[str, int], device: torch.device) -> None:
+        self.device, self._threads = device, constants["THREADS"]
+        self._functions: dict[str, ctypes.c_void_p] = {}
         if device.type == "cpu":
-            self._function = getattr(_emulated(source, tuple(constants.items())), name)
+            self._library = _emulated(source, constants)
             return
-        self._driver = _driver()
+        self._library = _driver()
         with torch.cuda.device(device):
             major, minor = torch.cuda.get_device_capability(device)
-            code = _compiled(source, tuple(constants.items()), f"sm_{major}{minor}")
-            module, self._function = ctypes.c_void_p(), ctypes.c_void_p()
-            self._check(self._driver.cuModuleLoadData(ctypes.byref(module), code))
-            function = ctypes.byref(self._function)
-            self._check(self._driver.cuModuleGetFunction(function, module, name.encode()))
-            self._check(self._driver.cuFuncSetAttribute(self._function, _MOST_SHARED, most_shared(device)))
+            code = _compiled(source, constants, f"sm_{major}{minor}")
+            self._module = ctypes.c_void_p()
+            self._check(self._library.cuModuleLoadData(ctypes.byref(self._module), code))
 
     def launch(
-        self, argument: ctypes.Structure, width: int, height: int = 1, *, threads: int, shared: int
+        self, name: str, argument: ctypes.Structure, width: int, height: int = 1, *, shared: int = 0
     ) -> None:
-        """width × height blocks of threads on the current stream, with as many bytes of shared memory each."""
+        """width × height blocks on the current stream, with as many bytes of shared memory each."""
         if self.device.type == "cpu":
-            self._function(ctypes.byref(argument), width, height, shared)
+            getattr(self._library, name)(ctypes.byref(argument), width, height, shared)
             return
         with torch.cuda.device(self.device):
             stream = ctypes.c_void_p(torch.cuda.current_stream(self.device).cuda_stream)
             arguments = (ctypes.c_void_p * 1)(ctypes.addressof(argument))
-            self._check(
-                self._driver.cuLaunchKernel(
-                    self._function, width, height, 1, threads, 1, 1, shared, stream, arguments, None
-                )
-            )
+            size = width, height, 1, self._threads, 1, 1, shared
+            self._check(self._library.cuLaunchKernel(self._function(name), *size, stream, arguments, None))
+
+    def _function(self, name: str) -> ctypes.c_void_p:
+        if name not in self._functions:
+            found = ctypes.c_void_p()
+            self._check(self._library.cuModuleGetFunction(ctypes.byref(found), self._module, name.encode()))
+            self._check(self._library.cuFuncSetAttribute(found, _MOST_SHARED, most_shared(self.device)))
+            self._functions[name] = found
+        return self._functions[name]
 
     def _check(self, result: int) -> None:
         if result != 0:
             text = ctypes.c_char_p()
-            self._driver.cuGetErrorString(result, ctypes.byref(text))
+            self._library.cuGetErrorString(result, ctypes.byref(text))
             said = text.value.decode() if text.value else f"error {result}"
             raise RuntimeError(f"a CUDA kernel could not be loaded or launched on {self.device}: {said}")
 
 
-@lru_cache(maxsize=None)
 def can_run(device: torch.device) -> bool:
-    """Whether kernels can be compiled for that device."""
+    """Whether kernels can be compiled for that device; VQSHIELD_CUDA=off says no."""
+    return os.environ.get("VQSHIELD_CUDA") != "off" and _can_run(device)
+
+
+@lru_cache(maxsize=None)
+def _can_run(device: torch.device) -> bool:
     if device.type == "cpu":
         return _compiler() is not None
     return (
@@ -103,14 +114,14 @@ def _nvrtc() -> ctypes.CDLL | None:
     return None
 
 
-def _compiled(source: str, constants: tuple[tuple[str, int], ...], architecture: str) -> bytes:
+def _compiled(source: str, constants: dict[str, int], architecture: str) -> bytes:
     """The machine code of a source for an architecture."""
     library = _nvrtc()
     assert library is not None, "can_run says whether there is a compiler"
     texts = [(SOURCES / name).read_bytes() for name in _HEADERS]
     # No value here is so small that flushing it to zero matters, nor is a root's last bit.
     options = [f"--gpu-architecture={architecture}", "--std=c++17", "--ftz=true", "--prec-sqrt=false"]
-    options += [f"--define-macro={name}={value}" for name, value in constants]
+    options += [f"--define-macro={name}={value}" for name, value in constants.items()]
     program = ctypes.c_void_p()
     count = len(_HEADERS)
     library.nvrtcCreateProgram(
@@ -146,13 +157,13 @@ def _compiler() -> str | None:
     return None
 
 
-def _emulated(source: str, constants: tuple[tuple[str, int], ...]) -> ctypes.CDLL:
+def _emulated(source: str, constants: dict[str, int]) -> ctypes.CDLL:
     """The kernels of a source for a CPU; what was loaded stays loaded when its file is gone."""
     compiler = _compiler()
     assert compiler is not None, "can_run says whether there is a compiler"
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder) / "kernels.so"
-        macros = [f"-D{name}={value}" for name, value in constants]
+        macros = [f"-D{name}={value}" for name, value in constants.items()]
         done = subprocess.run(
             [compiler, "-std=c++17", "-O1", "-fPIC", "-shared", "-Wno-unknown-pragmas", *macros]
             + ["-x", "c++", str(SOURCES / source), "-o", str(library)],

@@ -17,6 +17,7 @@ from vqshield.clustering.base import (
     check_magnitude,
 )
 from vqshield.clustering.cuda.resident import Resident
+from vqshield.clustering.cuda.strips import Strips
 from vqshield.clustering.triton import workspace
 from vqshield.clustering.triton.workspace import Sizes, Workspace
 from vqshield.noise import Draw
@@ -51,7 +52,7 @@ class Triton:
             launch.fit()
             centres[part] = launch.centres + 0.5
 
-        _by_parts(padded, recipe, draw, recipe.codes, work)
+        _by_parts(padded, recipe, draw, recipe.codes, work, fits=True)
         return centres
 
     def quantize(self, padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
@@ -66,7 +67,7 @@ class Triton:
             launch.centres.copy_(centres[part] - 0.5)
             launch.quantize(output[part])
 
-        _by_parts(padded, recipe, draw, centres.shape[1], work)
+        _by_parts(padded, recipe, draw, centres.shape[1], work, fits=False)
         return output.to(padded.dtype)
 
     def assignments(self, padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
@@ -84,7 +85,7 @@ class Triton:
             launch.quantize(torch.empty_like(padded[part], dtype=torch.float32))
             labels[part] = launch.space.labels[:, : launch.n]
 
-        _by_parts(padded, recipe, draw, centres.shape[1], work)
+        _by_parts(padded, recipe, draw, centres.shape[1], work, fits=False)
         return labels
 
     def shield(self, padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
@@ -99,7 +100,7 @@ class Triton:
             launch.fit()
             launch.quantize(output[part])
 
-        _by_parts(padded, recipe, draw, recipe.codes, work)
+        _by_parts(padded, recipe, draw, recipe.codes, work, fits=True)
         return output.to(padded.dtype)
 
     def lloyd(self, patches: Tensor, start: Tensor, *, iterations: int, tolerance: float) -> Tensor:
@@ -112,7 +113,7 @@ class Triton:
         batch, n, dimensions = patches.shape
         codes = start.shape[1]
         sizes = Sizes.of(n, codes, dimensions)
-        space = Workspace.make(batch, sizes, patches.device)
+        space = Workspace.make(batch, sizes, patches.device, patches=True)
         space.x.zero_()
         space.x[:, 0, :, dimensions] = 1
         # Centred for the same reason as in parts.py: small numbers have small rounding errors.
@@ -136,9 +137,15 @@ def _check_centres(centres: Tensor, padded: Tensor, recipe: Recipe) -> None:
 
 
 def _by_parts(
-    padded: Tensor, recipe: Recipe, draw: Draw, codes: int, work: "Callable[[slice, Launch], None]"
+    padded: Tensor,
+    recipe: Recipe,
+    draw: Draw,
+    codes: int,
+    work: "Callable[[slice, Launch], None]",
+    *,
+    fits: bool,
 ) -> None:
-    """The images in parts whose workspace the memory holds."""
+    """The images in parts whose workspace the memory holds; whether the work is to find codebooks."""
     from vqshield.clustering.triton.launch import Launch  # needs the package
 
     seed = draw.seed - 2**64 if draw.seed >= 2**63 else draw.seed
@@ -146,8 +153,11 @@ def _by_parts(
     key = torch.full((1,), seed, dtype=torch.int64, device=padded.device)
     n, dimensions = recipe.grid.count(*padded.shape[2:]), padded.shape[1] * recipe.grid.size**2
     sizes = Sizes.of(n, codes, dimensions)
-    step = max(1, min(workspace.AT_ONCE, len(padded), recipe.memory // sizes.bytes))
-    space = Workspace.make(step, sizes, padded.device)
+    strips = Strips.of(padded, recipe, codes) if fits else None
+    patches = fits and strips is None
+    an_image = sizes.bytes(patches=patches) + (0 if strips is None else strips.bytes)
+    step = max(1, min(workspace.AT_ONCE, len(padded), recipe.memory // an_image))
+    space = Workspace.make(step, sizes, padded.device, patches=patches)
     for first in range(0, len(padded), step):
         part = slice(first, first + step)
-        work(part, Launch(padded[part].float(), draw.streams[part], key, recipe, codes, space))
+        work(part, Launch(padded[part].float(), draw[part], key, recipe, codes, space))

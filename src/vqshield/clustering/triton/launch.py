@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from vqshield.clustering.base import Recipe
+from vqshield.clustering.cuda.strips import Strips
 from vqshield.clustering.triton import selective, small, strips, tiles, workspace
 from vqshield.clustering.triton.workspace import (
     LABELS,
@@ -23,7 +24,7 @@ from vqshield.clustering.triton.workspace import (
     interpreting,
     power_of_two,
 )
-from vqshield.noise import Stage
+from vqshield.noise import Draw, Stage
 from vqshield.patches import Sliding
 
 _IMAGES = 8  # for which one program of the patches kernel draws random words
@@ -34,14 +35,16 @@ class Launch:
     """The launches for a batch of images (B, q, h, w), in a workspace that may be larger."""
 
     def __init__(
-        self, images: Tensor, streams: Tensor, key: Tensor, recipe: Recipe, codes: int, space: Workspace
+        self, images: Tensor, draw: Draw, key: Tensor, recipe: Recipe, codes: int, space: Workspace
     ) -> None:
-        self.images, self.streams, self.key, self.recipe, self.codes = images, streams, key, recipe, codes
+        self.images, self.draw, self.key, self.recipe, self.codes = images, draw, key, recipe, codes
+        self.streams = draw.streams
         self.batch, self.channels, self.height, self.width = images.shape
         self.rows, self.columns = recipe.grid.shape(self.height, self.width)
         self.n, self.dimensions = self.rows * self.columns, self.channels * recipe.grid.size**2
         self.sizes = Sizes.of(self.n, codes, self.dimensions)
         self.space = space[: self.batch]
+        self.strips = Strips.of(images, recipe, codes)
         self.count = -(-self.n // workspace.STRIP)
         # Strips whose sums are added up at once, as many as registers hold.
         self.group = max(1, 2**13 // (self.sizes.codes * self.sizes.dimensions))
@@ -57,6 +60,9 @@ class Launch:
 
     def fit(self) -> None:
         """The codebooks, into the workspace."""
+        if self.strips is not None:
+            self.strips.fit(self.images, self.draw, self.centres)
+            return
         self._patches(Stage.CODEBOOK, self.recipe.sigma)
         self._start()
         self._rounds()
@@ -69,6 +75,10 @@ class Launch:
         self._rebuild(output)
 
     def _label(self) -> None:
+        if self.strips is not None:
+            similarities = self.space.floats
+            self.strips.label(self.images, self.draw, self.centres, self.space.labels, similarities)
+            return
         space, place, strip = self.space, (self.columns, self.height, self.width), workspace.LABEL_STRIP
         tiles.label_kernel[(-(-self.n // strip), self.batch)](
             self.images, space.labels, space.floats, space.centres, self.streams, self.key, self.n,

@@ -49,11 +49,11 @@ class Sizes:
         whole = -(-patches // WIDE_ROWS) * WIDE_ROWS
         return cls(whole, power_of_two(codes, least=16), power_of_two(dimensions + 1, least=16))
 
-    @property
-    def bytes(self) -> int:
-        """Of one image's workspace, the partial sums of its strips included."""
+    def bytes(self, *, patches: bool) -> int:
+        """Of one image's workspace, the partial sums of its strips included; with its patches or without."""
         strips = -(-self.rows // STRIP) if self.rows > SMALL else 0
-        return self.rows * (4 * self.dimensions + 20) + 4 * (strips + 2) * self.codes * self.dimensions
+        held = 4 * self.dimensions if patches else 0
+        return self.rows * (held + 20) + 4 * (strips + 2) * self.codes * self.dimensions
 
 
 @dataclass(frozen=True)
@@ -76,12 +76,14 @@ class Workspace:
         )  # fmt: skip
 
     @classmethod
-    def make(cls, count: int, sizes: Sizes, device: torch.device) -> "Workspace":
+    def make(cls, count: int, sizes: Sizes, device: torch.device, *, patches: bool) -> "Workspace":
         """Not filled, but for the centres: whoever writes the patches writes what is behind them as well, in
-        whole blocks of ROWS.
+        whole blocks of ROWS. Without patches where nobody will.
         """
         return cls(
-            torch.empty(count, 2, sizes.rows, sizes.dimensions, dtype=torch.float16, device=device),
+            torch.empty(
+                count, 2, sizes.rows if patches else 0, sizes.dimensions, dtype=torch.float16, device=device
+            ),
             torch.empty(count, sizes.rows, device=device),
             torch.empty(count, sizes.rows, dtype=torch.int32, device=device),
             torch.zeros(count, sizes.codes, sizes.dimensions, device=device),
