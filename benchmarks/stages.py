@@ -2,9 +2,10 @@
 
     PYTHONPATH=src python3 benchmarks/stages.py [--repeats 15]
 
-The stages of one call, each launched again and again on what the ones before it left (of large images a
-stage is many kernels). A whole call, which stands beside them, also checks the images and makes its
-workspace. The median of all repeats, by the GPU's own clock. Writes benchmarks/results/stages-cuda.json.
+Small images pass through one kernel, so its stages are told apart by what is asked for: a codebook, labels and
+rebuild from a given one, or both. A large image's are kernels of their own, and the profiler tells their times. A
+whole call, which stands beside them, also checks the images and makes its workspace. By the GPU's own clock, the
+median of all repeats where it is no sum. Writes benchmarks/results/stages-cuda.json.
 """
 
 import argparse
@@ -14,18 +15,24 @@ from pathlib import Path
 
 import torch
 from surrogates_cuda import seconds
+from torch import Tensor
 
 import vqshield as vq
 from vqshield.bench.workloads import Workload, pictures
-from vqshield.clustering.triton.launch import Launch
-from vqshield.clustering.triton.workspace import Sizes, Workspace
+from vqshield.clustering.cuda.resident import Resident
 from vqshield.environment import environment
 from vqshield.files import write_json
-from vqshield.noise import Stage
+from vqshield.noise import Draw
 from vqshield.plain import to_plain
 
 ROOT = Path(__file__).resolve().parents[1]
-CASES = ((6144, 32, 25), (64, 328, 30))  # images, side, codes
+KERNELS = {
+    "noisy patches": ("patches_kernel",),
+    "k-means++": ("near_kernel", "pick_kernel"),
+    "rounds": ("prepare_kernel", "round_kernel", "update_kernel"),
+    "labels": ("label_kernel",),
+    "rebuild": ("rebuild_kernel",),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,38 +46,45 @@ class Row:
     microseconds: float
 
 
+def of_small(defense: vq.Quantizer, images: Tensor, repeats: int) -> dict[str, float]:
+    """Seconds of what the one kernel can be asked for."""
+    draw = Draw(0, torch.arange(len(images), device=images.device))
+    resident = Resident.of(images, defense.recipe(), defense.codes)
+    if resident is None:
+        raise SystemExit("the kernel of small images does not serve this GPU")
+    centres = resident.codebook(images, draw)
+    asked: dict[str, Callable[[], object]] = {
+        "codebook": lambda: resident.codebook(images, draw),
+        "labels and rebuild": lambda: resident.quantize(images, centres, draw),
+        "both": lambda: resident.shield(images, draw),
+    }
+    return {stage: seconds(call, repeats) for stage, call in asked.items()}
+
+
+def of_large(defense: vq.Quantizer, images: Tensor, repeats: int) -> dict[str, float]:
+    """Seconds of the kernels of a call."""
+    streams = torch.arange(len(images), device=images.device)
+    defense(images, streams=streams)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        for _ in range(repeats):
+            defense(images, streams=streams)
+        torch.cuda.synchronize()
+    taken = {event.key: event.device_time_total / 1e6 / repeats for event in profile.key_averages()}
+    return {stage: sum(taken[name] for name in names) for stage, names in KERNELS.items()}
+
+
 def measured(count: int, side: int, codes: int, repeats: int) -> list[Row]:
     """The rows of one size of images."""
     place = torch.device("cuda")
     defense = vq.SWRD(size=3, codes=codes, seed=0, backend="triton")
     images = pictures(Workload(name="stages", side=side), count, place)
-    streams, key = torch.arange(count, device=place), torch.zeros(1, dtype=torch.int64, device=place)
-    n, dimensions = (side - 2) ** 2, 27
-    space = Workspace.make(count, Sizes.of(n, codes, dimensions), place)
-    run, output = Launch(images, streams, key, defense.recipe(), codes, space), torch.empty_like(images)
-    run._patches(Stage.CODEBOOK, run.recipe.sigma)
-    run._start()
-    first = space.centres.clone()
-
-    def rounds() -> None:
-        space.centres.copy_(first)
-        run._rounds()
-
-    stages: dict[str, Callable[[], object]] = {
-        "noisy patches": lambda: run._patches(Stage.CODEBOOK, run.recipe.sigma),
-        "k-means++": run._start,
-        "rounds": rounds,
-        "labels": run._label,
-        "rebuild": lambda: run._rebuild(output),
-        "whole call": lambda: defense(images, streams=streams),
-    }
+    streams = torch.arange(count, device=place)
+    found = (of_small if side <= 64 else of_large)(defense, images, repeats)
+    found["whole call"] = seconds(lambda: defense(images, streams=streams), repeats)
     return [
-        Row(
-            images=count, side=side, codes=codes, stage=name,
-            microseconds=round(1e6 * seconds(call, repeats) / count, 4),
-        )
-        for name, call in stages.items()
-    ]  # fmt: skip
+        Row(images=count, side=side, codes=codes, stage=stage, microseconds=round(1e6 * taken / count, 4))
+        for stage, taken in found.items()
+    ]
 
 
 def main() -> None:
@@ -78,7 +92,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "stages-cuda.json")
     options = parser.parse_args()
-    rows = [row for case in CASES for row in measured(*case, options.repeats)]
+    cases = (6144, 32, 25), (64, 328, 30)  # images, side, codes
+    rows = [row for case in cases for row in measured(*case, options.repeats)]
     for row in rows:
         print(f"{row.side:4d} {row.stage:20s} {row.microseconds:10.3f} µs an image")
     write_json(options.out, to_plain({"machine": environment(torch.device("cuda")), "rows": rows}))

@@ -22,6 +22,7 @@ struct Share {
     const float* steps;  // (CODES), how far centres moved
     float scale;         // of the sums: a power of two
     float doubt;         // rounding errors of half a squared distance are smaller
+    float bias;          // that such distances have
 };
 
 // A value of a patch for the sums.
@@ -78,8 +79,41 @@ struct Fetched {
     }
 };
 
-// New states of the patches on this warp's list, 32 at a time, and the sums that follow from them; the first
-// round's are summed up later. Returns how many have moved.
+FUNCTION void add_quad(int* place, int4 sum) {
+    atomicAdd(place, sum.x);
+    atomicAdd(place + 1, sum.y);
+    atomicAdd(place + 2, sum.z);
+    atomicAdd(place + 3, sum.w);
+}
+
+// Adds `count` patches, of which lane i has the label of number i, to their clusters. A team of lanes adds up those that
+// follow each other in one cluster first; row(i) is where patch i lies.
+template <typename Row>
+FUNCTION void sum_up(const Share& share, int count, int label, Row row) {
+    const int quad = lane_number() % TEAM, team = lane_number() / TEAM;
+    int4 sum = {0, 0, 0, 0};
+    int cluster = -1;
+#pragma unroll
+    for (int k = 0; k < TEAM; ++k) {
+        const int i = team * TEAM + k, next = __shfl_sync(EVERY, label, i);
+        if (i >= count || quad >= QUADS) continue;
+        if (next != cluster) {
+            if (cluster >= 0) add_quad(share.sums + cluster * TALLY + 4 * quad, sum);
+            sum = {0, 0, 0, 0};
+            cluster = next;
+        }
+        float4 values = joined(((const uint4*)row(i))[quad]);
+        if (quad == D / 4) behind(values) = 1.0f;
+        sum.x += counted(share, values.x);
+        sum.y += counted(share, values.y);
+        sum.z += counted(share, values.z);
+        sum.w += counted(share, values.w);
+    }
+    if (cluster >= 0) add_quad(share.sums + cluster * TALLY + 4 * quad, sum);
+}
+
+// New states of the patches on this warp's list, 32 at a time, and the sums that follow from them. In the first round no
+// patch has a label yet. Returns how many have moved.
 template <typename Source>
 FUNCTION int assign(const Share& share, const Centres& centres, const Source& source, int count, bool is_first) {
     const int lane = lane_number();
@@ -96,11 +130,16 @@ FUNCTION int assign(const Share& share, const Centres& centres, const Source& so
         int before = label;
         if (first + lane < count) {
             const float packing = NUMBER * 1.2e-7f;
-            const float upper = as_float(best) * (1 + packing) - BIAS + share.doubt;
-            const float lower = as_float(second) * (1 - packing) - BIAS - share.doubt;
+            const float upper = as_float(best) * (1 + packing) - share.bias + share.doubt;
+            const float lower = as_float(second) * (1 - packing) - share.bias - share.doubt;
             const float slack = sqrtf(2 * fmaxf(lower, 0.0f)) - sqrtf(2 * fmaxf(upper, 0.0f));
-            if (!is_first) before = state & (LABEL - 1);
+            before = state & (LABEL - 1);
             share.states[row] = (as_bits(slack) & ~(LABEL - 1u)) | label;
+        }
+        if (is_first) {
+            sum_up(share, count - first, label,
+                   [&](int i) { return source.at(first) + source.place(first, i) * STRIDE; });
+            continue;
         }
         u32 moves = __ballot_sync(EVERY, before != label);
         moved += __popc(moves);
@@ -116,41 +155,6 @@ FUNCTION int assign(const Share& share, const Centres& centres, const Source& so
         }
     }
     return moved;
-}
-
-FUNCTION void add_quad(int* place, int4 sum) {
-    atomicAdd(place, sum.x);
-    atomicAdd(place + 1, sum.y);
-    atomicAdd(place + 2, sum.z);
-    atomicAdd(place + 3, sum.w);
-}
-
-// The sums of this warp's patches, after the first round. A team of lanes adds up those that follow each other in one
-// cluster, and then adds them to its sum.
-FUNCTION void sum_up(const Share& share) {
-    const int lane = lane_number(), quad = lane % TEAM, n = share.count;
-    for (int group = warp_number(); group < groups_of(n); group += WARPS) {
-        const int first = group * WARP + lane / TEAM * TEAM;
-        int4 sum = {0, 0, 0, 0};
-        int cluster = -1;
-#pragma unroll
-        for (int i = 0; i < TEAM; ++i) {
-            if (first + i >= n || quad >= QUADS) continue;
-            const int label = share.states[first + i] & (LABEL - 1);
-            if (label != cluster) {
-                if (cluster >= 0) add_quad(share.sums + cluster * TALLY + 4 * quad, sum);
-                sum = {0, 0, 0, 0};
-                cluster = label;
-            }
-            float4 values = joined(((const uint4*)share.halves)[(first + i) * (STRIDE / 4) + quad]);
-            if (quad == D / 4) behind(values) = 1.0f;
-            sum.x += counted(share, values.x);
-            sum.y += counted(share, values.y);
-            sum.z += counted(share, values.z);
-            sum.w += counted(share, values.w);
-        }
-        if (cluster >= 0) add_quad(share.sums + cluster * TALLY + 4 * quad, sum);
-    }
 }
 
 // Any patch, where a list has no more: they are looked at 32 at a time.
@@ -213,18 +217,13 @@ FUNCTION int look_again(const Share& share, const Centres& centres, unsigned sho
     unsigned short* const todo = lists + warp_number() * list_room(share.count);
     const auto patches = source(todo);
     const int count = is_first ? everything(share, todo) : doubtful<patches.TOGETHER>(share, todo);
-    const int moved = assign(share, centres, patches, count, is_first);
-    if (is_first) {
-        __syncwarp(EVERY);
-        sum_up(share);
-    }
-    return moved;
+    return assign(share, centres, patches, count, is_first);
 }
 
 // The clusters' means, and how far they are from where the centres were; an empty cluster keeps its centre. A team of
 // lanes a centre.
 template <typename Sum>
-FUNCTION void update_centres(const Sum* sums, u32* factors, float* norms, float* steps, int codes) {
+FUNCTION void update_centres(const Sum* sums, u32* factors, float* norms, float* steps, int codes, float bias) {
     const int quad = lane_number() % TEAM, team = warp_number() * TEAMS + lane_number() / TEAM;
     for (int start = 0; start < codes; start += WARPS * TEAMS) {
         const int c = start + team;
@@ -250,7 +249,7 @@ FUNCTION void update_centres(const Sum* sums, u32* factors, float* norms, float*
             step += __shfl_xor_sync(EVERY, step, bit);
         }
         if (quad == 0 && c < codes) {
-            if (size > 0) norms[c] = 0.5f * square + BIAS;
+            if (size > 0) norms[c] = 0.5f * square + bias;
             steps[c] = sqrtf(step) * 1.0001f + 1e-6f;  // a little more, for rounding
         }
     }

@@ -22,7 +22,6 @@ constexpr int TEAM = QUADS <= 1 ? 1 : QUADS <= 2 ? 2 : QUADS <= 4 ? 4 : QUADS <=
 constexpr int TEAMS = WARP / TEAM;  // of lanes, each with a quad of one row, in a warp
 constexpr int NUMBER = CODES <= 16 ? 16 : CODES <= 32 ? 32 : CODES <= 64 ? 64 : CODES <= 128 ? 128 : 256;
 constexpr float CENTRE = 0.5f;
-constexpr float BIAS = 6.103515625e-05f;  // keeps distances positive where rounding leaves them below zero
 
 // How an image is cut into patches.
 struct Cut {
@@ -33,8 +32,14 @@ struct Cut {
 
     // Where in an image patch `row` begins, and how much further its component j lies.
     FUNCTION int corner(int row) const {
+        int next;
+        return corner(row, next);
+    }
+    FUNCTION int corner(int row, int& next) const {  // and the patch behind it
         const int y = columns == 1 ? row : (int)__umulhi(row, reciprocal), x = row - y * columns;
-        return (y * width + x) * (SLIDING ? 1 : SIZE);
+        const int here = (y * width + x) * (SLIDING ? 1 : SIZE);
+        next = x + 1 < columns ? here + (SLIDING ? 1 : SIZE) : (y + 1) * width * (SLIDING ? 1 : SIZE);
+        return here;
     }
     FUNCTION int offset(int j) const {
         return (j / (SIZE * SIZE) * height + j / SIZE % SIZE) * width + j % SIZE;
@@ -210,7 +215,9 @@ FUNCTION void make_patches(float* rows, const Cut& cut, const int* offsets, cons
     const int begin = first * D / 4, values = count * D;
     for (int block = threadIdx.x; 4 * block < values; block += THREADS) {
         const int row = 4 * block / D, j = 4 * block - row * D, last = cut.patches() - 1 - first;
-        const int here = cut.corner(first + row), next = cut.corner(first + min(row + 1, last));
+        int next;
+        const int here = cut.corner(first + row, next);
+        if (row >= last) next = here;  // there is none: anything that can be read
         float clean[4], z[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
@@ -248,13 +255,19 @@ FUNCTION float squared_distance(const float4 (&patch)[FULL], const float4 (&cent
     return ends[0] + ends[1];
 }
 
-// The centres as factors, and half their squared norms; first_quad(c) is where the quads of centre c lie.
+FUNCTION float bounded(float value) { return fminf(fmaxf(value, -6e4f), 6e4f); }
+
+// The centres as factors, and half their squared norms. A bias, the same for all, keeps distances positive where rounding
+// would leave them below zero. Halves end at 65,504: a centre so far away is none's nearest. first_quad(c) is where the quads of centre c lie.
 template <typename Place>
-FUNCTION void prepare_factors(u32* factors, float* norms, int codes, Place first_quad) {
+FUNCTION void prepare_factors(u32* factors, float* norms, int codes, float bias, Place first_quad) {
     for (int place = threadIdx.x; place < CODES * 4 * STEPS; place += THREADS) {
         const int c = place / (4 * STEPS), quad = place % (4 * STEPS);
         float4 values = {0, 0, 0, 0};
-        if (c < codes && quad < FULL) values = negative(first_quad(c)[quad]);
+        if (c < codes && quad < FULL) {
+            const float4 centre = first_quad(c)[quad];
+            values = {bounded(-centre.x), bounded(-centre.y), bounded(-centre.z), bounded(-centre.w)};
+        }
         if (quad == D / 4) behind(values) = 1.0f;
         Factor(factors, c, quad).store(split(values));
     }
@@ -264,7 +277,7 @@ FUNCTION void prepare_factors(u32* factors, float* norms, int codes, Place first
             const float value = ((const float*)first_quad(c))[j];
             square += value * value;
         }
-        norms[c] = c < codes ? 0.5f * square + BIAS : 1e30f;  // that: never near
+        norms[c] = c < codes ? 0.5f * square + bias : 1e30f;  // that: never near
     }
 }
 

@@ -17,6 +17,7 @@ SOURCES = Path(__file__).parent
 _HEADERS = ("device.cuh", "noise.cuh", "products.cuh", "clusters.cuh")
 _LEAST_CAPABILITY = (8, 0)  # of the matrix instructions
 _MOST_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+_DIVIDED = 9  # CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
 
 
 class Program:
@@ -39,9 +40,20 @@ class Program:
             self._check(self._library.cuModuleLoadData(ctypes.byref(self._module), code))
 
     def launch(
-        self, name: str, argument: ctypes.Structure, width: int, height: int = 1, *, shared: int = 0
+        self,
+        name: str,
+        argument: ctypes.Structure,
+        width: int,
+        height: int = 1,
+        *,
+        shared: int = 0,
+        divided: int = 100,
     ) -> None:
-        """width × height blocks on the current stream, with as many bytes of shared memory each."""
+        """width × height blocks on the current stream, with as many bytes of shared memory each.
+
+        divided: the share of a multiprocessor's memory, in percent, that is to be shared memory and not cache. Kernels
+        that follow each other want the same: it takes time to divide it anew.
+        """
         if self.device.type == "cpu":
             getattr(self._library, name)(ctypes.byref(argument), width, height, shared)
             return
@@ -49,13 +61,14 @@ class Program:
             stream = ctypes.c_void_p(torch.cuda.current_stream(self.device).cuda_stream)
             arguments = (ctypes.c_void_p * 1)(ctypes.addressof(argument))
             size = width, height, 1, self._threads, 1, 1, shared
-            self._check(self._library.cuLaunchKernel(self._function(name), *size, stream, arguments, None))
+            self._check(self._library.cuLaunchKernel(self._function(name, divided), *size, stream, arguments, None))
 
-    def _function(self, name: str) -> ctypes.c_void_p:
+    def _function(self, name: str, divided: int) -> ctypes.c_void_p:
         if name not in self._functions:
             found = ctypes.c_void_p()
             self._check(self._library.cuModuleGetFunction(ctypes.byref(found), self._module, name.encode()))
             self._check(self._library.cuFuncSetAttribute(found, _MOST_SHARED, most_shared(self.device)))
+            self._check(self._library.cuFuncSetAttribute(found, _DIVIDED, divided))
             self._functions[name] = found
         return self._functions[name]
 
@@ -76,11 +89,22 @@ def can_run(device: torch.device) -> bool:
 def _can_run(device: torch.device) -> bool:
     if device.type == "cpu":
         return _compiler() is not None
-    return (
-        torch.version.hip is None
-        and torch.cuda.get_device_capability(device) >= _LEAST_CAPABILITY
-        and _nvrtc() is not None
-    )
+    if torch.version.hip is not None:
+        return False
+    major, minor = torch.cuda.get_device_capability(device)
+    return (major, minor) >= _LEAST_CAPABILITY and 10 * major + minor in _architectures()
+
+
+def _architectures() -> list[int]:
+    """The GPUs that the compiler knows, as in 90; none, where there is no compiler."""
+    library = _nvrtc()
+    if library is None:
+        return []
+    count = ctypes.c_int()
+    library.nvrtcGetNumSupportedArchs(ctypes.byref(count))
+    known = (ctypes.c_int * count.value)()
+    library.nvrtcGetSupportedArchs(known)
+    return list(known)
 
 
 @lru_cache(maxsize=None)

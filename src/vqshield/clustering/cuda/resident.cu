@@ -19,6 +19,7 @@ struct Given {
     float scale;  // of the sums: a power of two
     float most;   // squared distances between patches are less in all
     float doubt;  // rounding errors of half a squared distance are smaller
+    float bias;   // added to such distances, so that none is below zero
     int finds, spread, noisy;  // k-means at all; from k-means++; weights from the noisy windows
     int codes, iterations, limit;
     Cut cut;
@@ -140,7 +141,7 @@ FUNCTION void spread_centres(const Given& given, const Room& room) {
 
 // The state before the first round.
 FUNCTION void prepare_rounds(const Given& given, const Room& room) {
-    prepare_factors(room.factors, room.norms, given.codes,
+    prepare_factors(room.factors, room.norms, given.codes, given.bias,
                     [&](int c) { return (const float4*)room.rows + room.chosen[c] * (STRIDE / 4); });
     for (int place = threadIdx.x; place < CODES * TALLY; place += THREADS) room.sums[place] = 0;
     if (threadIdx.x == 0) *room.moved = 0;
@@ -175,7 +176,7 @@ FUNCTION void find_centres(const Given& given, const Room& room, u64 stream) {
     prepare_rounds(given, room);
     __syncthreads();
     const Share share = {given.patches(), given.codes, room.halves, room.states, room.sums, room.steps, given.scale,
-                         given.doubt};
+                         given.doubt, given.bias};
     int all = 0;
     for (int round = 0; round < given.iterations; ++round) {
         const int mine = look_again(share, Centres(room.factors, room.norms), room.todo, round == 0,
@@ -184,7 +185,7 @@ FUNCTION void find_centres(const Given& given, const Room& room, u64 stream) {
         __syncthreads();
         const int moved = *room.moved - all;
         all += moved;
-        update_centres(room.sums, room.factors, room.norms, room.steps, given.codes);
+        update_centres(room.sums, room.factors, room.norms, room.steps, given.codes, given.bias);
         __syncthreads();
         // The first round has no labels to compare with: it never ends the search.
         if (round > 0 && moved <= given.limit) break;
@@ -238,7 +239,8 @@ FUNCTION void rebuild(const Given& given, const Room& room) {
 // Labels, similarities and the output, from the centres.
 FUNCTION void quantize(const Given& given, const Room& room, u64 stream) {
     const int lane = lane_number(), n = given.patches();
-    prepare_factors(room.factors, room.norms, given.codes, [&](int c) { return (const float4*)(room.centres + c * TALLY); });
+    prepare_factors(room.factors, room.norms, given.codes, given.bias,
+                    [&](int c) { return (const float4*)(room.centres + c * TALLY); });
     make_patches(room.rows, given.cut, room.offsets, given.image(), 0, n, given.keys, stream, ASSIGNMENT, given.tau);
     for (int j = threadIdx.x; j < BEHIND; j += THREADS) room.rows[n * STRIDE + j] = 0;
     __syncthreads();

@@ -21,7 +21,7 @@ class _Given(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("images", "streams", "codebooks", "output", "labels")),
-        *((name, ctypes.c_float) for name in ("sigma", "tau", "beta", "scale", "most", "doubt")),
+        *((name, ctypes.c_float) for name in ("sigma", "tau", "beta", "scale", "most", "doubt", "bias")),
         *((name, ctypes.c_int) for name in ("finds", "spread", "noisy", "codes", "iterations", "limit")),
         ("cut", Cut),
         ("keys", Keys),
@@ -60,20 +60,20 @@ class Resident:
 
     def quantize(self, images: Tensor, centres: Tensor, draw: Draw) -> Tensor:
         """Assignment and rebuild with given centres."""
-        output = torch.empty_like(images)
+        output = torch.empty_like(images, memory_format=torch.contiguous_format)
         self._launch(images, draw, finds=False, codebooks=centres, output=output)
         return output
 
     def shield(self, images: Tensor, draw: Draw) -> Tensor:
         """The codebook and then the quantized images."""
-        output = torch.empty_like(images)
+        output = torch.empty_like(images, memory_format=torch.contiguous_format)
         self._launch(images, draw, finds=True, output=output)
         return output
 
     def assignments(self, images: Tensor, centres: Tensor, draw: Draw) -> Tensor:
         """The numbers (B, n) of the centres that quantize puts in place of the patches, int32."""
         labels = torch.empty(len(images), self.shape.patches, dtype=torch.int32, device=images.device)
-        output = torch.empty_like(images)
+        output = torch.empty_like(images, memory_format=torch.contiguous_format)
         self._launch(images, draw, finds=False, codebooks=centres, output=output, labels=labels)
         return labels
 
@@ -104,7 +104,7 @@ class Resident:
         argument = _Given(
             *(None if one is None else one.data_ptr() for one in (*given, output, labels)),
             recipe.sigma, recipe.tau, recipe.beta, shape.scale(shape.patches),
-            shape.patches * shape.dimensions * (2 * shape.largest) ** 2, shape.doubt,
+            shape.patches * shape.dimensions * (2 * shape.largest) ** 2, shape.doubt, shape.bias,
             finds, recipe.init == "kmeans++", recipe.weights_from == "noisy",
             shape.codes, recipe.iterations, shape.limit, shape.cut(), keys(draw.seed),
         )  # fmt: skip

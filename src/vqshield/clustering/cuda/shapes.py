@@ -95,12 +95,17 @@ class Shape:
     @property
     def largest(self) -> float:
         """No value of a noisy patch, less ½, is larger in size."""
-        return 0.5 + LARGEST_NORMAL * self.recipe.sigma
+        return 0.5 + LARGEST_NORMAL * max(self.recipe.sigma, self.recipe.tau)
 
     @property
     def doubt(self) -> float:
         """Rounding errors of half a squared distance are smaller."""
         return _ROUNDING * (1 + self.dimensions * self.largest**2 / 2)
+
+    @property
+    def bias(self) -> float:
+        """Added to such distances, so that none is below zero."""
+        return 8 * self.doubt
 
     @property
     def limit(self) -> int:

@@ -31,6 +31,7 @@ struct Given {
     float scale;       // of the sums: a power of two
     float near_scale;  // of distances in totals
     float doubt;       // rounding errors of half a squared distance are smaller
+    float bias;        // added to such distances, so that none is below zero
     int codes, limit, strips;
     int noisy;   // similarities are those of the noisy windows
     int number;  // which centre is sought, or which round this is
@@ -231,7 +232,7 @@ KERNEL(sample_kernel, Given, THREADS, 2) {
 // The state before the first round.
 KERNEL(prepare_kernel, Given, THREADS, 2) {
     const int b = blockIdx.x;
-    prepare_factors(given.image_factors(b), given.norms + b * CODES, given.codes,
+    prepare_factors(given.image_factors(b), given.norms + b * CODES, given.codes, given.bias,
                     [&](int c) { return (const float4*)(given.centres + ((u64)b * CODES + c) * TALLY); });
     for (int place = threadIdx.x; place < CODES * TALLY; place += THREADS)
         given.sums[(u64)b * CODES * TALLY + place] = 0;
@@ -247,7 +248,7 @@ KERNEL(update_kernel, Given, THREADS, 2) {
     if (given.active[b] == 0) return;
     const long long* sums = given.sums + (u64)b * CODES * TALLY;
     u32* factors = given.image_factors(b);
-    update_centres(sums, factors, given.norms + b * CODES, given.steps + b * CODES, given.codes);
+    update_centres(sums, factors, given.norms + b * CODES, given.steps + b * CODES, given.codes, given.bias);
     __syncthreads();
     float* codebook = given.codebooks + b * given.image_stride;
     for (int place = threadIdx.x; place < given.codes * D; place += THREADS)
@@ -272,7 +273,7 @@ KERNEL(round_kernel, Given, THREADS, BLOCKS) {
     for (int c = threadIdx.x; c < given.codes; c += THREADS) steps[c] = given.number > 0 ? given.steps[b * CODES + c] : 0;
     __syncthreads();
     const Share share = {given.count(), given.codes, given.strip_rows(), given.states + given.first(), sums, steps,
-                         given.scale, given.doubt};
+                         given.scale, given.doubt, given.bias};
     const Centres centres(given.image_factors(b), given.norms + b * CODES);
     const int moved =
         look_again(share, centres, lists, given.number == 0,

@@ -17,6 +17,7 @@ WARPS = 8  # of a block
 STRIP = 2048  # patches that one block takes
 _BATCH = 256  # patches that are made at once
 _FEW_PRODUCTS = 6  # whose operands leave registers for a second block
+_CACHE = 14  # percent of a multiprocessor's memory are shared then, the rest is cache
 _MOST_CODES = 255  # whose numbers fit into a byte
 
 
@@ -30,7 +31,7 @@ class _Given(ctypes.Structure):
         *((name, ctypes.c_longlong) for name in ("image_stride", "centre_stride")),
         *((name, ctypes.c_void_p) for name in ("labels", "similarities")),
         ("label_stride", ctypes.c_longlong),
-        *((name, ctypes.c_float) for name in ("sigma", "tau", "beta", "scale", "near_scale", "doubt")),
+        *((name, ctypes.c_float) for name in ("sigma", "tau", "beta", "scale", "near_scale", "doubt", "bias")),
         *((name, ctypes.c_int) for name in ("codes", "limit", "strips", "noisy", "number")),
         ("cut", Cut),
         ("keys", Keys),
@@ -98,10 +99,10 @@ class Strips:
         lists, scratch = 2 * STRIP, 8 * (WARPS + 2)
         launch("patches_kernel", self._batches, batch, shared=self._batch_bytes)
         if recipe.init == "kmeans++":
-            launch("pick_kernel", batch, shared=scratch)
+            launch("pick_kernel", batch, shared=scratch, divided=_CACHE)
             for given.number in range(1, shape.codes):
-                launch("near_kernel", self.count, batch, shared=8 * WARPS + 4 * codes + lists)
-                launch("pick_kernel", batch, shared=scratch)
+                launch("near_kernel", self.count, batch, shared=8 * WARPS + 4 * codes + lists, divided=_CACHE)
+                launch("pick_kernel", batch, shared=scratch, divided=_CACHE)
         else:
             launch("sample_kernel", batch, shared=4 * codes)
         launch("prepare_kernel", batch)
@@ -168,7 +169,7 @@ class _Launch:
         shape, recipe = strips.shape, strips.shape.recipe
         self._held = {"images": images.contiguous(), "streams": draw.streams.contiguous()} | tensors
         self.given = _Given(
-            sigma=recipe.sigma, tau=recipe.tau, beta=recipe.beta, doubt=shape.doubt,
+            sigma=recipe.sigma, tau=recipe.tau, beta=recipe.beta, doubt=shape.doubt, bias=shape.bias,
             codes=shape.codes, limit=shape.limit, strips=strips.count, noisy=recipe.weights_from == "noisy",
             cut=shape.cut(), keys=keys(draw.seed),
             **{name: tensor.data_ptr() for name, tensor in self._held.items()},
@@ -177,8 +178,10 @@ class _Launch:
         constants = {"THREADS": 32 * WARPS, "STRIP": STRIP, "BATCH": _BATCH, "BLOCKS": blocks}
         self._program = _program(images.device, tuple((shape.constants() | constants).items()))
 
-    def __call__(self, name: str, width: int, height: int = 1, *, shared: int = 0) -> None:
-        self._program.launch(name, self.given, width, height, shared=shared)
+    def __call__(
+        self, name: str, width: int, height: int = 1, *, shared: int = 0, divided: int = 100
+    ) -> None:
+        self._program.launch(name, self.given, width, height, shared=shared, divided=divided)
 
 
 @lru_cache(maxsize=None)

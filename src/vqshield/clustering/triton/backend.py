@@ -156,7 +156,9 @@ def _by_parts(
     strips = Strips.of(padded, recipe, codes) if fits else None
     patches = fits and strips is None
     an_image = sizes.bytes(patches=patches) + (0 if strips is None else strips.bytes)
-    step = max(1, min(workspace.AT_ONCE, len(padded), recipe.memory // an_image))
+    most = max(1, min(workspace.AT_ONCE, recipe.memory // an_image))
+    parts = max(1, -(-len(padded) // most))
+    step = max(1, -(-len(padded) // parts))  # all of nearly equal size
     space = Workspace.make(step, sizes, padded.device, patches=patches)
     for first in range(0, len(padded), step):
         part = slice(first, first + step)
