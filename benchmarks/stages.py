@@ -2,10 +2,11 @@
 
     PYTHONPATH=src python3 benchmarks/stages.py [--repeats 15]
 
-Small images pass through one kernel, so its stages are told apart by what is asked for: a codebook, labels and
-rebuild from a given one, or both. A large image's are kernels of their own, and the profiler tells their times. A
-whole call, which stands beside them, also checks the images and makes its workspace. By the GPU's own clock, the
-median of all repeats where it is no sum. Writes benchmarks/results/stages-cuda.json.
+Small images pass through one kernel, so its stages are told apart by what is asked for: a codebook, labels
+and rebuild from a given one, or both. A large image's are kernels of their own, whose times the profiler
+tells. A whole call, which stands beside them, also checks the images and makes its workspace. By the GPU's
+own clock: the median of all repeats, or what the profiler found on average. Writes
+benchmarks/results/stages-cuda.json.
 """
 
 import argparse

@@ -32,7 +32,7 @@ def test_interpreted_kernels_agree_with_the_reference() -> None:
         [sys.executable, str(CASES)], env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    parts = "lloyd", "defenses", "nothing_resident", "strips", "many_codes"
+    parts = "cuda", "lloyd", "defenses", "nothing_resident", "strips", "many_codes"
     assert done.stdout.split("\n") == [*(f"{part} agree" for part in parts), ""]
 
 

@@ -1,11 +1,14 @@
 """Run by test_triton.py with TRITON_INTERPRET=1: kernels against the reference on images of a few pixels."""
 
+import os
 import warnings
 
 import torch
 
 import vqshield as vq
 from vqshield import clustering
+from vqshield.clustering.cuda import resident
+from vqshield.clustering.cuda import strips as cuda_strips
 from vqshield.clustering.triton import workspace
 
 warnings.simplefilter("ignore")
@@ -22,6 +25,17 @@ def compare(kind: type[vq.Defense], shape: tuple[int, ...], **settings: object) 
     outputs.append(kernel.quantize(images, codebooks[0], streams=STREAMS))
     for output in outputs[1:]:
         assert float((output - outputs[0]).abs().max()) < 1e-5, (kind, settings, "output")
+
+
+def cuda() -> None:
+    """As on a GPU, where CUDA kernels serve what they can; emulated. From here on they are off."""
+    compare(vq.SWRD, (3, 9, 10), size=2, codes=5, iterations=4)
+    resident._MOST_PATCHES = 0
+    resident._resident.cache_clear()
+    cuda_strips.STRIP = 256
+    compare(vq.SWRD, (3, 18, 18), size=2, codes=5, iterations=4)
+    compare(vq.PRD, (3, 17, 19), size=2, codes=4, iterations=4, init="random", padding="reflect")
+    os.environ["VQSHIELD_CUDA"] = "off"
 
 
 def defenses() -> None:
@@ -67,7 +81,14 @@ def many_codes() -> None:
 
 
 def main() -> None:
-    for part in (lloyd, defenses, nothing_resident, strips, many_codes):  # the later ones change the module
+    for part in (
+        cuda,
+        lloyd,
+        defenses,
+        nothing_resident,
+        strips,
+        many_codes,
+    ):  # the later ones change the module
         part()
         print(part.__name__, "agree", flush=True)
 

@@ -17,6 +17,7 @@ FUNCTION int list_room(int n) { return (groups_of(n) + WARPS - 1) / WARPS * WARP
 struct Share {
     int count, codes;
     const u32* halves;   // (count, STRIDE), the patches
+    u32* factors;        // the centres
     u32* states;         // up to whole groups of 32: slack and label
     int* sums;           // (CODES, TALLY), changes of the clusters' sums, sizes behind them
     const float* steps;  // (CODES), how far centres moved
@@ -51,7 +52,8 @@ struct Fetched {
     const u32* far;
 
     FUNCTION void begin(int count) const {
-        for (int j = lane_number(); j < BEHIND; j += WARP) rows[WARP * STRIDE + j] = rows[WORDS / 2 + WARP * STRIDE + j] = 0;
+        for (int j = WARP * STRIDE + lane_number(); j < WARP * STRIDE + BEHIND; j += WARP)
+            rows[j] = rows[WORDS / 2 + j] = 0;
         fetch(0, count);
     }
     FUNCTION void go_to(int first, int count) const {
@@ -126,7 +128,8 @@ FUNCTION int assign(const Share& share, const Centres& centres, const Source& so
         const u32 state = is_first ? 0 : share.states[row];
         u32 best, second;
         centres.nearest(source.at(first), [&](int i) { return source.place(first, i); }, best, second);
-        const int label = best & (NUMBER - 1);
+        const auto row_of = [&](int i) { return source.at(first) + source.place(first, i) * STRIDE; };
+        const int label = settled(share.factors, best, second, share.doubt, row_of);
         int before = label;
         if (first + lane < count) {
             const float packing = NUMBER * 1.2e-7f;
@@ -137,8 +140,7 @@ FUNCTION int assign(const Share& share, const Centres& centres, const Source& so
             share.states[row] = (as_bits(slack) & ~(LABEL - 1u)) | label;
         }
         if (is_first) {
-            sum_up(share, count - first, label,
-                   [&](int i) { return source.at(first) + source.place(first, i) * STRIDE; });
+            sum_up(share, count - first, label, row_of);
             continue;
         }
         u32 moves = __ballot_sync(EVERY, before != label);
@@ -146,7 +148,7 @@ FUNCTION int assign(const Share& share, const Centres& centres, const Source& so
         for (const u32 all = label | before << 16; moves != 0; moves &= moves - 1) {
             const int i = __ffs(moves) - 1;
             const u32 move = __shfl_sync(EVERY, all, i);
-            const u32* patch = source.at(first) + source.place(first, i) * STRIDE;
+            const u32* patch = row_of(i);
             for (int j = lane; j <= D; j += WARP) {
                 const int value = counted(share, j < D ? joined(patch, j) : 1.0f);
                 atomicAdd(&share.sums[(move & 0xffff) * TALLY + j], value);
@@ -213,7 +215,8 @@ FUNCTION int everything(const Share& share, unsigned short* todo) {
 
 // One round over a block's patches, of which source(list) gets those on a list; returns how many this warp has moved.
 template <typename Source>
-FUNCTION int look_again(const Share& share, const Centres& centres, unsigned short* lists, bool is_first, Source source) {
+FUNCTION int look_again(const Share& share, const Centres& centres, unsigned short* lists, bool is_first,
+                        Source source) {
     unsigned short* const todo = lists + warp_number() * list_room(share.count);
     const auto patches = source(todo);
     const int count = is_first ? everything(share, todo) : doubtful<patches.TOGETHER>(share, todo);

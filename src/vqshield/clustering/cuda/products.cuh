@@ -210,8 +210,8 @@ struct Centres {
 
 // Patches first … first + count − 1 with the noise of a stage, as rows of float32 values; by all threads of a block, and
 // first·D is a multiple of four.
-FUNCTION void make_patches(float* rows, const Cut& cut, const int* offsets, const float* image, int first, int count, const Keys& keys,
-                           u64 stream, Stage stage, float noise) {
+FUNCTION void make_patches(float* rows, const Cut& cut, const int* offsets, const float* image, int first, int count,
+                           const Keys& keys, u64 stream, Stage stage, float noise) {
     const int begin = first * D / 4, values = count * D;
     for (int block = threadIdx.x; 4 * block < values; block += THREADS) {
         const int row = 4 * block / D, j = 4 * block - row * D, last = cut.patches() - 1 - first;
@@ -258,7 +258,8 @@ FUNCTION float squared_distance(const float4 (&patch)[FULL], const float4 (&cent
 FUNCTION float bounded(float value) { return fminf(fmaxf(value, -6e4f), 6e4f); }
 
 // The centres as factors, and half their squared norms. A bias, the same for all, keeps distances positive where rounding
-// would leave them below zero. Halves end at 65,504: a centre so far away is none's nearest. first_quad(c) is where the quads of centre c lie.
+// would leave them below zero. Halves end at 65,504: a centre so far away is none's nearest. first_quad(c)
+// is where the quads of centre c lie.
 template <typename Place>
 FUNCTION void prepare_factors(u32* factors, float* norms, int codes, float bias, Place first_quad) {
     for (int place = threadIdx.x; place < CODES * 4 * STEPS; place += THREADS) {
@@ -294,6 +295,33 @@ FUNCTION void sample(int* chosen, int n, int codes, Word word) {
         if (lane_number() == 0) chosen[number] = any ? last : candidate;
         __syncwarp(EVERY);
     }
+}
+
+// The label of the patch that this lane has, where `best` and `second` are what Centres::nearest found for it. Where they
+// are as near as rounding errors, the sign of ‖x − a‖² − ‖x − b‖² = (b − a)·(2x − a − b) decides, whose terms are small.
+// All lanes take part, each with a patch of its own; row(i) is where the patch of lane i lies.
+template <typename Row>
+FUNCTION int settled(u32* factors, u32 best, u32 second, float doubt, Row row) {
+    const int lane = lane_number();
+    const float near = as_float(best), next = as_float(second);
+    int label = best & (NUMBER - 1);
+    const u32 pair = label | (second & (NUMBER - 1)) << 16;
+    const bool is_close = next - near < 2 * doubt + near * (NUMBER * 2.4e-7f);
+    for (u32 left = __ballot_sync(EVERY, is_close); left != 0; left &= left - 1) {
+        const int i = __ffs(left) - 1;
+        const u32 codes = __shfl_sync(EVERY, pair, i);
+        const int a = codes & 0xffff, b = codes >> 16;
+        float farther = 0;
+        for (int j = lane; j < D; j += WARP) {
+            // Factors have the opposite sign.
+            const float one = -component(joined(Factor(factors, a, j / 4).load()), j % 4);
+            const float other = -component(joined(Factor(factors, b, j / 4).load()), j % 4);
+            farther += (other - one) * (2 * joined(row(i), j) - one - other);
+        }
+        for (int step = WARP / 2; step > 0; step /= 2) farther += __shfl_xor_sync(EVERY, farther, step);
+        if (lane == i) label = farther > 0 ? b : farther < 0 ? a : min(a, b);
+    }
+    return label;
 }
 
 // ‖p̂ − p‖² of a window that a centre takes the place of, p as it came or with the noise that it has in halves.

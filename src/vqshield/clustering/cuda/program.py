@@ -1,4 +1,4 @@
-"""CUDA C++ kernels: compiled at run time for the GPU at hand by NVRTC, which torch brings along, and launched.
+"""CUDA C++ kernels: compiled at run time for the GPU at hand by NVRTC, which torch brings, and launched.
 
 For images on a CPU, as in tests, a C++ compiler builds them with emulated.hpp.
 """
@@ -8,13 +8,14 @@ import os
 import subprocess
 import sys
 import tempfile
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 import torch
 
 SOURCES = Path(__file__).parent
-_HEADERS = ("device.cuh", "noise.cuh", "products.cuh", "clusters.cuh")
+HEADERS = ("device.cuh", "noise.cuh", "products.cuh", "clusters.cuh")
+_EMULATION = ("-std=c++17", "-O1", "-fPIC", "-shared", "-Wno-unknown-pragmas")
 _LEAST_CAPABILITY = (8, 0)  # of the matrix instructions
 _MOST_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _DIVIDED = 9  # CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
@@ -23,7 +24,8 @@ _DIVIDED = 9  # CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
 class Program:
     """The kernels of one source, compiled with some constants for one GPU, or for a CPU.
 
-    A kernel's argument is one structure. Blocks of all its kernels have as many threads as the constant THREADS says.
+    A kernel's argument is one structure. Blocks of all its kernels have as many threads as the constant
+    THREADS says.
     """
 
     def __init__(self, source: str, constants: dict[str, int], device: torch.device) -> None:
@@ -51,8 +53,8 @@ class Program:
     ) -> None:
         """width × height blocks on the current stream, with as many bytes of shared memory each.
 
-        divided: the share of a multiprocessor's memory, in percent, that is to be shared memory and not cache. Kernels
-        that follow each other want the same: it takes time to divide it anew.
+        divided: the share of a multiprocessor's memory, in percent, that is to be shared memory and not
+        cache. Kernels that follow each other want the same: it takes time to divide it anew.
         """
         if self.device.type == "cpu":
             getattr(self._library, name)(ctypes.byref(argument), width, height, shared)
@@ -61,7 +63,9 @@ class Program:
             stream = ctypes.c_void_p(torch.cuda.current_stream(self.device).cuda_stream)
             arguments = (ctypes.c_void_p * 1)(ctypes.addressof(argument))
             size = width, height, 1, self._threads, 1, 1, shared
-            self._check(self._library.cuLaunchKernel(self._function(name, divided), *size, stream, arguments, None))
+            self._check(
+                self._library.cuLaunchKernel(self._function(name, divided), *size, stream, arguments, None)
+            )
 
     def _function(self, name: str, divided: int) -> ctypes.c_void_p:
         if name not in self._functions:
@@ -80,12 +84,22 @@ class Program:
             raise RuntimeError(f"a CUDA kernel could not be loaded or launched on {self.device}: {said}")
 
 
+def compiled(source: str, constants: dict[str, int], device: torch.device) -> Program:
+    """The program, compiled once."""
+    return _program(source, tuple(constants.items()), device)
+
+
+@cache
+def _program(source: str, constants: tuple[tuple[str, int], ...], device: torch.device) -> Program:
+    return Program(source, dict(constants), device)
+
+
 def can_run(device: torch.device) -> bool:
     """Whether kernels can be compiled for that device; VQSHIELD_CUDA=off says no."""
     return os.environ.get("VQSHIELD_CUDA") != "off" and _can_run(device)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _can_run(device: torch.device) -> bool:
     if device.type == "cpu":
         return _compiler() is not None
@@ -107,20 +121,21 @@ def _architectures() -> list[int]:
     return list(known)
 
 
-@lru_cache(maxsize=None)
+@cache
 def most_shared(device: torch.device) -> int:
     """Bytes of shared memory that one block may have."""
     if device.type == "cpu":
         return 2**17
-    return int(torch.cuda.get_device_properties(device).shared_memory_per_block_optin)
+    most: int = getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", 0)
+    return most
 
 
-@lru_cache(maxsize=None)
+@cache
 def _driver() -> ctypes.CDLL:
     return ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
 
 
-@lru_cache(maxsize=None)
+@cache
 def _nvrtc() -> ctypes.CDLL | None:
     """The compiler of the CUDA version that torch was built with; None where there is none."""
     major = str(torch.version.cuda).partition(".")[0]
@@ -142,15 +157,15 @@ def _compiled(source: str, constants: dict[str, int], architecture: str) -> byte
     """The machine code of a source for an architecture."""
     library = _nvrtc()
     assert library is not None, "can_run says whether there is a compiler"
-    texts = [(SOURCES / name).read_bytes() for name in _HEADERS]
+    texts = [(SOURCES / name).read_bytes() for name in HEADERS]
     # No value here is so small that flushing it to zero matters, nor is a root's last bit.
     options = [f"--gpu-architecture={architecture}", "--std=c++17", "--ftz=true", "--prec-sqrt=false"]
     options += [f"--define-macro={name}={value}" for name, value in constants.items()]
     program = ctypes.c_void_p()
-    count = len(_HEADERS)
+    count = len(HEADERS)
     library.nvrtcCreateProgram(
         ctypes.byref(program), (SOURCES / source).read_bytes(), source.encode(), count,
-        (ctypes.c_char_p * count)(*texts), (ctypes.c_char_p * count)(*(name.encode() for name in _HEADERS)),
+        (ctypes.c_char_p * count)(*texts), (ctypes.c_char_p * count)(*(name.encode() for name in HEADERS)),
     )  # fmt: skip
     try:
         encoded = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
@@ -169,7 +184,7 @@ def _compiled(source: str, constants: dict[str, int], architecture: str) -> byte
         library.nvrtcDestroyProgram(ctypes.byref(program))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _compiler() -> str | None:
     """A C++ compiler's name, where there is one."""
     for name in ("c++", "g++", "clang++"):
@@ -189,8 +204,7 @@ def _emulated(source: str, constants: dict[str, int]) -> ctypes.CDLL:
         library = Path(folder) / "kernels.so"
         macros = [f"-D{name}={value}" for name, value in constants.items()]
         done = subprocess.run(
-            [compiler, "-std=c++17", "-O1", "-fPIC", "-shared", "-Wno-unknown-pragmas", *macros]
-            + ["-x", "c++", str(SOURCES / source), "-o", str(library)],
+            [compiler, *_EMULATION, *macros, "-x", "c++", str(SOURCES / source), "-o", str(library)],
             capture_output=True,
             text=True,
             check=False,

@@ -95,8 +95,8 @@ FUNCTION int pick(const u32* running, const u32* totals, int n, u32 word, u32& t
 }
 
 // k-means++: each next centre is a patch drawn with probability proportional to its squared distance from the
-// nearest centre so far. Distances are added up as whole numbers, as large as the last total lets them be. A thread
-// holds its first patches in registers.
+// nearest centre so far. Distances are added up as whole numbers, as large as the last total lets them be; before the
+// first pick, one turn finds a total. A thread holds its first patches in registers.
 FUNCTION void spread_centres(const Given& given, const Room& room) {
     const int lane = lane_number(), n = given.patches(), groups = groups_of(n);
     float4 held[HELD][FULL];
@@ -106,11 +106,11 @@ FUNCTION void spread_centres(const Given& given, const Room& room) {
     for (int group = warp_number(); group < groups; group += WARPS) room.near[group * WARP + lane] = 1e30f;
     int chosen = (int)__umulhi(room.words[0], n);
     float most = given.most;
-    for (int number = 1;; ++number) {
+    for (int turn = 0, number = 1;; ++turn) {
         if (threadIdx.x == 0) room.chosen[number - 1] = chosen;
         if (number == given.codes) return;
         // Two places take turns, so that a quick warp does not write what a slow one still reads.
-        u32* running = room.running + number % 2 * (groups * (WARP + 1));
+        u32* running = room.running + turn % 2 * (groups * (WARP + 1));
         u32* totals = running + groups * WARP;
         // A power of two that keeps the total below 2^31.
         const float scale = as_float((284u - (as_bits(most) >> 23)) << 23);
@@ -134,8 +134,11 @@ FUNCTION void spread_centres(const Given& given, const Room& room) {
         }
         __syncthreads();
         u32 total;
-        chosen = pick(running, totals, n, room.words[number], total);
-        most = fmaxf((float)total / scale, 1e-20f);
+        const int next = pick(running, totals, n, room.words[number], total);
+        most = fmaxf((float)(total + n) / scale, 1e-20f);
+        if (turn == 0) continue;
+        chosen = next;
+        ++number;
     }
 }
 
@@ -175,8 +178,8 @@ FUNCTION void find_centres(const Given& given, const Room& room, u64 stream) {
     __syncthreads();
     prepare_rounds(given, room);
     __syncthreads();
-    const Share share = {given.patches(), given.codes, room.halves, room.states, room.sums, room.steps, given.scale,
-                         given.doubt, given.bias};
+    const Share share = {given.patches(), given.codes, room.halves, room.factors, room.states,
+                         room.sums,       room.steps,  given.scale, given.doubt,  given.bias};
     int all = 0;
     for (int round = 0; round < given.iterations; ++round) {
         const int mine = look_again(share, Centres(room.factors, room.norms), room.todo, round == 0,
@@ -250,7 +253,9 @@ FUNCTION void quantize(const Given& given, const Room& room, u64 stream) {
     for (int group = warp_number(); group < groups_of(n); group += WARPS) {
         u32 best, second;
         centres.nearest(room.halves, [&](int i) { return min(group * WARP + i, n - 1); }, best, second);
-        room.states[group * WARP + lane] = best & (NUMBER - 1);
+        room.states[group * WARP + lane] =
+            settled(room.factors, best, second, given.doubt,
+                    [&](int i) { return room.halves + min(group * WARP + i, n - 1) * STRIDE; });
     }
     __syncthreads();
     for (int row = threadIdx.x; row < n; row += THREADS) {

@@ -2,7 +2,7 @@
 
 import ctypes
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
@@ -30,15 +30,17 @@ class _Given(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Resident:
-    """The defense for images of one shape: a block of threads an image."""
+    """The defense for images of one shape on one device: a block of threads an image."""
 
+    device: torch.device
     shape: Shape
 
     @classmethod
     def of(cls, padded: Tensor, recipe: Recipe, codes: int) -> "Resident | None":
         """What serves these images, if anything does."""
-        found = cls(Shape(recipe, codes, *padded.shape[1:]))
-        return found if found._serves(padded.device) else None
+        channels, height, width = padded.shape[1:]
+        found = _resident(padded.device, Shape(recipe, codes, channels, height, width))
+        return found if program.can_run(padded.device) else None
 
     def shared(self, warps: int) -> int:
         """Bytes of a block's shared memory, as room_of in resident.cu lays it out."""
@@ -46,8 +48,11 @@ class Resident:
         codes, groups = shape.room_for_codes, -(-shape.patches // 32)
         start = codes + groups * 98
         rounds = codes * (shape.read + 2 + shape.tally) + groups * 32 + -(-groups // warps) * warps * 16
-        return 4 * (shape.patches * shape.stride + shape.behind + shape.tally + codes + 4 + max(start, rounds))
+        return 4 * (
+            shape.patches * shape.stride + shape.behind + shape.tally + codes + 4 + max(start, rounds)
+        )
 
+    @cached_property
     def warps(self) -> int:
         """Of a block; fewer, where more blocks find room beside each other: so measured on an H200."""
         return 4 if self.shared(4) <= _LITTLE else 8
@@ -77,14 +82,36 @@ class Resident:
         self._launch(images, draw, finds=False, codebooks=centres, output=output, labels=labels)
         return labels
 
-    def _serves(self, device: torch.device) -> bool:
-        """Whether the image's patches and the operands of k-means find room on that device."""
-        return (
-            self.shape.is_served
-            and self.shape.patches <= _MOST_PATCHES
-            and program.can_run(device)
-            and self.shared(self.warps()) <= program.most_shared(device)
+    @cached_property
+    def _program(self) -> program.Program:
+        """Compiled for as many blocks beside each other as there is room for, and registers."""
+        room = program.most_shared(self.device) // self.shared(self.warps)
+        blocks = max(1, min(16 // self.warps, room))
+        return program.compiled(
+            "resident.cu",
+            self.shape.constants() | {"THREADS": 32 * self.warps, "BLOCKS": blocks},
+            self.device,
         )
+
+    @cached_property
+    def _settings(self) -> dict[str, object]:
+        """What all launches are told."""
+        shape, recipe = self.shape, self.shape.recipe
+        return {
+            "sigma": recipe.sigma,
+            "tau": recipe.tau,
+            "beta": recipe.beta,
+            "scale": shape.scale(shape.patches),
+            "most": shape.patches * shape.dimensions * (2 * shape.largest) ** 2,
+            "doubt": shape.doubt,
+            "bias": shape.bias,
+            "spread": recipe.init == "kmeans++",
+            "noisy": recipe.weights_from == "noisy",
+            "codes": shape.codes,
+            "iterations": recipe.iterations,
+            "limit": shape.limit,
+            "cut": shape.cut(),
+        }
 
     def _launch(
         self,
@@ -98,25 +125,26 @@ class Resident:
     ) -> None:
         if len(images) == 0:
             return
-        shape, recipe, warps = self.shape, self.shape.recipe, self.warps()
-        # Held until the launch, in case they are copies.
-        given = [None if one is None else one.contiguous() for one in (images, draw.streams, codebooks)]
+        tensors = {
+            "images": images.contiguous(),
+            "streams": draw.streams.contiguous(),
+            "codebooks": None if codebooks is None else codebooks.contiguous(),
+            "output": output,
+            "labels": labels,
+        }
         argument = _Given(
-            *(None if one is None else one.data_ptr() for one in (*given, output, labels)),
-            recipe.sigma, recipe.tau, recipe.beta, shape.scale(shape.patches),
-            shape.patches * shape.dimensions * (2 * shape.largest) ** 2, shape.doubt, shape.bias,
-            finds, recipe.init == "kmeans++", recipe.weights_from == "noisy",
-            shape.codes, recipe.iterations, shape.limit, shape.cut(), keys(draw.seed),
-        )  # fmt: skip
-        shared = self.shared(warps)
-        # As many blocks beside each other as there is room for, and registers.
-        blocks = max(1, min(16 // warps, program.most_shared(images.device) // shared))
-        constants = shape.constants() | {"THREADS": 32 * warps, "BLOCKS": blocks}
-        _program(images.device, tuple(constants.items())).launch(
-            "resident_kernel", argument, len(images), shared=shared
+            finds=finds,
+            keys=keys(draw.seed),
+            **self._settings,
+            **{name: tensor.data_ptr() for name, tensor in tensors.items() if tensor is not None},
         )
+        self._program.launch("resident_kernel", argument, len(images), shared=self.shared(self.warps))
 
 
-@lru_cache(maxsize=None)
-def _program(device: torch.device, constants: tuple[tuple[str, int], ...]) -> program.Program:
-    return program.Program("resident.cu", dict(constants), device)
+@lru_cache(maxsize=256)
+def _resident(device: torch.device, shape: Shape) -> Resident | None:
+    """Where the image's patches and the operands of k-means find room on that device."""
+    if not (shape.is_served and shape.patches <= _MOST_PATCHES and program.can_run(device)):
+        return None
+    found = Resident(device, shape)
+    return found if found.shared(found.warps) <= program.most_shared(device) else None

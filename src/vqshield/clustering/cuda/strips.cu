@@ -272,8 +272,8 @@ KERNEL(round_kernel, Given, THREADS, BLOCKS) {
     for (int place = threadIdx.x; place < CODES * TALLY; place += THREADS) sums[place] = 0;
     for (int c = threadIdx.x; c < given.codes; c += THREADS) steps[c] = given.number > 0 ? given.steps[b * CODES + c] : 0;
     __syncthreads();
-    const Share share = {given.count(), given.codes, given.strip_rows(), given.states + given.first(), sums, steps,
-                         given.scale, given.doubt, given.bias};
+    const Share share = {given.count(), given.codes, given.strip_rows(), given.image_factors(b),
+                         given.states + given.first(), sums, steps, given.scale, given.doubt, given.bias};
     const Centres centres(given.image_factors(b), given.norms + b * CODES);
     const int moved =
         look_again(share, centres, lists, given.number == 0,
@@ -297,7 +297,9 @@ KERNEL(label_kernel, Given, THREADS, 2) {
     for (int group = warp_number(); group < groups_of(batch.count); group += WARPS) {
         u32 best, second;
         factors.nearest(batch.rows, [&](int i) { return min(group * WARP + i, batch.count - 1); }, best, second);
-        const int row = group * WARP + lane, label = best & (NUMBER - 1);
+        const int row = group * WARP + lane;
+        const int label = settled(given.image_factors(b), best, second, given.doubt,
+                                  [&](int i) { return batch.rows + min(group * WARP + i, batch.count - 1) * STRIDE; });
         if (row >= batch.count) continue;
         const u64 place = b * given.label_stride + batch.first + row;
         given.labels[place] = label;

@@ -3,7 +3,6 @@
 import ctypes
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -25,13 +24,22 @@ class _Given(ctypes.Structure):
     """As in strips.cu; what a launch does not need stays empty."""
 
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("images", "streams", "rows", "near", "owners", "states", "totals")),
-        *((name, ctypes.c_void_p) for name in ("centres", "gaps", "factors", "norms", "steps", "sums", "moved")),
+        *(
+            (name, ctypes.c_void_p)
+            for name in ("images", "streams", "rows", "near", "owners", "states", "totals")
+        ),
+        *(
+            (name, ctypes.c_void_p)
+            for name in ("centres", "gaps", "factors", "norms", "steps", "sums", "moved")
+        ),
         *((name, ctypes.c_void_p) for name in ("active", "codebooks")),
         *((name, ctypes.c_longlong) for name in ("image_stride", "centre_stride")),
         *((name, ctypes.c_void_p) for name in ("labels", "similarities")),
         ("label_stride", ctypes.c_longlong),
-        *((name, ctypes.c_float) for name in ("sigma", "tau", "beta", "scale", "near_scale", "doubt", "bias")),
+        *(
+            (name, ctypes.c_float)
+            for name in ("sigma", "tau", "beta", "scale", "near_scale", "doubt", "bias")
+        ),
         *((name, ctypes.c_int) for name in ("codes", "limit", "strips", "noisy", "number")),
         ("cut", Cut),
         ("keys", Keys),
@@ -113,8 +121,8 @@ class Strips:
     def label(
         self, images: Tensor, draw: Draw, centres: Tensor, labels: Tensor, similarities: Tensor
     ) -> None:
-        """Which of the centres (B, k, d), less ½, take the place of patches, and of sliding windows how similar they
-        are: into (B, at least n) tensors, int32 and float32, of equal strides.
+        """Which of the centres (B, k, d), less ½, take the place of patches, and of sliding windows how
+        similar they are: into (B, at least n) tensors, int32 and float32, of equal strides.
         """
         shape, batch = self.shape, len(images)
         codes = shape.room_for_codes
@@ -176,14 +184,9 @@ class _Launch:
         )  # fmt: skip
         blocks = 2 if shape.products <= _FEW_PRODUCTS else 1
         constants = {"THREADS": 32 * WARPS, "STRIP": STRIP, "BATCH": _BATCH, "BLOCKS": blocks}
-        self._program = _program(images.device, tuple((shape.constants() | constants).items()))
+        self._program = program.compiled("strips.cu", shape.constants() | constants, images.device)
 
     def __call__(
         self, name: str, width: int, height: int = 1, *, shared: int = 0, divided: int = 100
     ) -> None:
         self._program.launch(name, self.given, width, height, shared=shared, divided=divided)
-
-
-@lru_cache(maxsize=None)
-def _program(device: torch.device, constants: tuple[tuple[str, int], ...]) -> program.Program:
-    return program.Program("strips.cu", dict(constants), device)
