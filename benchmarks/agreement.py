@@ -2,9 +2,11 @@
 
 python benchmarks/agreement.py --device cpu
 python benchmarks/agreement.py --device cuda --data-dir DIR
+TRITON_INTERPRET=1 python benchmarks/agreement.py --backend triton --images 50
 
-Writes benchmarks/results/agreement-DEVICE.json. Without --data-dir it takes the bundled sample and its mirror
-images: 1,000 images either way.
+Writes benchmarks/results/agreement-DEVICE.json; the last one runs the GPU's kernels emulated on a CPU, which
+takes minutes, and writes agreement-emulated.json. Without --data-dir it takes the bundled sample and its
+mirror images: 1,000 images unless it is told otherwise.
 """
 
 import argparse
@@ -23,6 +25,7 @@ from vqshield.bench.record import AgreementRecord, AgreementRow
 from vqshield.clustering import Recipe
 from vqshield.clustering.lloyd import nearest
 from vqshield.clustering.reference import noisy_patches
+from vqshield.clustering.triton.workspace import interpreting
 from vqshield.data import load, sample
 from vqshield.defenses import create
 from vqshield.environment import environment
@@ -49,6 +52,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=1000)
     parser.add_argument("--large", type=int, default=0, help=f"also this many images of {SIDE} by {SIDE}")
     parser.add_argument("--data-dir")
+    parser.add_argument("--backend", nargs="*", default=[], help="not all that can serve the device")
     parser.add_argument("--results", type=Path, default=ROOT / "benchmarks" / "results")
     options = parser.parse_args()
 
@@ -59,13 +63,15 @@ def main() -> None:
         cases.append(("swrd", {"size": 3, "codes": 30}, large.clamp(0, 1)))
     rows = []
     for backend in clustering.list_backends():
-        if backend == "torch" or not usable(backend, options.device):
+        chosen = backend in options.backend if options.backend else backend != "torch"
+        if not chosen or not usable(backend, options.device):
             continue
         for name, settings, shown in cases:
             rows.append(compare(backend, name, settings, shown))
             print(json.dumps(to_plain(rows[-1])), flush=True)
     record = AgreementRecord(seed=SEED, machine=environment(options.device), rows=tuple(rows))
-    write_json(options.results / f"agreement-{torch.device(options.device).type}.json", to_plain(record))
+    place = "emulated" if interpreting() else torch.device(options.device).type
+    write_json(options.results / f"agreement-{place}.json", to_plain(record))
 
 
 def natural(folder: str | None, count: int) -> Tensor:

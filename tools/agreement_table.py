@@ -15,9 +15,9 @@ def agreement() -> str:
         "| inertia ÷ reference's | images with equal assignments | largest difference among them |",
         "|---" * 9 + "|",
     ]
-    for device in ("cpu", "cuda"):
+    for device, how in (("cpu", ""), ("cuda", ""), ("emulated", ", emulated")):
         record = read_record(AgreementRecord, RESULTS / f"agreement-{device}.json")
-        lines += [_line(row) for row in record.rows]
+        lines += [_line(row, how) for row in record.rows]
     tests = read_record(ContractsRecord, RESULTS / "contracts-cuda.json")
     counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(tests.outcomes.items()))
     lines.append(
@@ -27,12 +27,12 @@ def agreement() -> str:
     return "\n".join(lines)
 
 
-def _line(row: AgreementRow) -> str:
+def _line(row: AgreementRow, how: str) -> str:
     settings = ", ".join(f"{key}={value}" for key, value in row.settings.items())
     apart = row.largest_difference_among_them
     side = "x".join(str(size) for size in row.shape[1:])
     return (
-        f"| {row.backend} | {row.defense} {settings}, {side} | {row.n:,} "
+        f"| {row.backend}{how} | {row.defense} {settings}, {side} | {row.n:,} "
         f"| {row.same_codebook:.1%} | {row.same_assignment:.4%} "
         f"| {row.same_assignment_with_given_codebook:.4%} | {row.inertia_ratio:.6f} "
         f"| {row.images_with_equal_assignments:,} | {'–' if apart is None else f'{apart:.1g}'} |"

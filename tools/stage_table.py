@@ -7,6 +7,8 @@ from recorded import Machine, read
 from speed_tables import RESULTS
 from tables import machine, table
 
+WHOLE = "whole call"
+
 
 @dataclass(frozen=True, kw_only=True)
 class StageTime:
@@ -34,8 +36,8 @@ def stages() -> str:
     times = {(row.stage, row.images, row.side, row.codes): row.microseconds for row in record.rows}
     heads = ["µs an image", *(f"{count:,} of {side}×{side}, k={codes}" for count, side, codes in sizes)]
     lines = [
-        [stage, *(f"{times[stage, *size]:.3g}" for size in sizes)]
-        for stage in dict.fromkeys(row.stage for row in record.rows)
+        [stage, *(f"{times[stage, *size]:.3g}" if (stage, *size) in times else "" for size in sizes)]
+        for stage in sorted(dict.fromkeys(row.stage for row in record.rows), key=lambda stage: stage == WHOLE)
     ]
     return "\n".join([*table(heads, lines), "", f"{machine(record.machine)}."])
 

@@ -38,9 +38,10 @@ class Resident:
     @classmethod
     def of(cls, padded: Tensor, recipe: Recipe, codes: int) -> "Resident | None":
         """What serves these images, if anything does."""
+        if not program.can_run(padded.device):
+            return None
         channels, height, width = padded.shape[1:]
-        found = _resident(padded.device, Shape(recipe, codes, channels, height, width))
-        return found if program.can_run(padded.device) else None
+        return _resident(padded.device, Shape(recipe, codes, channels, height, width))
 
     def shared(self, warps: int) -> int:
         """Bytes of a block's shared memory, as room_of in resident.cu lays it out."""
@@ -144,7 +145,7 @@ class Resident:
 @lru_cache(maxsize=256)
 def _resident(device: torch.device, shape: Shape) -> Resident | None:
     """Where the image's patches and the operands of k-means find room on that device."""
-    if not (shape.is_served and shape.patches <= _MOST_PATCHES and program.can_run(device)):
+    if not (shape.is_served and shape.patches <= _MOST_PATCHES):
         return None
     found = Resident(device, shape)
     return found if found.shared(found.warps) <= program.most_shared(device) else None
