@@ -45,8 +45,7 @@ struct InPlace {
 // on the 32 before.
 struct Fetched {
     static constexpr int TOGETHER = 8;
-    static constexpr int HALF = WARP * STRIDE + BEHIND;
-    static constexpr int WORDS = 2 * (HALF + (4 - BEHIND % 4) % 4);  // of each warp
+    static constexpr int WORDS = 2 * (WARP * STRIDE + BEHIND);  // of each warp, in two halves of whole quads
     u32* rows;
     const unsigned short* todo;
     const u32* far;
