@@ -37,8 +37,7 @@ struct InPlace {
 
     FUNCTION void begin(int) const {}
     FUNCTION void go_to(int, int) const {}
-    FUNCTION const u32* at(int) const { return rows; }
-    FUNCTION int place(int first, int i) const { return todo[first + i]; }
+    FUNCTION const u32* row(int first, int i) const { return rows + todo[first + i] * STRIDE; }
 };
 
 // The patches of a list, brought from global memory into a warp's own place in shared memory, 32 of them while it works
@@ -61,8 +60,7 @@ struct Fetched {
         wait_for_all_but_last_group();
         __syncwarp(EVERY);
     }
-    FUNCTION const u32* at(int first) const { return half(first); }
-    FUNCTION int place(int, int i) const { return i; }
+    FUNCTION const u32* row(int first, int i) const { return half(first) + i * STRIDE; }
     FUNCTION u32* half(int first) const { return rows + first / WARP % 2 * (WORDS / 2); }
     FUNCTION void fetch(int first, int count) const {
         if (first < count) {
@@ -125,9 +123,9 @@ FUNCTION int assign(const Share& share, const Centres& centres, const Source& so
         source.go_to(first, count);
         const int row = todo[first + lane];
         const u32 state = is_first ? 0 : share.states[row];
+        const auto row_of = [&](int i) { return source.row(first, i); };
         u32 best, second;
-        centres.nearest(source.at(first), [&](int i) { return source.place(first, i); }, best, second);
-        const auto row_of = [&](int i) { return source.at(first) + source.place(first, i) * STRIDE; };
+        centres.nearest(row_of, best, second);
         const int label = settled(share.factors, best, second, share.doubt, row_of);
         int before = label;
         if (first + lane < count) {
@@ -158,6 +156,13 @@ FUNCTION int assign(const Share& share, const Centres& centres, const Source& so
     return moved;
 }
 
+// A list of `count` patches, and behind them those that lanes want to add, in their order; returns how many it has then.
+FUNCTION int listed(unsigned short* todo, int count, int row, bool wanted) {
+    const u32 votes = __ballot_sync(EVERY, wanted);
+    if (wanted) todo[count + __popc(votes & ((1u << lane_number()) - 1))] = (unsigned short)row;
+    return count + __popc(votes);
+}
+
 // Any patch, where a list has no more: they are looked at 32 at a time.
 FUNCTION void fill_list(unsigned short* todo, int count) {
     if (count % WARP != 0 && lane_number() >= count % WARP) todo[count / WARP * WARP + lane_number()] = 0;
@@ -186,10 +191,7 @@ FUNCTION int doubtful(const Share& share, unsigned short* todo) {
             const u32 label = states[i] & (LABEL - 1);
             const float slack = as_float(states[i] & ~(LABEL - 1u)) - share.steps[label] - longest;
             if (start + i * WARPS < groups_of(n)) share.states[row] = (as_bits(slack) & ~(LABEL - 1u)) | label;
-            const bool doubt = slack <= 0;
-            const u32 votes = __ballot_sync(EVERY, doubt);
-            if (doubt) todo[count + __popc(votes & ((1u << lane) - 1))] = (unsigned short)row;
-            count += __popc(votes);
+            count = listed(todo, count, row, slack <= 0);
         }
     }
     fill_list(todo, count);

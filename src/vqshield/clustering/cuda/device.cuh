@@ -57,6 +57,12 @@ FUNCTION void multiply_add(float4& sum, const uint4& a, u32 b0, u32 b1) { multip
 FUNCTION int lane_number() { return threadIdx.x % WARP; }
 FUNCTION int warp_number() { return threadIdx.x / WARP; }
 
+template <typename T>
+FUNCTION T warp_sum(T value) {
+    for (int step = WARP / 2; step > 0; step /= 2) value += __shfl_xor_sync(EVERY, value, step);
+    return value;
+}
+
 // Sums of the values of lanes 0 … own.
 template <typename T>
 FUNCTION T running_sum(T value, int lane) {

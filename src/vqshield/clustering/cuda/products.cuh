@@ -157,22 +157,22 @@ struct Centres {
     }
 
     // Half the squared distances of 32 patches from their nearest centre and the second, and in the lowest bits which
-    // centre: one minimum finds both. patch_at(i) is the number of patch i, and lane i has its distances in the end.
+    // centre: one minimum finds both. row(i) is where patch i lies, and lane i has its distances in the end.
     //
     // A product gives lane 4g + t the distances of patches 2t and 2t + 1 of eight from centres g and g + 8 of sixteen;
     // halving three times leaves each lane with one patch.
-    template <typename Patch>
-    FUNCTION void nearest(const u32* rows, Patch patch_at, u32& nearest, u32& next) const {
+    template <typename Row>
+    FUNCTION void nearest(Row row, u32& nearest, u32& next) const {
         const int lane = lane_number(), g = lane / 4, t = lane % 4;
         u32 best[8], second[8];
 #pragma unroll
         for (int part = 0; part < 4; ++part) {
             // Two lanes in a row read rows that are four apart: where all follow each other, in different banks.
-            const int patch = patch_at(8 * part + (g >> 1 | (g & 1) << 2));
+            const u32* patch = row(8 * part + (g >> 1 | (g & 1) << 2));
             uint4 words[STEPS];
 #pragma unroll
             for (int step = 0; step < STEPS; ++step)
-                words[step] = *(const uint4*)(rows + patch * STRIDE + 16 * step + 4 * t);
+                words[step] = *(const uint4*)(patch + 16 * step + 4 * t);
 #pragma unroll
             for (int tile = 0; tile < TILES; ++tile) {
                 float4 scores;
@@ -318,7 +318,7 @@ FUNCTION int settled(u32* factors, u32 best, u32 second, float doubt, Row row) {
             const float other = -component(joined(Factor(factors, b, j / 4).load()), j % 4);
             farther += (other - one) * (2 * joined(row(i), j) - one - other);
         }
-        for (int step = WARP / 2; step > 0; step /= 2) farther += __shfl_xor_sync(EVERY, farther, step);
+        farther = warp_sum(farther);
         if (lane == i) label = farther > 0 ? b : farther < 0 ? a : min(a, b);
     }
     return label;

@@ -251,11 +251,10 @@ FUNCTION void quantize(const Given& given, const Room& room, u64 stream) {
     __syncthreads();
     const Centres centres(room.factors, room.norms);
     for (int group = warp_number(); group < groups_of(n); group += WARPS) {
+        const auto row_of = [&](int i) { return room.halves + min(group * WARP + i, n - 1) * STRIDE; };
         u32 best, second;
-        centres.nearest(room.halves, [&](int i) { return min(group * WARP + i, n - 1); }, best, second);
-        room.states[group * WARP + lane] =
-            settled(room.factors, best, second, given.doubt,
-                    [&](int i) { return room.halves + min(group * WARP + i, n - 1) * STRIDE; });
+        centres.nearest(row_of, best, second);
+        room.states[group * WARP + lane] = settled(room.factors, best, second, given.doubt, row_of);
     }
     __syncthreads();
     for (int row = threadIdx.x; row < n; row += THREADS) {

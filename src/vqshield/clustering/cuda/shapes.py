@@ -90,6 +90,7 @@ class Shape:
             self.products <= _MOST_PRODUCTS
             and self.dimensions < _MOST_DIMENSIONS
             and self.patches * columns < 2**32  # a product with a reciprocal divides exactly
+            and self.patches * self.dimensions < 2**31  # places of values are whole numbers of 32 bits
         )
 
     @property

@@ -122,7 +122,7 @@ KERNEL(pick_kernel, Given, THREADS, 2) {
         const u64* totals = given.totals + (u64)b * given.strips;
         u64 total = 0;
         for (int strip = threadIdx.x; strip < given.strips; strip += THREADS) total += totals[strip];
-        for (int step = WARP / 2; step > 0; step /= 2) total += __shfl_xor_sync(EVERY, total, step);
+        total = warp_sum(total);
         if (lane == 0) scratch[warp_number()] = total;
         __syncthreads();
         total = 0;
@@ -146,7 +146,7 @@ KERNEL(pick_kernel, Given, THREADS, 2) {
             const float difference = centres[c * TALLY + j] - joined(row, j);
             gap += difference * difference;
         }
-        for (int step = WARP / 2; step > 0; step /= 2) gap += __shfl_xor_sync(EVERY, gap, step);
+        gap = warp_sum(gap);
         if (lane == 0) given.gaps[b * CODES + c] = gap;
     }
 }
@@ -183,9 +183,7 @@ KERNEL(near_kernel, Given, THREADS, 3) {
         sum += counted_distance(given, before[i]);
         // ‖new − own‖ >= 2·‖x − own‖ leaves x where it is; a little is left for rounding.
         const bool nearer = row < size && (number == 1 || gaps[owner[i]] < 4.001f * before[i]);
-        const u32 votes = __ballot_sync(EVERY, nearer);
-        if (nearer) todo[count + __popc(votes & ((1u << lane) - 1))] = (unsigned short)row;
-        count += __popc(votes);
+        count = listed(todo, count, row, nearer);
     }
     __syncwarp(EVERY);
     float4 centre[FULL];
@@ -205,7 +203,7 @@ KERNEL(near_kernel, Given, THREADS, 3) {
             sum += counted_distance(given, distance) - (number > 1 ? counted_distance(given, before) : 0);
         }
     }
-    for (int step = WARP / 2; step > 0; step /= 2) sum += __shfl_xor_sync(EVERY, sum, step);
+    sum = warp_sum(sum);
     if (lane == 0) sums[warp_number()] = sum;
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -229,17 +227,11 @@ KERNEL(sample_kernel, Given, THREADS, 2) {
     }
 }
 
-// The state before the first round.
+// The centres as factors.
 KERNEL(prepare_kernel, Given, THREADS, 2) {
     const int b = blockIdx.x;
     prepare_factors(given.image_factors(b), given.norms + b * CODES, given.codes, given.bias,
                     [&](int c) { return (const float4*)(given.centres + ((u64)b * CODES + c) * TALLY); });
-    for (int place = threadIdx.x; place < CODES * TALLY; place += THREADS)
-        given.sums[(u64)b * CODES * TALLY + place] = 0;
-    if (threadIdx.x == 0) {
-        given.moved[b] = 0;
-        given.active[b] = 1;
-    }
 }
 
 // New centres from the sums, and whether the image goes on.
@@ -295,11 +287,11 @@ KERNEL(label_kernel, Given, THREADS, 2) {
     const Batch batch(given, memory, ASSIGNMENT, given.tau);
     const Centres factors(given.image_factors(b), given.norms + b * CODES);
     for (int group = warp_number(); group < groups_of(batch.count); group += WARPS) {
+        const auto row_of = [&](int i) { return batch.rows + min(group * WARP + i, batch.count - 1) * STRIDE; };
         u32 best, second;
-        factors.nearest(batch.rows, [&](int i) { return min(group * WARP + i, batch.count - 1); }, best, second);
+        factors.nearest(row_of, best, second);
         const int row = group * WARP + lane;
-        const int label = settled(given.image_factors(b), best, second, given.doubt,
-                                  [&](int i) { return batch.rows + min(group * WARP + i, batch.count - 1) * STRIDE; });
+        const int label = settled(given.image_factors(b), best, second, given.doubt, row_of);
         if (row >= batch.count) continue;
         const u64 place = b * given.label_stride + batch.first + row;
         given.labels[place] = label;

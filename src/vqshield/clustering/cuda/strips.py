@@ -96,9 +96,9 @@ class Strips:
             factors=made(codes, shape.read, dtype=torch.int32),
             norms=made(codes),
             steps=made(codes),
-            sums=made(codes, shape.tally, dtype=torch.int64),
-            moved=made(dtype=torch.int32),
-            active=made(dtype=torch.int32),
+            sums=made(codes, shape.tally, dtype=torch.int64).zero_(),
+            moved=made(dtype=torch.int32).zero_(),
+            active=made(dtype=torch.int32).fill_(1),
             codebooks=centres,
         )  # fmt: skip
         given = launch.given
@@ -133,9 +133,6 @@ class Strips:
             centres=padded,
             factors=torch.empty(batch, codes, shape.read, dtype=torch.int32, device=images.device),
             norms=images.new_empty(batch, codes),
-            sums=torch.empty(batch, codes, shape.tally, dtype=torch.int64, device=images.device),
-            moved=torch.empty(batch, dtype=torch.int32, device=images.device),
-            active=torch.empty(batch, dtype=torch.int32, device=images.device),
             labels=labels,
             similarities=similarities,
         )  # fmt: skip

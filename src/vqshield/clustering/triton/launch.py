@@ -32,11 +32,22 @@ _RUNS = 64  # into which the resident start cuts an image's patches
 
 
 class Launch:
-    """The launches for a batch of images (B, q, h, w), in a workspace that may be larger."""
+    """The launches for a batch of images (B, q, h, w), in a workspace that may be larger.
+
+    strips: the CUDA kernels that find codebooks and labels instead, where there are any.
+    """
 
     def __init__(
-        self, images: Tensor, draw: Draw, key: Tensor, recipe: Recipe, codes: int, space: Workspace
+        self,
+        images: Tensor,
+        draw: Draw,
+        key: Tensor,
+        recipe: Recipe,
+        codes: int,
+        space: Workspace,
+        strips: Strips | None,
     ) -> None:
+        self.strips = strips
         self.images, self.draw, self.key, self.recipe, self.codes = images, draw, key, recipe, codes
         self.streams = draw.streams
         self.batch, self.channels, self.height, self.width = images.shape
@@ -44,7 +55,6 @@ class Launch:
         self.n, self.dimensions = self.rows * self.columns, self.channels * recipe.grid.size**2
         self.sizes = Sizes.of(self.n, codes, self.dimensions)
         self.space = space[: self.batch]
-        self.strips = Strips.of(images, recipe, codes)
         self.count = -(-self.n // workspace.STRIP)
         # Strips whose sums are added up at once, as many as registers hold.
         self.group = max(1, 2**13 // (self.sizes.codes * self.sizes.dimensions))
