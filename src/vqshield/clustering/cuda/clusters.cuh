@@ -1,8 +1,10 @@
 // Lloyd's rounds over the patches of one block of threads.
 //
 // Each patch has a slack: how much nearer its centre is than any other, at least. Centres that move use it up; while
-// some is left the patch keeps its label, unread (Hamerly 2010). A patch that changes its cluster is taken from one
-// sum and added to another; sums are whole numbers, so that the order of threads does not matter.
+// some is left the patch keeps its label, unread (Hamerly 2010). How far centres have moved is added up over the rounds,
+// and a patch's reach is its slack and what they had moved when it was found: it is compared, and not written again. A
+// patch that changes its cluster is taken from one sum and added to another; sums are whole numbers, so that the order of
+// threads does not matter.
 #pragma once
 #include "products.cuh"
 
@@ -18,13 +20,17 @@ struct Share {
     int count, codes;
     const u32* halves;   // (count, STRIDE), the patches
     u32* factors;        // the centres
-    u32* states;         // up to whole groups of 32: slack and label
+    u32* states;         // up to whole groups of 32: reach and label
     int* sums;           // (CODES, TALLY), changes of the clusters' sums, sizes behind them
-    const float* steps;  // (CODES), how far centres moved
+    const float* ways;   // (CODES), how far centres have moved in all
+    float longest;       // the longest steps of all rounds together
     float scale;         // of the sums: a power of two
     float doubt;         // rounding errors of half a squared distance are smaller
     float bias;          // that such distances have
 };
+
+// How much of a patch's reach is used up: its own centre came that far away, and any other one that much nearer.
+FUNCTION float used_up(const Share& share, int label) { return share.ways[label] + share.longest; }
 
 // A value of a patch for the sums.
 FUNCTION int counted(const Share& share, float value) { return __float2int_rn(value * share.scale); }
@@ -134,7 +140,8 @@ FUNCTION int assign(const Share& share, const Centres& centres, const Source& so
             const float lower = as_float(second) * (1 - packing) - share.bias - share.doubt;
             const float slack = sqrtf(2 * fmaxf(lower, 0.0f)) - sqrtf(2 * fmaxf(upper, 0.0f));
             before = state & (LABEL - 1);
-            share.states[row] = (as_bits(slack) & ~(LABEL - 1u)) | label;
+            const float reach = slack + used_up(share, label);
+            share.states[row] = (as_bits(reach) & ~(LABEL - 1u)) | label;
         }
         if (is_first) {
             sum_up(share, count - first, label, row_of);
@@ -169,13 +176,10 @@ FUNCTION void fill_list(unsigned short* todo, int count) {
     __syncwarp(EVERY);
 }
 
-// Lists this warp's patches whose slack is used up by the centres' steps; returns how many.
+// Lists this warp's patches whose slack the centres' ways have used up; returns how many.
 template <int TOGETHER>
 FUNCTION int doubtful(const Share& share, unsigned short* todo) {
     const int lane = lane_number(), n = share.count;
-    float longest = 0;
-    for (int c = lane; c < share.codes; c += WARP) longest = fmaxf(longest, share.steps[c]);
-    for (int step = WARP / 2; step > 0; step /= 2) longest = fmaxf(longest, __shfl_xor_sync(EVERY, longest, step));
     int count = 0;
     // TOGETHER at once: none waits for the memory that the one before has waited for.
     for (int start = warp_number(); start < groups_of(n); start += TOGETHER * WARPS) {
@@ -188,17 +192,15 @@ FUNCTION int doubtful(const Share& share, unsigned short* todo) {
 #pragma unroll
         for (int i = 0; i < TOGETHER; ++i) {
             const int row = (start + i * WARPS) * WARP + lane;
-            const u32 label = states[i] & (LABEL - 1);
-            const float slack = as_float(states[i] & ~(LABEL - 1u)) - share.steps[label] - longest;
-            if (start + i * WARPS < groups_of(n)) share.states[row] = (as_bits(slack) & ~(LABEL - 1u)) | label;
-            count = listed(todo, count, row, slack <= 0);
+            const float reach = as_float(states[i] & ~(LABEL - 1u));
+            count = listed(todo, count, row, reach <= used_up(share, states[i] & (LABEL - 1)));
         }
     }
     fill_list(todo, count);
     return count;
 }
 
-// Lists all patches of this warp. Rows that are none have more slack than any centre's way.
+// Lists all patches of this warp. Rows that are none have more reach than any centre's way.
 FUNCTION int everything(const Share& share, unsigned short* todo) {
     int count = 0;
     for (int group = warp_number(); group < groups_of(share.count); group += WARPS) {
@@ -224,10 +226,19 @@ FUNCTION int look_again(const Share& share, const Centres& centres, unsigned sho
     return assign(share, centres, patches, count, is_first);
 }
 
-// The clusters' means, and how far they are from where the centres were; an empty cluster keeps its centre. A team of
-// lanes a centre.
+// The longest of the centres' steps, for all lanes of a warp.
+FUNCTION float longest_step(const float* steps, int codes) {
+    float longest = 0;
+    for (int c = lane_number(); c < codes; c += WARP) longest = fmaxf(longest, steps[c]);
+    for (int bit = WARP / 2; bit > 0; bit /= 2) longest = fmaxf(longest, __shfl_xor_sync(EVERY, longest, bit));
+    return longest;
+}
+
+// The clusters' means, how far they are from where the centres were, and how far they have come in all; an empty cluster
+// keeps its centre. A team of lanes a centre.
 template <typename Sum>
-FUNCTION void update_centres(const Sum* sums, u32* factors, float* norms, float* steps, int codes, float bias) {
+FUNCTION void update_centres(const Sum* sums, u32* factors, float* norms, float* steps, float* ways, int codes,
+                             float bias) {
     const int quad = lane_number() % TEAM, team = warp_number() * TEAMS + lane_number() / TEAM;
     for (int start = 0; start < codes; start += WARPS * TEAMS) {
         const int c = start + team;
@@ -255,6 +266,7 @@ FUNCTION void update_centres(const Sum* sums, u32* factors, float* norms, float*
         if (quad == 0 && c < codes) {
             if (size > 0) norms[c] = 0.5f * square + bias;
             steps[c] = sqrtf(step) * 1.0001f + 1e-6f;  // a little more, for rounding
+            ways[c] += steps[c];
         }
     }
 }

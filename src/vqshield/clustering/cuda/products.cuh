@@ -241,12 +241,14 @@ FUNCTION void load_row(float4 (&values)[FULL], const float* rows, int row) {
     for (int quad = 0; quad < FULL; ++quad) values[quad] = ((const float4*)rows)[row * (STRIDE / 4) + quad];
 }
 
-FUNCTION float squared_distance(const float4 (&patch)[FULL], const float4 (&centre)[FULL]) {
+// Of what two functions give for the number of a quad.
+template <typename One, typename Other>
+FUNCTION float squared_distance(One one, Other other) {
     float ends[2] = {0, 0};
 #pragma unroll
     for (int quad = 0; quad < FULL; ++quad) {
-        const float x = patch[quad].x - centre[quad].x, y = patch[quad].y - centre[quad].y;
-        const float z = patch[quad].z - centre[quad].z, w = patch[quad].w - centre[quad].w;
+        const float4 a = one(quad), b = other(quad);
+        const float x = a.x - b.x, y = a.y - b.y, z = a.z - b.z, w = a.w - b.w;
         ends[0] += x * x;
         ends[1] += y * y;
         ends[0] += z * z;

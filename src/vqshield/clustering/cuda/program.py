@@ -8,8 +8,11 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Protocol
 
 import torch
 
@@ -19,6 +22,19 @@ _EMULATION = ("-std=c++17", "-O1", "-fPIC", "-shared", "-Wno-unknown-pragmas")
 _LEAST_CAPABILITY = (8, 0)  # of the matrix instructions
 _MOST_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _DIVIDED = 9  # CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
+
+
+class Launch(Protocol):
+    """width × height blocks of a kernel, with as many bytes of shared memory each.
+
+    divided: the share of a multiprocessor's memory, in percent, that is to be shared memory and not cache, as
+    the kernel's first launch has it. Kernels that follow each other want the same: it takes time to divide it
+    anew.
+    """
+
+    def __call__(
+        self, name: str, width: int, height: int = 1, *, shared: int = 0, divided: int = 100
+    ) -> None: ...
 
 
 class Program:
@@ -41,40 +57,39 @@ class Program:
             self._module = ctypes.c_void_p()
             self._check(self._library.cuModuleLoadData(ctypes.byref(self._module), code))
 
-    def launch(
-        self,
-        name: str,
-        argument: ctypes.Structure,
-        width: int,
-        height: int = 1,
-        *,
-        shared: int = 0,
-        divided: int = 100,
-    ) -> None:
-        """width × height blocks on the current stream, with as many bytes of shared memory each.
-
-        divided: the share of a multiprocessor's memory, in percent, that is to be shared memory and not
-        cache. Kernels that follow each other want the same: it takes time to divide it anew.
+    @contextmanager
+    def launching(self, argument: ctypes.Structure) -> Iterator["Launch"]:
+        """What launches its kernels with that argument, which may change in between, on the stream that is
+        current now.
         """
         if self.device.type == "cpu":
-            getattr(self._library, name)(ctypes.byref(argument), width, height, shared)
+            place = ctypes.byref(argument)
+
+            def emulate(
+                name: str, width: int, height: int = 1, *, shared: int = 0, divided: int = 100
+            ) -> None:
+                getattr(self._library, name)(place, width, height, shared)
+
+            yield emulate
             return
+        arguments = (ctypes.c_void_p * 1)(ctypes.addressof(argument))
+
+        def launch(name: str, width: int, height: int = 1, *, shared: int = 0, divided: int = 100) -> None:
+            function = self._functions.get(name) or self._function(name, divided)
+            size = width, height, 1, self._threads, 1, 1, shared
+            self._check(self._library.cuLaunchKernel(function, *size, stream, arguments, None))
+
         with torch.cuda.device(self.device):
             stream = ctypes.c_void_p(torch.cuda.current_stream(self.device).cuda_stream)
-            arguments = (ctypes.c_void_p * 1)(ctypes.addressof(argument))
-            size = width, height, 1, self._threads, 1, 1, shared
-            self._check(
-                self._library.cuLaunchKernel(self._function(name, divided), *size, stream, arguments, None)
-            )
+            yield launch
 
     def _function(self, name: str, divided: int) -> ctypes.c_void_p:
-        if name not in self._functions:
-            found = ctypes.c_void_p()
-            self._check(self._library.cuModuleGetFunction(ctypes.byref(found), self._module, name.encode()))
-            self._check(self._library.cuFuncSetAttribute(found, _MOST_SHARED, most_shared(self.device)))
-            self._check(self._library.cuFuncSetAttribute(found, _DIVIDED, divided))
-            self._functions[name] = found
-        return self._functions[name]
+        found = ctypes.c_void_p()
+        self._check(self._library.cuModuleGetFunction(ctypes.byref(found), self._module, name.encode()))
+        self._check(self._library.cuFuncSetAttribute(found, _MOST_SHARED, most_shared(self.device)))
+        self._check(self._library.cuFuncSetAttribute(found, _DIVIDED, divided))
+        self._functions[name] = found
+        return found
 
     def _check(self, result: int) -> None:
         if result != 0:

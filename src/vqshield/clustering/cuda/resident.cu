@@ -42,9 +42,10 @@ struct Room {
     u32* factors;          // of the rounds: the centres as the matrix units want them, less their sign
     float* norms;          // (CODES), half the squared ones
     float* steps;          // (CODES), how far centres moved
+    float* ways;           // (CODES), and in all rounds
     int* sums;             // (CODES, TALLY)
     float* centres;        // the same place: the codebook less ½, when it is found
-    u32* states;           // (groups·32), slack and label
+    u32* states;           // (groups·32), reach and label
     unsigned short* todo;  // a list of patches for each warp
 };
 
@@ -62,7 +63,8 @@ FUNCTION Room room_of(u8* memory, int n) {
     room.factors = (u32*)(room.moved + 4);
     room.norms = (float*)(room.factors + CODES * READ);
     room.steps = room.norms + CODES;
-    room.sums = (int*)(room.steps + CODES);
+    room.ways = room.steps + CODES;
+    room.sums = (int*)(room.ways + CODES);
     room.centres = (float*)room.sums;
     room.states = (u32*)(room.sums + CODES * TALLY);
     room.todo = (unsigned short*)(room.states + rows);
@@ -118,7 +120,9 @@ FUNCTION void spread_centres(const Given& given, const Room& room) {
         load_row(centre, room.rows, chosen);
         auto approach = [&](int group, const float4(&patch)[FULL]) {
             const int row = group * WARP + lane;
-            const float distance = row < n ? fminf(squared_distance(patch, centre), room.near[row]) : 0.0f;
+            const float apart = squared_distance([&](int quad) { return patch[quad]; },
+                                                 [&](int quad) { return centre[quad]; });
+            const float distance = row < n ? fminf(apart, room.near[row]) : 0.0f;
             room.near[row] = distance;
             const u32 sums = running_sum(__float2uint_rn(distance * scale), lane);
             running[row] = sums;
@@ -147,6 +151,7 @@ FUNCTION void prepare_rounds(const Given& given, const Room& room) {
     prepare_factors(room.factors, room.norms, given.codes, given.bias,
                     [&](int c) { return (const float4*)room.rows + room.chosen[c] * (STRIDE / 4); });
     for (int place = threadIdx.x; place < CODES * TALLY; place += THREADS) room.sums[place] = 0;
+    for (int c = threadIdx.x; c < CODES; c += THREADS) room.ways[c] = 0;
     if (threadIdx.x == 0) *room.moved = 0;
     __syncthreads();
     for (int row = threadIdx.x; row < given.patches(); row += THREADS) split_row(room.rows + row * STRIDE);
@@ -178,8 +183,8 @@ FUNCTION void find_centres(const Given& given, const Room& room, u64 stream) {
     __syncthreads();
     prepare_rounds(given, room);
     __syncthreads();
-    const Share share = {given.patches(), given.codes, room.halves, room.factors, room.states,
-                         room.sums,       room.steps,  given.scale, given.doubt,  given.bias};
+    Share share = {given.patches(), given.codes, room.halves, room.factors, room.states, room.sums,
+                   room.ways,       0.0f,        given.scale, given.doubt,  given.bias};
     int all = 0;
     for (int round = 0; round < given.iterations; ++round) {
         const int mine = look_again(share, Centres(room.factors, room.norms), room.todo, round == 0,
@@ -188,8 +193,9 @@ FUNCTION void find_centres(const Given& given, const Room& room, u64 stream) {
         __syncthreads();
         const int moved = *room.moved - all;
         all += moved;
-        update_centres(room.sums, room.factors, room.norms, room.steps, given.codes, given.bias);
+        update_centres(room.sums, room.factors, room.norms, room.steps, room.ways, given.codes, given.bias);
         __syncthreads();
+        share.longest += longest_step(room.steps, given.codes);
         // The first round has no labels to compare with: it never ends the search.
         if (round > 0 && moved <= given.limit) break;
     }

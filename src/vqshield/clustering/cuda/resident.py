@@ -48,7 +48,7 @@ class Resident:
         shape = self.shape
         codes, groups = shape.room_for_codes, -(-shape.patches // 32)
         start = codes + groups * 98
-        rounds = codes * (shape.read + 2 + shape.tally) + groups * 32 + -(-groups // warps) * warps * 16
+        rounds = codes * (shape.read + 3 + shape.tally) + groups * 32 + -(-groups // warps) * warps * 16
         return 4 * (
             shape.patches * shape.stride + shape.behind + shape.tally + codes + 4 + max(start, rounds)
         )
@@ -139,7 +139,8 @@ class Resident:
             **self._settings,
             **{name: tensor.data_ptr() for name, tensor in tensors.items() if tensor is not None},
         )
-        self._program.launch("resident_kernel", argument, len(images), shared=self.shared(self.warps))
+        with self._program.launching(argument) as launch:
+            launch("resident_kernel", len(images), shared=self.shared(self.warps))
 
 
 @lru_cache(maxsize=256)

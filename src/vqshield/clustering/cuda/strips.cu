@@ -11,15 +11,16 @@ constexpr int LIST = STRIP_GROUPS / WARPS * WARP;  // patches of one warp
 struct Given {
     const float* images;       // (B, q, h, w)
     const long long* streams;  // (B,)
-    u32* rows;                 // (B, strips·STRIP, STRIDE) and BEHIND: the patches
-    float* near;               // (B, strips·STRIP): squared distances from the nearest centre so far
-    u8* owners;                // (B, strips·STRIP): which centre that is
-    u32* states;               // (B, strips·STRIP): slack and label
+    u32* rows;                 // (B, room, STRIDE): the patches
+    float* near;               // (B, room): squared distances from the nearest centre so far
+    u32* sketches;             // (B, room): the patches in brief, where the start asks for them
+    u32* states;               // (B, room): reach and label
     u64* totals;               // (B, strips): sums of distances
     float* centres;            // (B, CODES, TALLY): where the rounds start, less ½
-    float* gaps;               // (B, CODES): squared distances of the last centre from the earlier ones
+    u32* picked;               // (B,): the sketch of the centre that was found last
     u32* factors;              // (B, CODES, READ)
-    float *norms, *steps;      // (B, CODES)
+    float *norms, *steps, *ways;  // (B, CODES)
+    float* longest;            // (B,): the longest steps of all rounds together
     long long* sums;           // (B, CODES, TALLY)
     int *moved, *active;       // (B,): patches that changed their cluster; whether the image goes on
     float* codebooks;          // (B, ·, ·), with these strides: what is found, less ½
@@ -30,16 +31,18 @@ struct Given {
     float sigma, tau, beta;
     float scale;       // of the sums: a power of two
     float near_scale;  // of distances in totals
+    float largest;     // no value of a noisy patch, less ½, is larger in size
     float doubt;       // rounding errors of half a squared distance are smaller
     float bias;        // added to such distances, so that none is below zero
     int codes, limit, strips;
+    int room;    // for an image's patches, and what products read behind the last one
     int noisy;   // similarities are those of the noisy windows
     int number;  // which centre is sought, or which round this is
     Cut cut;
     Keys keys;  // of the seed
 
     FUNCTION int patches() const { return cut.patches(); }
-    FUNCTION u64 first() const { return (u64)blockIdx.y * strips * STRIP + blockIdx.x * STRIP; }
+    FUNCTION u64 first() const { return (u64)blockIdx.y * room + blockIdx.x * STRIP; }
     FUNCTION int count() const { return min(STRIP, patches() - (int)blockIdx.x * STRIP); }
     FUNCTION u32* strip_rows() const { return rows + first() * STRIDE; }
     FUNCTION u32* image_factors(int b) const { return factors + (u64)b * CODES * READ; }
@@ -68,15 +71,58 @@ struct Batch {
     }
 };
 
-KERNEL(patches_kernel, Given, THREADS, 2) {
+// A patch in brief: the sums of the thirds of its values, on a scale of LEVELS that ends at the largest ones possible.
+constexpr int LEVELS = 1 << 10;
+
+FUNCTION constexpr int begin_of(int third) { return third * D / 3; }
+FUNCTION constexpr int size_of(int third) { return begin_of(third + 1) - begin_of(third); }
+
+FUNCTION u32 sketched(const u32* row, float largest) {
+    float sums[3] = {0, 0, 0};
+#pragma unroll
+    for (int quad = 0; quad < FULL; ++quad) {
+        const float4 values = joined(((const uint4*)row)[quad]);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const int j = 4 * quad + i;
+            if (j < D) sums[(j >= begin_of(1)) + (j >= begin_of(2))] += component(values, i);
+        }
+    }
+    u32 sketch = 0;
+#pragma unroll
+    for (int third = 0; third < 3; ++third) {
+        const float most = size_of(third) * largest;
+        const int level = most > 0 ? (int)((sums[third] / most + 1) * (LEVELS / 2)) : 0;
+        sketch = sketch * LEVELS + min(max(level, 0), LEVELS - 1);
+    }
+    return sketch;
+}
+
+// Patches with these sketches are at least so far from each other, squared: sums of m values that differ by x are of
+// patches that differ by x² / m. A little is left for rounding.
+FUNCTION float least_distance(u32 one, u32 other, float largest) {
+    int total = 0;
+#pragma unroll
+    for (int third = 2; third >= 0; --third, one /= LEVELS, other /= LEVELS) {
+        const int apart = max(abs((int)(one % LEVELS) - (int)(other % LEVELS)) - 1, 0);
+        total += size_of(third) * apart * apart;
+    }
+    const float level = 2 * largest / LEVELS;
+    return 0.999f * level * level * (float)total;
+}
+
+KERNEL(patches_kernel, Given, THREADS, 3) {
     SHARED(memory);
     const Batch batch(given, memory, CODEBOOK, given.sigma);
     const int b = blockIdx.y, first = batch.first, count = batch.count;
-    uint4* target = (uint4*)(given.rows + ((u64)b * given.strips * STRIP + first) * STRIDE);
+    const u64 begin = (u64)b * given.room + first;
+    uint4* target = (uint4*)(given.rows + begin * STRIDE);
     for (int place = threadIdx.x; place < count * (STRIDE / 4); place += THREADS)
         target[place] = ((const uint4*)batch.rows)[place];
-    // Products read a little behind the last row, unless the next image begins there.
-    if (first + count == given.patches() && given.patches() < given.strips * STRIP)
+    if (given.sketches != nullptr)
+        for (int row = threadIdx.x; row < count; row += THREADS)
+            given.sketches[begin + row] = sketched(batch.rows + row * STRIDE, given.largest);
+    if (first + count == given.patches())
         for (int place = threadIdx.x; place < BEHIND; place += THREADS) ((u32*)(target + count * (STRIDE / 4)))[place] = 0;
 }
 
@@ -111,7 +157,7 @@ FUNCTION int first_above(u64* scratch, int count, u64& target, Value value) {
     return min(found, count - 1);
 }
 
-// Centre `number` of k-means++, the strip first, then the patch in it; and its gaps from the earlier ones.
+// Centre `number` of k-means++, the strip first, then the patch in it.
 KERNEL(pick_kernel, Given, THREADS, 2) {
     SHARED(memory);
     u64* scratch = (u64*)memory;
@@ -131,75 +177,64 @@ KERNEL(pick_kernel, Given, THREADS, 2) {
         if (total > 0) {
             u64 target = __umul64hi((u64)word << 32, total);
             const int strip = first_above(scratch, given.strips, target, [&](int i) { return totals[i]; });
-            const float* near = given.near + ((u64)b * given.strips + strip) * STRIP;
+            const float* near = given.near + (u64)b * given.room + strip * STRIP;
             const int count = min(STRIP, given.patches() - strip * STRIP);
             index = strip * STRIP +
                     first_above(scratch, count, target, [&](int i) { return counted_distance(given, near[i]); });
         }
     }
-    const u32* row = given.rows + ((u64)b * given.strips * STRIP + index) * STRIDE;
-    float* centres = given.centres + (u64)b * CODES * TALLY;
-    for (int j = threadIdx.x; j < TALLY; j += THREADS) centres[number * TALLY + j] = j < D ? joined(row, j) : 0.0f;
-    for (int c = warp_number(); c < number; c += WARPS) {
-        float gap = 0;
-        for (int j = lane; j < D; j += WARP) {
-            const float difference = centres[c * TALLY + j] - joined(row, j);
-            gap += difference * difference;
-        }
-        gap = warp_sum(gap);
-        if (lane == 0) given.gaps[b * CODES + c] = gap;
-    }
+    const u64 place = (u64)b * given.room + index;
+    float* centre = given.centres + ((u64)b * CODES + number) * TALLY;
+    for (int j = threadIdx.x; j < TALLY; j += THREADS)
+        centre[j] = j < D ? joined(given.rows + place * STRIDE, j) : 0.0f;
+    if (threadIdx.x == 0) given.picked[b] = given.sketches[place];
 }
 
-// Distances to centre number − 1, where it is the nearest so far; and the strip's sum of them. Patches whose centre is
-// so near that, by the triangle inequality, the new one cannot be nearer are passed over.
-KERNEL(near_kernel, Given, THREADS, 3) {
+// Distances to centre number − 1, where it is the nearest so far; and the strip's sum of them. Patches whose sketch tells
+// that it is not are passed over, unread.
+KERNEL(near_kernel, Given, THREADS, 4) {
     SHARED(memory);
     u64* sums = (u64*)memory;
-    float* gaps = (float*)(sums + WARPS);
-    unsigned short* todo = (unsigned short*)(gaps + CODES) + warp_number() * LIST;
+    float4* centre = (float4*)(sums + WARPS);
+    unsigned short* todo = (unsigned short*)(centre + FULL) + warp_number() * LIST;
     const int lane = lane_number(), b = blockIdx.y, number = given.number, size = given.count();
     float* near = given.near + given.first();
-    u8* owners = given.owners + given.first();
+    const u32* sketches = given.sketches + given.first();
     const u32* rows = given.strip_rows();
-    const float* centres = given.centres + ((u64)b * CODES + number - 1) * TALLY;
-    for (int c = threadIdx.x; c < number - 1; c += THREADS) gaps[c] = given.gaps[b * CODES + c];
-    __syncthreads();
+    const float4* found = (const float4*)(given.centres + ((u64)b * CODES + number - 1) * TALLY);
+    for (int quad = threadIdx.x; quad < FULL; quad += THREADS) centre[quad] = found[quad];
+    const u32 picked = given.picked[b];
     u64 sum = 0;
     int count = 0;
     // All at once: none waits for the memory that the one before has waited for.
     float before[STRIP_GROUPS / WARPS];
-    int owner[STRIP_GROUPS / WARPS];
+    u32 sketch[STRIP_GROUPS / WARPS];
 #pragma unroll
     for (int i = 0; i < STRIP_GROUPS / WARPS; ++i) {
         const int row = (warp_number() + i * WARPS) * WARP + lane;
         const bool known = number > 1 && row < size;
         before[i] = known ? near[row] : 0.0f;
-        owner[i] = known ? owners[row] : 0;
+        sketch[i] = known ? sketches[row] : 0;
     }
 #pragma unroll
     for (int i = 0; i < STRIP_GROUPS / WARPS; ++i) {
         const int row = (warp_number() + i * WARPS) * WARP + lane;
         sum += counted_distance(given, before[i]);
-        // ‖new − own‖ >= 2·‖x − own‖ leaves x where it is; a little is left for rounding.
-        const bool nearer = row < size && (number == 1 || gaps[owner[i]] < 4.001f * before[i]);
-        count = listed(todo, count, row, nearer);
+        const bool nearer = number == 1 || least_distance(sketch[i], picked, given.largest) < before[i];
+        count = listed(todo, count, row, row < size && nearer);
     }
-    __syncwarp(EVERY);
-    float4 centre[FULL];
-#pragma unroll
-    for (int quad = 0; quad < FULL; ++quad) centre[quad] = ((const float4*)centres)[quad];
+    __syncthreads();
     for (int place = lane; place < count; place += WARP) {
         const int row = todo[place];
-        float4 patch[FULL];
-#pragma unroll
-        for (int quad = 0; quad < FULL; ++quad) patch[quad] = joined(((const uint4*)rows)[row * (STRIDE / 4) + quad]);
-        if (D % 4 != 0) behind(patch[FULL - 1]) = 0;
-        const float distance = squared_distance(patch, centre);
+        const auto patch = [&](int quad) {
+            float4 values = joined(((const uint4*)rows)[row * (STRIDE / 4) + quad]);
+            if (quad == D / 4) behind(values) = 0;
+            return values;
+        };
+        const float distance = squared_distance(patch, [&](int quad) { return centre[quad]; });
         const float before = number > 1 ? near[row] : 1e30f;
         if (distance < before) {
             near[row] = distance;
-            owners[row] = (u8)(number - 1);
             sum += counted_distance(given, distance) - (number > 1 ? counted_distance(given, before) : 0);
         }
     }
@@ -222,14 +257,24 @@ KERNEL(sample_kernel, Given, THREADS, 2) {
     __syncthreads();
     for (int place = threadIdx.x; place < given.codes * TALLY; place += THREADS) {
         const int c = place / TALLY, j = place % TALLY;
-        const u32* row = given.rows + ((u64)b * given.strips * STRIP + chosen[c]) * STRIDE;
+        const u32* row = given.rows + ((u64)b * given.room + chosen[c]) * STRIDE;
         given.centres[((u64)b * CODES + c) * TALLY + j] = j < D ? joined(row, j) : 0.0f;
     }
 }
 
-// The centres as factors.
+// The centres as factors; and where rounds follow, what they begin with.
 KERNEL(prepare_kernel, Given, THREADS, 2) {
     const int b = blockIdx.x;
+    if (given.sums != nullptr) {
+        for (int place = threadIdx.x; place < CODES * TALLY; place += THREADS)
+            given.sums[(u64)b * CODES * TALLY + place] = 0;
+        for (int c = threadIdx.x; c < CODES; c += THREADS) given.ways[b * CODES + c] = 0;
+        if (threadIdx.x == 0) {
+            given.longest[b] = 0;
+            given.moved[b] = 0;
+            given.active[b] = 1;
+        }
+    }
     prepare_factors(given.image_factors(b), given.norms + b * CODES, given.codes, given.bias,
                     [&](int c) { return (const float4*)(given.centres + ((u64)b * CODES + c) * TALLY); });
 }
@@ -240,8 +285,10 @@ KERNEL(update_kernel, Given, THREADS, 2) {
     if (given.active[b] == 0) return;
     const long long* sums = given.sums + (u64)b * CODES * TALLY;
     u32* factors = given.image_factors(b);
-    update_centres(sums, factors, given.norms + b * CODES, given.steps + b * CODES, given.codes, given.bias);
+    float* steps = given.steps + b * CODES;
+    update_centres(sums, factors, given.norms + b * CODES, steps, given.ways + b * CODES, given.codes, given.bias);
     __syncthreads();
+    const float longest = longest_step(steps, given.codes);
     float* codebook = given.codebooks + b * given.image_stride;
     for (int place = threadIdx.x; place < given.codes * D; place += THREADS)
         codebook[place / D * given.centre_stride + place % D] = final_value(sums, factors, place / D, place % D);
@@ -249,6 +296,7 @@ KERNEL(update_kernel, Given, THREADS, 2) {
         // The first round has no labels to compare with: it never ends the search.
         if (given.number > 0 && given.moved[b] <= given.limit) given.active[b] = 0;
         given.moved[b] = 0;
+        given.longest[b] += longest;
     }
 }
 
@@ -259,13 +307,14 @@ KERNEL(round_kernel, Given, THREADS, BLOCKS) {
     if (given.active[b] == 0) return;
     u32* fetched = (u32*)memory + warp_number() * Fetched::WORDS;
     int* sums = (int*)memory + WARPS * Fetched::WORDS;
-    float* steps = (float*)(sums + CODES * TALLY);
-    unsigned short* lists = (unsigned short*)(steps + CODES);
+    float* ways = (float*)(sums + CODES * TALLY);
+    unsigned short* lists = (unsigned short*)(ways + CODES);
     for (int place = threadIdx.x; place < CODES * TALLY; place += THREADS) sums[place] = 0;
-    for (int c = threadIdx.x; c < given.codes; c += THREADS) steps[c] = given.number > 0 ? given.steps[b * CODES + c] : 0;
+    for (int c = threadIdx.x; c < given.codes; c += THREADS) ways[c] = given.ways[b * CODES + c];
     __syncthreads();
     const Share share = {given.count(), given.codes, given.strip_rows(), given.image_factors(b),
-                         given.states + given.first(), sums, steps, given.scale, given.doubt, given.bias};
+                         given.states + given.first(), sums, ways, given.longest[b], given.scale, given.doubt,
+                         given.bias};
     const Centres centres(given.image_factors(b), given.norms + b * CODES);
     const int moved =
         look_again(share, centres, lists, given.number == 0,

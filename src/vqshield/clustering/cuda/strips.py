@@ -13,7 +13,7 @@ from vqshield.clustering.cuda.shapes import Cut, Keys, Shape, keys
 from vqshield.noise import Draw
 
 WARPS = 8  # of a block
-STRIP = 2048  # patches that one block takes
+STRIP = 4096  # patches that one block takes
 _BATCH = 256  # patches that are made at once
 _FEW_PRODUCTS = 6  # whose operands leave registers for a second block
 _CACHE = 14  # percent of a multiprocessor's memory are shared then, the rest is cache
@@ -26,24 +26,30 @@ class _Given(ctypes.Structure):
     _fields_ = (
         *(
             (name, ctypes.c_void_p)
-            for name in ("images", "streams", "rows", "near", "owners", "states", "totals")
+            for name in ("images", "streams", "rows", "near", "sketches", "states", "totals", "centres")
         ),
         *(
             (name, ctypes.c_void_p)
-            for name in ("centres", "gaps", "factors", "norms", "steps", "sums", "moved")
+            for name in ("picked", "factors", "norms", "steps", "ways", "longest", "sums", "moved", "active")
         ),
-        *((name, ctypes.c_void_p) for name in ("active", "codebooks")),
+        ("codebooks", ctypes.c_void_p),
         *((name, ctypes.c_longlong) for name in ("image_stride", "centre_stride")),
         *((name, ctypes.c_void_p) for name in ("labels", "similarities")),
         ("label_stride", ctypes.c_longlong),
         *(
             (name, ctypes.c_float)
-            for name in ("sigma", "tau", "beta", "scale", "near_scale", "doubt", "bias")
+            for name in ("sigma", "tau", "beta", "scale", "near_scale", "largest", "doubt", "bias")
         ),
-        *((name, ctypes.c_int) for name in ("codes", "limit", "strips", "noisy", "number")),
+        *((name, ctypes.c_int) for name in ("codes", "limit", "strips", "room", "noisy", "number")),
         ("cut", Cut),
         ("keys", Keys),
     )
+
+    def point(self, **tensors: Tensor) -> None:
+        """Tell where tensors lie, and hold them as long as the launches need them."""
+        self._held = (*getattr(self, "_held", ()), *tensors.values())
+        for name, tensor in tensors.items():
+            setattr(self, name, tensor.data_ptr())
 
 
 @dataclass(frozen=True)
@@ -64,59 +70,62 @@ class Strips:
         return -(-self.shape.patches // STRIP)
 
     @property
-    def bytes(self) -> int:
-        """Of global memory that one image takes, roughly."""
+    def room(self) -> int:
+        """Patches of an image, and those behind the last that a product reads, up to whole groups of 32."""
         shape = self.shape
-        each = self.count * STRIP * (4 * shape.stride + 9)
-        return each + shape.room_for_codes * (4 * shape.read + 12 * shape.tally + 12)
+        return 32 * -(-(shape.patches + -(-shape.behind // shape.stride)) // 32)
+
+    @property
+    def patch_bytes(self) -> int:
+        """Of an image's noisy patches in global memory."""
+        return 4 * self.room * self.shape.stride
 
     def fit(self, images: Tensor, draw: Draw, centres: Tensor) -> None:
         """The codebooks less ½, of float32 images (B, q, h, w), into centres (B, k, d) of any strides."""
         shape, recipe, batch = self.shape, self.shape.recipe, len(images)
-        codes, patches = shape.room_for_codes, self.count * STRIP
-        # Products read a little behind the last patch of the last image.
-        rows = torch.empty(
-            batch * patches * shape.stride + shape.behind, dtype=torch.int32, device=images.device
-        )
-        rows[len(rows) - shape.behind :].zero_()
+        codes, spreads = shape.room_for_codes, recipe.init == "kmeans++"
 
         def made(*size: int, dtype: torch.dtype = torch.float32) -> Tensor:
             return torch.empty(batch, *size, dtype=dtype, device=images.device)
 
-        farthest = shape.dimensions * (2 * shape.largest) ** 2
-        launch = _Launch(
-            self, images, draw,
-            rows=rows,
-            near=made(patches),
-            owners=made(patches, dtype=torch.uint8),
-            states=made(patches, dtype=torch.int32),
-            totals=made(self.count, dtype=torch.int64),
-            centres=made(codes, shape.tally),
-            gaps=made(codes),
-            factors=made(codes, shape.read, dtype=torch.int32),
-            norms=made(codes),
-            steps=made(codes),
-            sums=made(codes, shape.tally, dtype=torch.int64).zero_(),
-            moved=made(dtype=torch.int32).zero_(),
-            active=made(dtype=torch.int32).fill_(1),
-            codebooks=centres,
+        states = made(self.room, dtype=torch.int32)
+        given = self._given(images, draw)
+        # One place for both: there are no states before the start, which reads sketches, is found.
+        given.point(
+            rows=made(self.room, shape.stride, dtype=torch.int32), states=states,
+            **({"sketches": states} if spreads else {}),
         )  # fmt: skip
-        given = launch.given
-        given.image_stride, given.centre_stride = centres.stride(0), centres.stride(1)
-        given.scale, given.near_scale = shape.scale(STRIP), 2.0 ** math.floor(31 - math.log2(farthest))
-        lists, scratch = 2 * STRIP, 8 * (WARPS + 2)
-        launch("patches_kernel", self._batches, batch, shared=self._batch_bytes)
-        if recipe.init == "kmeans++":
-            launch("pick_kernel", batch, shared=scratch, divided=_CACHE)
-            for given.number in range(1, shape.codes):
-                launch("near_kernel", self.count, batch, shared=8 * WARPS + 4 * codes + lists, divided=_CACHE)
+        with self._program(images.device).launching(given) as launch:
+            # First of all: while the GPU is busy with it, the rest gets ready.
+            launch("patches_kernel", self._batches, batch, shared=self._batch_bytes)
+            given.point(
+                near=made(self.room),
+                totals=made(self.count, dtype=torch.int64),
+                centres=made(codes, shape.tally),
+                picked=made(dtype=torch.int32),
+                factors=made(codes, shape.read, dtype=torch.int32),
+                norms=made(codes),
+                steps=made(codes),
+                ways=made(codes),
+                longest=made(),
+                sums=made(codes, shape.tally, dtype=torch.int64),
+                moved=made(dtype=torch.int32),
+                active=made(dtype=torch.int32),
+                codebooks=centres,
+            )
+            given.image_stride, given.centre_stride = centres.stride(0), centres.stride(1)
+            if spreads:
+                scratch, listed = 8 * (WARPS + 2), 8 * WARPS + 4 * shape.tally + 2 * STRIP
                 launch("pick_kernel", batch, shared=scratch, divided=_CACHE)
-        else:
-            launch("sample_kernel", batch, shared=4 * codes)
-        launch("prepare_kernel", batch)
-        for given.number in range(recipe.iterations):
-            launch("round_kernel", self.count, batch, shared=self._round_bytes)
-            launch("update_kernel", batch)
+                for given.number in range(1, shape.codes):
+                    launch("near_kernel", self.count, batch, shared=listed, divided=_CACHE)
+                    launch("pick_kernel", batch, shared=scratch, divided=_CACHE)
+            else:
+                launch("sample_kernel", batch, shared=4 * codes)
+            launch("prepare_kernel", batch)
+            for given.number in range(recipe.iterations):
+                launch("round_kernel", self.count, batch, shared=self._round_bytes)
+                launch("update_kernel", batch)
 
     def label(
         self, images: Tensor, draw: Draw, centres: Tensor, labels: Tensor, similarities: Tensor
@@ -128,18 +137,38 @@ class Strips:
         codes = shape.room_for_codes
         padded = images.new_zeros(batch, codes, shape.tally)
         padded[:, : shape.codes, : shape.dimensions] = centres
-        launch = _Launch(
-            self, images, draw,
+        given = self._given(images, draw)
+        given.point(
             centres=padded,
             factors=torch.empty(batch, codes, shape.read, dtype=torch.int32, device=images.device),
             norms=images.new_empty(batch, codes),
             labels=labels,
             similarities=similarities,
-        )  # fmt: skip
-        launch.given.label_stride = labels.stride(0)
-        launch("prepare_kernel", batch)
+        )
+        given.label_stride = labels.stride(0)
         shared = self._batch_bytes + 4 * shape.codes * shape.tally
-        launch("label_kernel", self._batches, batch, shared=shared)
+        with self._program(images.device).launching(given) as launch:
+            launch("prepare_kernel", batch)
+            launch("label_kernel", self._batches, batch, shared=shared)
+
+    def _given(self, images: Tensor, draw: Draw) -> _Given:
+        """What all launches are told."""
+        shape, recipe = self.shape, self.shape.recipe
+        farthest = shape.dimensions * (2 * shape.largest) ** 2
+        given = _Given(
+            sigma=recipe.sigma, tau=recipe.tau, beta=recipe.beta,
+            scale=shape.scale(STRIP), near_scale=2.0 ** math.floor(31 - math.log2(farthest)),
+            largest=shape.largest, doubt=shape.doubt, bias=shape.bias, codes=shape.codes, limit=shape.limit,
+            strips=self.count, room=self.room, noisy=recipe.weights_from == "noisy", cut=shape.cut(),
+            keys=keys(draw.seed),
+        )  # fmt: skip
+        given.point(images=images.contiguous(), streams=draw.streams.contiguous())
+        return given
+
+    def _program(self, device: torch.device) -> program.Program:
+        blocks = 2 if self.shape.products <= _FEW_PRODUCTS else 1
+        constants = {"THREADS": 32 * WARPS, "STRIP": STRIP, "BATCH": _BATCH, "BLOCKS": blocks}
+        return program.compiled("strips.cu", self.shape.constants() | constants, device)
 
     @property
     def _batches(self) -> int:
@@ -165,25 +194,3 @@ class Strips:
             and program.can_run(device)
             and needed <= program.most_shared(device)
         )
-
-
-class _Launch:
-    """Launches on a batch of images, with one argument; it holds the tensors that the argument points to."""
-
-    def __init__(self, strips: Strips, images: Tensor, draw: Draw, **tensors: Tensor) -> None:
-        shape, recipe = strips.shape, strips.shape.recipe
-        self._held = {"images": images.contiguous(), "streams": draw.streams.contiguous()} | tensors
-        self.given = _Given(
-            sigma=recipe.sigma, tau=recipe.tau, beta=recipe.beta, doubt=shape.doubt, bias=shape.bias,
-            codes=shape.codes, limit=shape.limit, strips=strips.count, noisy=recipe.weights_from == "noisy",
-            cut=shape.cut(), keys=keys(draw.seed),
-            **{name: tensor.data_ptr() for name, tensor in self._held.items()},
-        )  # fmt: skip
-        blocks = 2 if shape.products <= _FEW_PRODUCTS else 1
-        constants = {"THREADS": 32 * WARPS, "STRIP": STRIP, "BATCH": _BATCH, "BLOCKS": blocks}
-        self._program = program.compiled("strips.cu", shape.constants() | constants, images.device)
-
-    def __call__(
-        self, name: str, width: int, height: int = 1, *, shared: int = 0, divided: int = 100
-    ) -> None:
-        self._program.launch(name, self.given, width, height, shared=shared, divided=divided)

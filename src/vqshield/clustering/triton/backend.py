@@ -148,18 +148,15 @@ def _by_parts(
     """The images in parts whose workspace the memory holds; whether the work is to find codebooks."""
     from vqshield.clustering.triton.launch import Launch  # needs the package
 
-    seed = draw.seed - 2**64 if draw.seed >= 2**63 else draw.seed
-    # Not torch.tensor: its copy would wait for the device.
-    key = torch.full((1,), seed, dtype=torch.int64, device=padded.device)
     n, dimensions = recipe.grid.count(*padded.shape[2:]), padded.shape[1] * recipe.grid.size**2
     sizes = Sizes.of(n, codes, dimensions)
     strips = Strips.of(padded, recipe, codes)
     patches = fits and strips is None
-    an_image = sizes.bytes(patches=patches) + (strips.bytes if fits and strips is not None else 0)
+    an_image = strips.patch_bytes if fits and strips is not None else sizes.bytes(patches=patches)
     most = max(1, min(workspace.AT_ONCE, recipe.memory // an_image))
     parts = max(1, -(-len(padded) // most))
     step = max(1, -(-len(padded) // parts))  # all of nearly equal size
     space = Workspace.make(step, sizes, padded.device, patches=patches)
     for first in range(0, len(padded), step):
         part = slice(first, first + step)
-        work(part, Launch(padded[part].float(), draw[part], key, recipe, codes, space, strips))
+        work(part, Launch(padded[part].float(), draw[part], recipe, codes, space, strips))

@@ -1,6 +1,7 @@
 """How the Triton kernels are launched: one program per image for small images, strips for large ones."""
 
 import math
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -41,14 +42,13 @@ class Launch:
         self,
         images: Tensor,
         draw: Draw,
-        key: Tensor,
         recipe: Recipe,
         codes: int,
         space: Workspace,
         strips: Strips | None,
     ) -> None:
         self.strips = strips
-        self.images, self.draw, self.key, self.recipe, self.codes = images, draw, key, recipe, codes
+        self.images, self.draw, self.recipe, self.codes = images, draw, recipe, codes
         self.streams = draw.streams
         self.batch, self.channels, self.height, self.width = images.shape
         self.rows, self.columns = recipe.grid.shape(self.height, self.width)
@@ -62,6 +62,13 @@ class Launch:
         rows = max(16, min(ROWS, workspace.TILE // self.sizes.dimensions))
         self.tile = {"D": self.dimensions, "RB": rows, "QB": power_of_two(rows * self.dimensions // 4)}
         self.shape = {"S": recipe.grid.size, "SLIDING": isinstance(recipe.grid, Sliding)}
+
+    @cached_property
+    def key(self) -> Tensor:
+        """The seed, as a signed number."""
+        seed = self.draw.seed - 2**64 if self.draw.seed >= 2**63 else self.draw.seed
+        # Not torch.tensor: its copy would wait for the device.
+        return torch.full((1,), seed, dtype=torch.int64, device=self.images.device)
 
     @property
     def centres(self) -> Tensor:

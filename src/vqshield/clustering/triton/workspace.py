@@ -50,10 +50,11 @@ class Sizes:
         return cls(whole, power_of_two(codes, least=16), power_of_two(dimensions + 1, least=16))
 
     def bytes(self, *, patches: bool) -> int:
-        """Of one image's workspace, the partial sums of its strips included; with its patches or without."""
+        """Of one image's workspace: with patches, and the partial sums of its strips, or for labels alone."""
+        if not patches:
+            return 8 * self.rows + 4 * self.codes * self.dimensions
         strips = -(-self.rows // STRIP) if self.rows > SMALL else 0
-        held = 4 * self.dimensions if patches else 0
-        return self.rows * (held + 20) + 4 * (strips + 2) * self.codes * self.dimensions
+        return self.rows * (4 * self.dimensions + 20) + 4 * (strips + 2) * self.codes * self.dimensions
 
 
 @dataclass(frozen=True)
@@ -78,19 +79,18 @@ class Workspace:
     @classmethod
     def make(cls, count: int, sizes: Sizes, device: torch.device, *, patches: bool) -> "Workspace":
         """Not filled, but for the centres: whoever writes the patches writes what is behind them as well, in
-        whole blocks of ROWS. Without patches where nobody will.
+        whole blocks of ROWS. Without patches, and what finds codebooks, where nobody will.
         """
+        rows, codes = (sizes.rows, sizes.codes) if patches else (0, 0)
         return cls(
-            torch.empty(
-                count, 2, sizes.rows if patches else 0, sizes.dimensions, dtype=torch.float16, device=device
-            ),
+            torch.empty(count, 2, rows, sizes.dimensions, dtype=torch.float16, device=device),
             torch.empty(count, sizes.rows, device=device),
             torch.empty(count, sizes.rows, dtype=torch.int32, device=device),
             torch.zeros(count, sizes.codes, sizes.dimensions, device=device),
-            torch.empty(count, sizes.rows, device=device),
-            torch.empty(2, count, sizes.rows, dtype=torch.int32, device=device),
-            torch.empty(count, sizes.codes, sizes.dimensions, device=device),
-            torch.empty(count, sizes.codes, device=device),
+            torch.empty(count, rows, device=device),
+            torch.empty(2, count, rows, dtype=torch.int32, device=device),
+            torch.empty(count, codes, sizes.dimensions, device=device),
+            torch.empty(count, codes, device=device),
         )
 
 
