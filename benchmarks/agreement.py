@@ -102,7 +102,8 @@ def compare(backend: str, name: str, settings: Mapping[str, Json], images: Tenso
     whole = [defense(images, streams=streams) for defense in (exact, other)]
     same_book = (books[0] - books[1]).abs().amax((1, 2)) < CLOSE
     alike = (own == labels).all(1)
-    apart = (whole[0] - whole[1])[alike].abs()
+    difference = (whole[0] - whole[1]).abs().amax((1, 2, 3))
+    apart = alike & (difference > CLOSE)
     return AgreementRow(
         backend=backend,
         defense=name,
@@ -115,7 +116,9 @@ def compare(backend: str, name: str, settings: Mapping[str, Json], images: Tenso
         same_assignment_with_given_codebook=float((given == labels).double().mean()),
         inertia_ratio=float(labelled(exact, images, streams, books[1])[1] / inertia),
         images_with_equal_assignments=int(alike.sum()),
-        largest_difference_among_them=float(apart.max()) if apart.numel() else None,
+        largest_difference_among_them=float(difference[alike].max()) if alike.any() else None,
+        images_apart=int(apart.sum()),
+        images_apart_with_the_same_codebook=int((apart & same_book).sum()),
         repeats_equal=torch.equal(whole[1], other(images, streams=streams)),
         seconds=round(time.perf_counter() - began, 1),
     )

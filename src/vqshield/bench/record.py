@@ -207,6 +207,8 @@ class AgreementRow:
     inertia_ratio: float
     images_with_equal_assignments: int
     largest_difference_among_them: float | None  # None: there is no such image
+    images_apart: int  # of those, by more than 1e-4
+    images_apart_with_the_same_codebook: int
     repeats_equal: bool
     seconds: float
 
@@ -232,6 +234,16 @@ class ContractsRecord:
     exit_code: int
     outcomes: Mapping[str, int]
     failed: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SanitizerRecord:
+    """One run of benchmarks/sanitizer.py: how much each tool of compute-sanitizer found."""
+
+    what: str = "findings of compute-sanitizer in the GPU's kernels"
+    cases: tuple[str, ...]
+    machine: Mapping[str, Json]
+    findings: Mapping[str, int]
 
 
 @dataclass(frozen=True, kw_only=True)

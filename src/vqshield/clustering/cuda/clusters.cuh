@@ -128,13 +128,14 @@ FUNCTION int assign(const Share& share, const Centres& centres, const Source& so
     for (int first = 0; first < count; first += WARP) {
         source.go_to(first, count);
         const int row = todo[first + lane];
-        const u32 state = is_first ? 0 : share.states[row];
+        const bool is_listed = first + lane < count;  // behind the last one, lanes take part without a patch of their own
+        const u32 state = is_first || !is_listed ? 0 : share.states[row];
         const auto row_of = [&](int i) { return source.row(first, i); };
         u32 best, second;
         centres.nearest(row_of, best, second);
         const int label = settled(share.factors, best, second, share.doubt, row_of);
         int before = label;
-        if (first + lane < count) {
+        if (is_listed) {
             const float packing = NUMBER * 1.2e-7f;
             const float upper = as_float(best) * (1 + packing) - share.bias + share.doubt;
             const float lower = as_float(second) * (1 - packing) - share.bias - share.doubt;

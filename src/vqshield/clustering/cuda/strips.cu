@@ -2,7 +2,7 @@
 // and a block of threads takes a strip of one image's patches. Kernels follow each other; what the strips of an image have
 // found is put together by whole numbers, so that the order of blocks does not matter.
 //
-// The compiler is told STRIP, BATCH, and how many BLOCKS of a round a multiprocessor shall have room for.
+// The compiler is told STRIP and BATCH.
 #include "clusters.cuh"
 
 constexpr int STRIP_GROUPS = STRIP / WARP;
@@ -34,7 +34,7 @@ struct Given {
     float largest;     // no value of a noisy patch, less ½, is larger in size
     float doubt;       // rounding errors of half a squared distance are smaller
     float bias;        // added to such distances, so that none is below zero
-    int codes, limit, strips;
+    int codes, iterations, limit, strips;
     int room;    // for an image's patches, and what products read behind the last one
     int noisy;   // similarities are those of the noisy windows
     int number;  // which centre is sought, or which round this is
@@ -286,22 +286,25 @@ KERNEL(update_kernel, Given, THREADS, 2) {
     const long long* sums = given.sums + (u64)b * CODES * TALLY;
     u32* factors = given.image_factors(b);
     float* steps = given.steps + b * CODES;
+    // The first round has no labels to compare with: it never ends the search.
+    const bool settles = given.number > 0 && given.moved[b] <= given.limit;
     update_centres(sums, factors, given.norms + b * CODES, steps, given.ways + b * CODES, given.codes, given.bias);
     __syncthreads();
     const float longest = longest_step(steps, given.codes);
-    float* codebook = given.codebooks + b * given.image_stride;
-    for (int place = threadIdx.x; place < given.codes * D; place += THREADS)
-        codebook[place / D * given.centre_stride + place % D] = final_value(sums, factors, place / D, place % D);
+    if (settles || given.number + 1 == given.iterations) {
+        float* codebook = given.codebooks + b * given.image_stride;
+        for (int place = threadIdx.x; place < given.codes * D; place += THREADS)
+            codebook[place / D * given.centre_stride + place % D] = final_value(sums, factors, place / D, place % D);
+    }
     if (threadIdx.x == 0) {
-        // The first round has no labels to compare with: it never ends the search.
-        if (given.number > 0 && given.moved[b] <= given.limit) given.active[b] = 0;
+        if (settles) given.active[b] = 0;
         given.moved[b] = 0;
         given.longest[b] += longest;
     }
 }
 
 // One round of Lloyd's algorithm over a strip.
-KERNEL(round_kernel, Given, THREADS, BLOCKS) {
+KERNEL(round_kernel, Given, THREADS, 2) {
     SHARED(memory);
     const int b = blockIdx.y;
     if (given.active[b] == 0) return;

@@ -12,10 +12,9 @@ from vqshield.clustering.cuda import program
 from vqshield.clustering.cuda.shapes import Cut, Keys, Shape, keys
 from vqshield.noise import Draw
 
-WARPS = 8  # of a block
 STRIP = 4096  # patches that one block takes
 _BATCH = 256  # patches that are made at once
-_FEW_PRODUCTS = 6  # whose operands leave registers for a second block
+_FEW_PRODUCTS = 8  # whose operands leave registers for a second block of as many warps
 _CACHE = 14  # percent of a multiprocessor's memory are shared then, the rest is cache
 _MOST_CODES = 255  # whose numbers fit into a byte
 
@@ -40,7 +39,10 @@ class _Given(ctypes.Structure):
             (name, ctypes.c_float)
             for name in ("sigma", "tau", "beta", "scale", "near_scale", "largest", "doubt", "bias")
         ),
-        *((name, ctypes.c_int) for name in ("codes", "limit", "strips", "room", "noisy", "number")),
+        *(
+            (name, ctypes.c_int)
+            for name in ("codes", "iterations", "limit", "strips", "room", "noisy", "number")
+        ),
         ("cut", Cut),
         ("keys", Keys),
     )
@@ -68,6 +70,11 @@ class Strips:
     def count(self) -> int:
         """Strips of an image."""
         return -(-self.shape.patches // STRIP)
+
+    @property
+    def warps(self) -> int:
+        """Of a block, of which a multiprocessor's registers hold two."""
+        return 8 if self.shape.products <= _FEW_PRODUCTS else 4
 
     @property
     def room(self) -> int:
@@ -115,7 +122,7 @@ class Strips:
             )
             given.image_stride, given.centre_stride = centres.stride(0), centres.stride(1)
             if spreads:
-                scratch, listed = 8 * (WARPS + 2), 8 * WARPS + 4 * shape.tally + 2 * STRIP
+                scratch, listed = 8 * (self.warps + 2), 8 * self.warps + 4 * shape.tally + 2 * STRIP
                 launch("pick_kernel", batch, shared=scratch, divided=_CACHE)
                 for given.number in range(1, shape.codes):
                     launch("near_kernel", self.count, batch, shared=listed, divided=_CACHE)
@@ -158,16 +165,16 @@ class Strips:
         given = _Given(
             sigma=recipe.sigma, tau=recipe.tau, beta=recipe.beta,
             scale=shape.scale(STRIP), near_scale=2.0 ** math.floor(31 - math.log2(farthest)),
-            largest=shape.largest, doubt=shape.doubt, bias=shape.bias, codes=shape.codes, limit=shape.limit,
-            strips=self.count, room=self.room, noisy=recipe.weights_from == "noisy", cut=shape.cut(),
-            keys=keys(draw.seed),
+            largest=shape.largest, doubt=shape.doubt, bias=shape.bias,
+            codes=shape.codes, iterations=recipe.iterations, limit=shape.limit,
+            strips=self.count, room=self.room, noisy=recipe.weights_from == "noisy",
+            cut=shape.cut(), keys=keys(draw.seed),
         )  # fmt: skip
         given.point(images=images.contiguous(), streams=draw.streams.contiguous())
         return given
 
     def _program(self, device: torch.device) -> program.Program:
-        blocks = 2 if self.shape.products <= _FEW_PRODUCTS else 1
-        constants = {"THREADS": 32 * WARPS, "STRIP": STRIP, "BATCH": _BATCH, "BLOCKS": blocks}
+        constants = {"THREADS": 32 * self.warps, "STRIP": STRIP, "BATCH": _BATCH}
         return program.compiled("strips.cu", self.shape.constants() | constants, device)
 
     @property
@@ -184,7 +191,7 @@ class Strips:
         """Of shared memory, for a round: patches on their way, sums, steps, lists."""
         shape = self.shape
         fetched = 2 * (32 * shape.stride + shape.behind)
-        return 4 * (WARPS * fetched + shape.room_for_codes * (shape.tally + 1)) + 2 * STRIP
+        return 4 * (self.warps * fetched + shape.room_for_codes * (shape.tally + 1)) + 2 * STRIP
 
     def _serves(self, device: torch.device) -> bool:
         needed = max(self._round_bytes, self._batch_bytes + 4 * self.shape.codes * self.shape.tally)
