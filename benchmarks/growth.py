@@ -263,9 +263,8 @@ def draw(record: GrowthRecord, target: Path) -> None:
         panel.set_title(AXES[each.axis], fontsize=10)
     for panel in panels.flat[len(record.exponents) :]:
         panel.set_visible(False)
-    figure.suptitle(
-        f"The whole defense on {record.machine['processor']}, {ITERATIONS} iterations", fontsize=12
-    )
+    place = record.machine["processor" if record.device == "cpu" else "device"]
+    figure.suptitle(f"The whole defense on {place}, {ITERATIONS} iterations", fontsize=12)
     figure.tight_layout(rect=(0, 0, 1, 0.97))
     figure.savefig(target, dpi=110, metadata={"Software": None})
 
@@ -282,7 +281,8 @@ def main() -> None:
     parser.add_argument("--plot-only", action="store_true", help="draw the plot of the kept record")
     parser.add_argument("--peaks", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    device = pick_device(options.device)
+    # A kept record can be drawn where its device is not.
+    device = torch.device(options.device) if options.plot_only else pick_device(options.device)
     chosen = list(kinds() if options.kinds else points(device))
     if options.peaks:
         print(*(peak_bytes(point, device) for point in chosen))

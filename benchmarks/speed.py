@@ -12,8 +12,11 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 from vqshield.bench import Bench, BenchRecord, BenchRow, BenchSettings, read_record
 from vqshield.bench.run import OUT_OF_TIME
+from vqshield.devices import pick_device
 from vqshield.files import write_json
 from vqshield.plain import to_plain
 
@@ -44,6 +47,11 @@ def main() -> None:
     parser.add_argument("--plot-only", action="store_true", help="draw the plot of the kept record")
     options = parser.parse_args()
 
+    options.images.mkdir(parents=True, exist_ok=True)
+    if options.plot_only:
+        named = pick_device("auto") if options.device == "auto" else torch.device(options.device)
+        redraw(options.results, options.images, named.type)
+        return
     settings = BenchSettings(
         quick=options.quick,
         device=options.device,
@@ -56,18 +64,21 @@ def main() -> None:
         only=options.only,
     )
     target = options.results / f"speed-{settings.place.type}.json"
-    if not options.plot_only:
-        bench = Bench(settings, lambda name: print(name, file=sys.stderr, flush=True))
-        print(f"{bench.count} measurements", file=sys.stderr)
-        try:
-            bench.run()
-        finally:  # what is finished is kept, on Ctrl-C too
-            record = bench.record()
-            if options.only:
-                record = added(read_record(BenchRecord, target), record, options.only)
-            write_json(target, to_plain(record))
-    options.images.mkdir(parents=True, exist_ok=True)
-    draw(read_record(BenchRecord, target), options.images / f"speed-{settings.place.type}.png")
+    bench = Bench(settings, lambda name: print(name, file=sys.stderr, flush=True))
+    print(f"{bench.count} measurements", file=sys.stderr)
+    try:
+        bench.run()
+    finally:  # what is finished is kept, on Ctrl-C too
+        record = bench.record()
+        if options.only:
+            record = added(read_record(BenchRecord, target), record, options.only)
+        write_json(target, to_plain(record))
+    redraw(options.results, options.images, settings.place.type)
+
+
+def redraw(results: Path, images: Path, kind: str) -> None:
+    """The plot of a kept record, which can be drawn where its device is not."""
+    draw(read_record(BenchRecord, results / f"speed-{kind}.json"), images / f"speed-{kind}.png")
 
 
 def added(record: BenchRecord, more: BenchRecord, only: str) -> BenchRecord:

@@ -172,7 +172,7 @@ def prepare(
     for r0 in range(0, room, RB):
         rows = r0 + tl.arange(0, RB)
         ok = rows < size
-        hi, lo = taken(x, LO, rows, DP)
+        hi, lo = taken(x, LO, tl.where(ok, rows, 0), DP)  # nobody has written what is behind the last
         values = tl.where(used, joined(hi, lo), 0.0)
         tl.store(squares + rows, 0.5 * tl.sum(values * values, axis=1) + BIAS)
         tl.store(states + rows, tl.where(ok, KP, 0x7F000000))
