@@ -157,7 +157,11 @@ def machine(record: BenchRecord) -> str:
         f"{record.seconds:.0f} s in all{'' if record.complete else ', not complete'}."
     ]
     lines += [f"- {name}: {each.about}." for name, each in record.implementations.items() if each.about]
-    lines += [f"- Not measured: {each.name} ({each.reason})." for each in record.skipped]
+    measured = {f"{row.workload} {row.step} {row.implementation}" for row in record.rows}
+    lines += [
+        f"- Not measured{' with another batch' * (each.name in measured)}: {each.name} ({each.reason})."
+        for each in record.skipped
+    ]
     return "\n".join(lines)
 
 

@@ -97,6 +97,20 @@ def test_strips_agree_with_the_reference(
 
 
 @EMULATED
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_sketches_pass_over_no_patch_that_a_new_centre_is_nearer_to(channels: int) -> None:
+    """Smooth images, where sketches tell of most patches: the start is that of the reference all the same."""
+    coarse = torch.rand(2, channels, 3, 3, generator=torch.Generator().manual_seed(3))
+    images = torch.nn.functional.interpolate(coarse, (20, 21), mode="bilinear")
+    recipe = vq.SWRD(size=3, codes=12, iterations=1).recipe()
+    found = Strips.of(images, recipe, 12)
+    assert found is not None
+    centres = torch.empty(2, 12, 9 * channels)
+    found.fit(images, DRAW, centres)
+    assert far(centres + 0.5, REFERENCE.codebook(images, recipe, DRAW)) < 1e-6
+
+
+@EMULATED
 def test_similarities_of_strips_are_those_of_the_formula() -> None:
     defense, images = vq.SWRD(size=2, codes=4, iterations=2, beta=7.0, tau=0.0), pictures(3, 9, 10)
     found = Strips.of(images, defense.recipe(), 4)

@@ -128,7 +128,8 @@ FUNCTION int assign(const Share& share, const Centres& centres, const Source& so
     for (int first = 0; first < count; first += WARP) {
         source.go_to(first, count);
         const int row = todo[first + lane];
-        const bool is_listed = first + lane < count;  // behind the last one, lanes take part without a patch of their own
+        // Behind the last patch on the list, lanes take part without one of their own.
+        const bool is_listed = first + lane < count;
         const u32 state = is_first || !is_listed ? 0 : share.states[row];
         const auto row_of = [&](int i) { return source.row(first, i); };
         u32 best, second;

@@ -164,7 +164,8 @@ class Strips:
         farthest = shape.dimensions * (2 * shape.largest) ** 2
         given = _Given(
             sigma=recipe.sigma, tau=recipe.tau, beta=recipe.beta,
-            scale=shape.scale(STRIP), near_scale=2.0 ** math.floor(31 - math.log2(farthest)),
+            scale=shape.scale(min(STRIP, shape.patches)),
+            near_scale=2.0 ** math.floor(31 - math.log2(farthest)),
             largest=shape.largest, doubt=shape.doubt, bias=shape.bias,
             codes=shape.codes, iterations=recipe.iterations, limit=shape.limit,
             strips=self.count, room=self.room, noisy=recipe.weights_from == "noisy",
@@ -188,7 +189,7 @@ class Strips:
 
     @property
     def _round_bytes(self) -> int:
-        """Of shared memory, for a round: patches on their way, sums, steps, lists."""
+        """Of shared memory, for a round: patches on their way, sums, ways, lists."""
         shape = self.shape
         fetched = 2 * (32 * shape.stride + shape.behind)
         return 4 * (self.warps * fetched + shape.room_for_codes * (shape.tally + 1)) + 2 * STRIP
