@@ -24,8 +24,8 @@ _MOST_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _DIVIDED = 9  # CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
 
 
-class Launch(Protocol):
-    """width × height blocks of a kernel, with as many bytes of shared memory each.
+class Launcher(Protocol):
+    """Launches width × height blocks of a kernel, with as many bytes of shared memory each.
 
     divided: the share of a multiprocessor's memory, in percent, that is to be shared memory and not cache, as
     the kernel's first launch has it. Kernels that follow each other want the same: it takes time to divide it
@@ -58,7 +58,7 @@ class Program:
             self._check(self._library.cuModuleLoadData(ctypes.byref(self._module), code))
 
     @contextmanager
-    def launching(self, argument: ctypes.Structure) -> Iterator["Launch"]:
+    def launching(self, argument: ctypes.Structure) -> Iterator["Launcher"]:
         """What launches its kernels with that argument, which may change in between, on the stream that is
         current now.
         """
