@@ -72,8 +72,8 @@ class Quantizer(Defense):
             gives all of them.
         backend: which implementation, "auto" or one of vqshield.clustering.list_backends().
         memory: bytes for noisy patches that are kept between passes; an image whose patches do not fit has
-            them drawn again. It bounds those, not all temporaries: the native kernel takes about 20 bytes a
-            patch beside them, the torch backend far more.
+            them drawn again. It bounds those, not all temporaries: kernels take 16 to 20 bytes a patch
+            beside them, the torch backend far more.
         seed, streams, range, surrogate: as of every Defense.
 
     Settings are attributes, and may be assigned to: `defense.sigma = 0.1`. They are checked then as in the
