@@ -102,8 +102,7 @@ def compare(backend: str, name: str, settings: Mapping[str, Json], images: Tenso
     own = assignments(other, images, streams, books[1])
     given = assignments(other, images, streams, books[0])
     whole = [defense(images, streams=streams) for defense in (exact, other)]
-    moved = (books[0] - books[1]).abs().amax((1, 2))
-    same_book = moved < SAME
+    same_book = (books[0] - books[1]).abs().amax((1, 2)) < SAME
     alike = (own == labels).all(1)
     difference = (whole[0] - whole[1]).abs().amax((1, 2, 3))
     apart = alike & (difference > CLOSE)

@@ -31,7 +31,7 @@ from vqshield.bench import read_record
 from vqshield.bench.timing import limited_threads, measure
 from vqshield.bench.workloads import SEED, Workload, pictures, streams
 from vqshield.defenses import create
-from vqshield.devices import pick_device
+from vqshield.devices import device_name, pick_device
 from vqshield.environment import environment
 from vqshield.files import write_json
 from vqshield.pixels import narrowed
@@ -282,7 +282,7 @@ def main() -> None:
     parser.add_argument("--peaks", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     # A kept record can be drawn where its device is not.
-    device = torch.device(options.device) if options.plot_only else pick_device(options.device)
+    device = torch.device(device_name(options.device)) if options.plot_only else pick_device(options.device)
     chosen = list(kinds() if options.kinds else points(device))
     if options.peaks:
         print(*(peak_bytes(point, device) for point in chosen))

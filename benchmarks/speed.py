@@ -16,7 +16,7 @@ import torch
 
 from vqshield.bench import Bench, BenchRecord, BenchRow, BenchSettings, read_record
 from vqshield.bench.run import OUT_OF_TIME
-from vqshield.devices import pick_device
+from vqshield.devices import device_name
 from vqshield.files import write_json
 from vqshield.plain import to_plain
 
@@ -49,8 +49,7 @@ def main() -> None:
 
     options.images.mkdir(parents=True, exist_ok=True)
     if options.plot_only:
-        named = pick_device("auto") if options.device == "auto" else torch.device(options.device)
-        redraw(options.results, options.images, named.type)
+        redraw(options.results, options.images, torch.device(device_name(options.device)).type)
         return
     settings = BenchSettings(
         quick=options.quick,

@@ -5,10 +5,16 @@ import torch
 from vqshield.errors import InvalidInputError
 
 
-def pick_device(name: str) -> torch.device:
-    """The device of that name; "auto" is the GPU where there is one."""
+def device_name(name: str) -> str:
+    """That name, of a device that need not be here; for "auto" the GPU's where there is one."""
     if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return name
+
+
+def pick_device(name: str) -> torch.device:
+    """The device of that name, which works; "auto" is the GPU where there is one."""
+    name = device_name(name)
     try:
         device = torch.device(name)
         torch.empty(0, device=device)

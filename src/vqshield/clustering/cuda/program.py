@@ -58,7 +58,7 @@ class Program:
             self._check(self._library.cuModuleLoadData(ctypes.byref(self._module), code))
 
     @contextmanager
-    def launching(self, argument: ctypes.Structure) -> Iterator["Launcher"]:
+    def launching(self, argument: ctypes.Structure) -> Iterator[Launcher]:
         """What launches its kernels with that argument, which may change in between, on the stream that is
         current now.
         """

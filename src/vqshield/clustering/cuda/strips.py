@@ -95,13 +95,12 @@ class Strips:
         def made(*size: int, dtype: torch.dtype = torch.float32) -> Tensor:
             return torch.empty(batch, *size, dtype=dtype, device=images.device)
 
-        states = made(self.room, dtype=torch.int32)
         given = self._given(images, draw)
-        # One place for both: there are no states before the start, which reads sketches, is found.
         given.point(
-            rows=made(self.room, shape.stride, dtype=torch.int32), states=states,
-            **({"sketches": states} if spreads else {}),
-        )  # fmt: skip
+            rows=made(self.room, shape.stride, dtype=torch.int32), states=made(self.room, dtype=torch.int32)
+        )
+        if spreads:
+            given.sketches = given.states  # one place: there are no states before the start is found
         with self._program(images.device).launching(given) as launch:
             # First of all: while the GPU is busy with it, the rest gets ready.
             launch("patches_kernel", self._batches, batch, shared=self._batch_bytes)
