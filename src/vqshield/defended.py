@@ -10,18 +10,19 @@ from torch import Tensor, nn
 from vqshield import surrogates
 from vqshield.defenses import (
     Defense,
+    DefenseLike,
     DefenseSettings,
-    ImageFunction,
-    Preprocessor,
     Quantizer,
+    as_defense,
     create_any,
     is_preprocessor,
-    preprocessor_from,
 )
 from vqshield.errors import InvalidInputError
 from vqshield.models import Normalising, ask, asked_part
 from vqshield.settings import parse_spec
 from vqshield.surrogates import Attach, Shielding, Surrogate
+
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 class Defended(nn.Module):
@@ -33,8 +34,9 @@ class Defended(nn.Module):
     Args:
         classifier: a module or function from images in [0, 1] to logits, or to something that has them as
             `.logits`. Its normalisation belongs inside it: `defend` puts it there.
-        defense: a quantizer such as SWRD(), any other Defense, or a preprocessor of your own: any module or
-            function from images to images, which becomes a `vqshield.Preprocessor`.
+        defense: a quantizer such as SWRD(), any other Defense, its spec string ("swrd:size=3"), or a
+            preprocessor of your own: any module or function from images to images, which becomes a
+            `vqshield.Preprocessor`.
         surrogate: what stands in for the defense's gradient: a name of `vqshield.surrogates`, with settings
             where needed ("soft:temperature=0.1"), a Surrogate, or a function (images, quantized) → a tensor
             equal to quantized, with a gradient to images. Without it, the gradient that the defense brings
@@ -59,20 +61,15 @@ class Defended(nn.Module):
     def __init__(
         self,
         classifier: nn.Module,
-        defense: Defense | ImageFunction,
+        defense: DefenseLike,
         *,
         surrogate: str | Surrogate | Attach = "own",
     ) -> None:
         super().__init__()
         if not callable(classifier):
             raise InvalidInputError(f"classifier should be a module, not {type(classifier).__name__}")
-        if not callable(defense):
-            raise InvalidInputError(
-                f"defense should be a Defense such as SWRD(), or a module or function from images to images, "
-                f"not {type(defense).__name__}"
-            )
         self.classifier = classifier
-        self.defense = defense if isinstance(defense, Defense) else Preprocessor(defense)
+        self.defense = as_defense(defense)
         self._surrogate = surrogates.get(surrogate)
         self._surrogate.check(self.defense)
         # The classifier's mode; the modes of its layers are left alone.
@@ -130,9 +127,24 @@ def _own_dtype(classifier: object, usual: torch.dtype) -> torch.dtype:
     return next((each.dtype for each in parameters if each.is_floating_point()), usual)
 
 
+def alteration_of(model: Defended) -> str | None:
+    """Why classifier and defense do not say all about a model; None where they do."""
+    if type(model) is not Defended:
+        return f"{type(model).__name__} is a class of its own"
+    if model.defense._streams_from != "fresh":
+        return f"streams={model.defense._streams_from!r} gives an image the same noise every time"
+    for module in (model, model.defense):
+        if any(getattr(module, hooks) for hooks in HOOKS):
+            return f"{type(module).__name__} has hooks"
+        for name in vars(module):
+            if callable(getattr(type(module), name, None)):
+                return f"{name} of {type(module).__name__} was replaced"
+    return None
+
+
 def defend(
     classifier: nn.Module,
-    defense: str | Defense | ImageFunction = "swrd",
+    defense: DefenseLike = "swrd",
     *,
     surrogate: str | Surrogate | Attach = "own",
     mean: Sequence[float] | None = None,
@@ -179,7 +191,7 @@ def defend(
     if is_preprocessor(defense):
         if settings:
             raise InvalidInputError(f"{', '.join(settings)} should be set in {defense} itself")
-        return Defended(classifier, preprocessor_from(defense, seed=None), surrogate=surrogate)
+        return Defended(classifier, defense, surrogate=surrogate)
     name, in_text = parse_spec(defense)
     twice = [key for key in in_text if key in settings]
     if twice:

@@ -16,10 +16,9 @@ from pathlib import Path, PurePosixPath
 import torch
 from torch import Tensor
 
-from vqshield.defenses import Defense, create_any
+from vqshield.defenses import Defense, DefenseLike, as_defense
 from vqshield.errors import InvalidInputError, VqshieldError, printable
 from vqshield.images import DEFAULT_MAX_PIXELS, SUFFIXES, Picture, read_image, write_png
-from vqshield.settings import parse_spec
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ def purify(
     paths: Path | str | Iterable[Path | str],
     out: Path | str,
     *,
-    defense: str | Defense = "swrd",
+    defense: DefenseLike = "swrd",
     seed: int | None = None,
     overwrite: bool = False,
     max_pixels: int = DEFAULT_MAX_PIXELS,
@@ -59,7 +58,8 @@ def purify(
     Args:
         paths: PNG or JPEG files, or folders: a folder stands for every PNG and JPEG file below it.
         out: the folder for the results, always PNG.
-        defense: by text, "swrd:size=3,tau=4/255", or an object.
+        defense: a spec string ("swrd:size=3,tau=4/255"), "package.module:function", a Defense, or a module or
+            function from images to images.
         seed: the same seed, picture and name give the same result; without it the noise is unpredictable.
         overwrite: replace earlier results. An input is never replaced.
         max_pixels: refuse larger pictures, so that a decompression bomb cannot fill the memory.
@@ -82,7 +82,7 @@ def purify(
         >>> done[0].error is None, done[0].width
         (True, 32)
     """
-    shield = shield_for(defense, seed)
+    shield = as_defense(defense, seed=seed)
     given = [paths] if isinstance(paths, Path | str) else list(paths)
     files = plan(map(Path, given), Path(out))
     found: list[Purified] = []
@@ -91,18 +91,6 @@ def purify(
         if progress is not None:
             progress(found[-1], len(found), len(files))
     return found
-
-
-def shield_for(defense: str | Defense, seed: int | None) -> Defense:
-    """The defense with that seed; one in its text must not be another one."""
-    if isinstance(defense, Defense):
-        return defense if seed is None else defense.reseeded(seed)
-    name, settings = parse_spec(defense)
-    if seed is not None and settings.setdefault("seed", seed) != seed:
-        raise InvalidInputError(
-            f"seed={seed} and seed={settings['seed']} in {defense!r} differ; give one of them"
-        )
-    return create_any(name, **settings)
 
 
 def plan(paths: Iterable[Path], out: Path) -> list[PlannedFile]:

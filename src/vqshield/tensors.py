@@ -29,6 +29,15 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         raise FileFormatError(f"{path} has a tensor that torch cannot hold: {error}") from error
 
 
+def read_metadata(path: Path) -> dict[str, str]:
+    """The metadata of a file, without its tensors."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return file.metadata() or {}
+    except (SafetensorError, OSError) as error:
+        raise FileFormatError(f"{path} is not a safetensors file: {error}") from error
+
+
 def tensors_to_bytes(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> bytes:
     """A safetensors file; equal tensors and metadata give equal bytes, whatever their order.
 

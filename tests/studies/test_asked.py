@@ -7,32 +7,29 @@ from torch import nn
 from vqshield.defended import defend
 from vqshield.defenses import PRD, create, list_defenses
 from vqshield.errors import InvalidInputError
-from vqshield.studies.asked import defense_from, split_defended, target_from, text_of
+from vqshield.studies.asked import defense_from, split_model, target_from
 
 
 @pytest.mark.parametrize("name", list_defenses())
 def test_a_defense_is_the_one_that_its_text_stands_for(name: str) -> None:
-    assert text_of(create(name)) == name
+    assert create(name).spec == name
     chosen = create(name, codes=7, sigma=1 / 3, tau=1e-5, noise="image", iterations=3, init="random", seed=9)
-    again = defense_from(text_of(chosen), seed=0)
+    again = defense_from(chosen.spec, seed=0)
     assert type(again) is type(chosen)
     assert again.settings() == chosen.settings()
 
 
 @pytest.mark.parametrize("backend", ["auto", "torch"])
 def test_the_backend_is_kept(backend: str) -> None:
-    assert defense_from(text_of(create("prd", backend=backend)), seed=0).backend == backend
+    assert defense_from(create("prd", backend=backend).spec, seed=0).backend == backend
 
 
 def test_a_defense_of_ones_own_is_named() -> None:
     class Mine(PRD):
         pass
 
-    with pytest.raises(
-        InvalidInputError, match="Mine is no registered defense; give one of randdisc, prd, swrd"
-    ):
-        text_of(Mine())
-    with split_defended(defend(nn.Identity(), Mine(codes=3))) as (_, text):
+    assert Mine().spec is None
+    with split_model(defend(nn.Identity(), Mine(codes=3)), None) as (_, (text,)):
         assert text == "in memory: Mine"
         assert defense_from(text, seed=4).settings() == Mine(codes=3).settings()
     with pytest.raises(InvalidInputError, match="'in memory: Mine' is in the memory of another process"):
@@ -42,12 +39,12 @@ def test_a_defense_of_ones_own_is_named() -> None:
 def test_a_defended_model_is_its_classifier_and_its_defense() -> None:
     model = nn.Identity()
     for given, found in (
-        (defend(model, "swrd", size=2), (model, "swrd:size=2")),
-        (defend(model, "jpeg:quality=50"), (model, "jpeg:quality=50")),
-        (model, (model, None)),
-        ("small-cifar10", ("small-cifar10", None)),
+        (defend(model, "swrd", size=2), (model, ("swrd:size=2",))),
+        (defend(model, "jpeg:quality=50"), (model, ("jpeg:quality=50",))),
+        (model, (model, ("none",))),
+        ("small-cifar10", ("small-cifar10", ("none",))),
     ):
-        with split_defended(given) as split:
+        with split_model(given, None) as split:
             assert split == found
 
 
@@ -77,4 +74,4 @@ def test_names_alone_make_a_target_that_travels() -> None:
 )
 def test_a_default_that_follows_from_others_is_not_written(settings: dict, text: str) -> None:
     """The text names the draws of a run: it must be the one that a user would write."""
-    assert text_of(create("swrd", **settings)) == text
+    assert create("swrd", **settings).spec == text

@@ -15,7 +15,7 @@ from vqshield import checks
 from vqshield.auditing.auditor import audit
 from vqshield.auditing.results import AuditReport, read_audit
 from vqshield.auditing.settings import QUICK, AuditSettings
-from vqshield.defenses import Defense, from_text, list_defenses
+from vqshield.defenses import Defense, Preprocessor, from_text, list_defenses
 from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
 from vqshield.files import Journal, write_json
@@ -48,6 +48,7 @@ class _Specification:
     data: _Data
     classifier: _Classifier
     defense: str
+    defense_settings: Mapping[str, Json]
     given: tuple[str, ...]
     norm: str
     eps: float
@@ -110,6 +111,7 @@ def run_audit(
         data=_Data(name=data, images=len(images), sha256=data_sha256 or _digest({"": images, "y": labels})),
         classifier=_Classifier(name=classifier, sha256=classifier_sha256 or _digest(model.state_dict())),
         defense=shown,
+        defense_settings=shield.settings(),
         given=tuple(attacks),
         norm=norm,
         eps=ball.eps,
@@ -167,8 +169,8 @@ def _resumed(out: Path, specification: _Specification) -> Journal:
 def _shield(defense: str | Defense, seed: int) -> tuple[Defense, str]:
     """The defense, and what a report calls it."""
     if isinstance(defense, Defense):
-        pairs = ",".join(f"{name}={value}" for name, value in defense.settings().items())
-        return defense, f"{type(defense).__name__.lower()}:{pairs}"
+        name = defense.name if isinstance(defense, Preprocessor) else type(defense).__name__
+        return defense, defense.spec or name
     if not isinstance(defense, str):
         raise InvalidInputError(
             f"defense should be a Defense such as SWRD(), or its text, not {type(defense).__name__}"

@@ -12,6 +12,7 @@ from vqshield.classifiers.sources import (
     is_bundled,
     is_source,
     load_classifier,
+    named_defense,
     source_digest,
     weights_digest,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "is_source",
     "list_classifiers",
     "load_classifier",
+    "named_defense",
     "save_classifier",
     "small_cifar10",
     "small_cifar10_hardened",

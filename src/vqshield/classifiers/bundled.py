@@ -1,6 +1,8 @@
 """The CIFAR-10 classifiers that come with the package."""
 
+from contextlib import AbstractContextManager
 from importlib import resources
+from pathlib import Path
 
 import torch
 
@@ -28,9 +30,13 @@ def small_cifar10_hardened(device: str | torch.device = "cpu") -> Normalised:
 
 def bundled_as_trained(name: str, device: str | torch.device = "cpu") -> Normalised:
     """A bundled classifier with its batch norms, for training: folded ones cannot be trained on."""
-    asset = resources.files("vqshield.classifiers") / "assets" / f"{name}.safetensors"
-    with resources.as_file(asset) as path:
+    with bundled_file(name) as path:
         return read_classifier(path, None, device)
+
+
+def bundled_file(name: str) -> AbstractContextManager[Path]:
+    """The file of a bundled classifier."""
+    return resources.as_file(resources.files("vqshield.classifiers") / "assets" / f"{name}.safetensors")
 
 
 def _fast(name: str, device: str | torch.device) -> Normalised:

@@ -6,7 +6,13 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from vqshield.classifiers.bundled import HARDENED, PLAIN, small_cifar10, small_cifar10_hardened
+from vqshield.classifiers.bundled import (
+    HARDENED,
+    PLAIN,
+    bundled_file,
+    small_cifar10,
+    small_cifar10_hardened,
+)
 from vqshield.classifiers.efficientnet_lite import FAMILY, efficientnet_lite
 from vqshield.classifiers.external import from_function, from_timm, from_torchvision
 from vqshield.classifiers.loading import check_finite, read_classifier
@@ -14,6 +20,7 @@ from vqshield.classifiers.normalised import Normalised
 from vqshield.errors import InvalidInputError
 from vqshield.files import file_exists
 from vqshield.functions import function_digest
+from vqshield.tensors import read_metadata
 
 BUNDLED = PLAIN
 
@@ -76,6 +83,17 @@ def load_classifier(
     model = _made(which).float().eval().requires_grad_(False)
     check_finite(model, which)
     return model.to(device)
+
+
+def named_defense(which: str | Path) -> str | None:
+    """The spec string of the defense that a classifier was fine-tuned behind, where its file names one."""
+    text, file = str(which), str(which)
+    if is_source(text):
+        file = text.partition("@")[2]
+    if text in _BUNDLED:
+        with bundled_file(text) as path:
+            return read_metadata(path).get("shield")
+    return read_metadata(Path(file)).get("shield") if file_exists(Path(file)) else None
 
 
 def weights_digest(model: nn.Module) -> str:

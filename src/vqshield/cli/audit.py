@@ -22,8 +22,8 @@ from vqshield.cli.executors import (
     executor_for,
 )
 from vqshield.cli.options import (
-    DEFENSES,
     AsJson,
+    Behind,
     Classifier,
     Data,
     DataDir,
@@ -36,7 +36,6 @@ from vqshield.cli.options import (
 from vqshield.data import SAMPLE_NAME, load
 from vqshield.errors import InvalidInputError
 from vqshield.files import write_atomically
-from vqshield.names import NONE
 from vqshield.reports.audit import audit_table, render_audit
 from vqshield.studies.audit_target import audit as run_audit
 from vqshield.studies.audit_target import usual_suite
@@ -53,9 +52,7 @@ def audit(
             help=f"The attacks to judge, as for evaluate; without it, {list_suites()[0]}, or -quick."
         ),
     ] = None,
-    defense: Annotated[
-        str, typer.Option(help=f"One of {DEFENSES}, or {NONE}: the classifier as it is.")
-    ] = "swrd",
+    defense: Behind = None,
     data: Data = SAMPLE_NAME,
     data_dir: DataDir = None,
     classifier: Classifier = BUNDLED,

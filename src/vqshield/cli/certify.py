@@ -20,8 +20,8 @@ from vqshield.cli.executors import (
     executor_for,
 )
 from vqshield.cli.options import (
-    DEFENSES,
     AsJson,
+    Behind,
     Classifier,
     Data,
     DataDir,
@@ -65,9 +65,7 @@ def certify(
         str | None,
         typer.Option(help="With --norm l1: a quantizer between the splitting and the classifier, by text."),
     ] = None,
-    defense: Annotated[
-        str, typer.Option(help=f"One of {DEFENSES}, as in swrd:noise=image,sigma=0.1.")
-    ] = DEFAULT.defense,
+    defense: Behind = None,
     data: Data = SAMPLE_NAME,
     data_dir: DataDir = None,
     classifier: Classifier = BUNDLED,

@@ -18,7 +18,7 @@ def certify_exactly(
     classifier: str,
     data: str,
     *,
-    defense: str,
+    defense: str | None,
     after: str | None,
     radii: Sequence[float],
     seed: int,

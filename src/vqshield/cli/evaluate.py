@@ -62,7 +62,8 @@ def evaluate(
         list[str] | None,
         typer.Option(
             help=f"One of {DEFENSES}, as in swrd:size=3,codes=25, or {NONE}: attack the classifier as it is; "
-            f"may be repeated. Without it, {', '.join(DEFAULT.defenses)}."
+            "may be repeated. Without it, the one that the classifier's file says it was fine-tuned behind, "
+            f"else {NONE}."
         ),
     ] = None,
     data: Data = SAMPLE_NAME,
@@ -98,7 +99,7 @@ def evaluate(
     def run(progress: Progress) -> EvaluationSummary:
         return measure(
             classifier, data, attacks=[with_precision(each, precision) for each in attack or ()],
-            defense=defense or DEFAULT.defenses, norm=norm,
+            defense=defense, norm=norm,
             eps=parse_eps(eps, norm), runs=runs, selection=selection, seed=seed, batch=batch, limit=limit,
             data_dir=data_dir, device=device, out=out, executor=where,
             progress=progress,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from vqshield.classifiers import BUNDLED, load_classifier
+from vqshield.classifiers import BUNDLED, load_classifier, named_defense
 from vqshield.cli.options import Classifier
 from vqshield.defended import defend
 from vqshield.errors import InvalidInputError, printable
@@ -16,11 +16,12 @@ SHAPE = "3x32x32"
 def export(
     file: Annotated[Path, typer.Argument(help="The file to write.", metavar="MODEL.onnx")],
     defense: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="A defense of `vqshield list defenses`, with settings as in swrd:size=3,tau=4/255."
+            help="A defense of `vqshield list defenses`, with settings as in swrd:size=3,tau=4/255. Without "
+            "it, the one that the classifier's file says it was fine-tuned behind, else swrd."
         ),
-    ] = "swrd",
+    ] = None,
     classifier: Classifier = BUNDLED,
     shape: Annotated[
         str, typer.Option(help="Channels, rows and columns of an image; batches may have any size.")
@@ -34,7 +35,7 @@ def export(
 
     if file.exists() and not overwrite:
         raise InvalidInputError(f"{file} exists; allow overwriting or choose another name")
-    model = defend(load_classifier(classifier), defense)
+    model = defend(load_classifier(classifier), defense or named_defense(classifier) or "swrd")
     written = export_onnx(model, file, shape=_shape(shape))
     size = f"{written.nodes} operators of opset {written.opset}, {written.bytes:,} bytes"
     typer.echo(f"{printable(written.path)}: {size}")

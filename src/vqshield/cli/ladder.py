@@ -21,6 +21,7 @@ from vqshield.cli.executors import (
 )
 from vqshield.cli.options import (
     AsJson,
+    Behind,
     Classifier,
     Data,
     DataDir,
@@ -39,10 +40,8 @@ from vqshield.cli.options import (
 )
 from vqshield.cli.resumable import run_to_end, set_aside, write_summary
 from vqshield.data import SAMPLE_NAME
-from vqshield.defenses import list_all_defenses
 from vqshield.devices import pick_device
 from vqshield.files import write_atomically
-from vqshield.names import NONE
 from vqshield.plain import to_plain
 from vqshield.reports.ladder import ladder_notes, ladder_table, render_ladder
 from vqshield.runs.study import Progress
@@ -55,9 +54,7 @@ QUICK_IMAGES = 32
 
 
 def ladder(
-    defense: Annotated[
-        str, typer.Option(help=f"The shield, of {', '.join(list_all_defenses())}, or {NONE}.")
-    ] = "swrd",
+    defense: Behind = None,
     source: Annotated[
         list[str] | None,
         typer.Option(

@@ -9,6 +9,7 @@ from vqshield.attacks import PRECISIONS, list_norms
 from vqshield.data import list_datasets
 from vqshield.defenses import list_all_defenses
 from vqshield.errors import InvalidInputError
+from vqshield.names import NONE
 from vqshield.settings import parse_number
 
 
@@ -38,6 +39,14 @@ DEFENSES = (
     "preprocessor of your own"
 )
 """What a defense may be, for the help of the options that take one."""
+Behind = Annotated[
+    str | None,
+    typer.Option(
+        "--defense",
+        help=f"One of {DEFENSES}, or {NONE}. Without it, the one that the classifier's file says it was "
+        "fine-tuned behind, else none.",
+    ),
+]
 Norm = Annotated[str, typer.Option(help=f"The attacks' norm: {', '.join(list_norms())}.")]
 Eps = Annotated[str, typer.Option(help="The attacks' budget, as in 8/255 or 0.5.")]
 Limit = Annotated[int | None, typer.Option(help="Only the first images, this many; without it, all.")]

@@ -8,11 +8,11 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from vqshield.defenses import as_defense, is_preprocessor
 from vqshield.errors import printable
 from vqshield.images import DEFAULT_MAX_PIXELS
-from vqshield.purification import Purified, shield_for
+from vqshield.purification import Purified
 from vqshield.purification import purify as purify_files
-from vqshield.settings import parse_spec
 
 SOME_FAILED = 1
 
@@ -30,7 +30,8 @@ def purify(
     defense: Annotated[
         str,
         typer.Option(
-            help="A defense of `vqshield list defenses`, with settings as in swrd:size=3,tau=4/255."
+            help="A defense of `vqshield list defenses`, with settings as in swrd:size=3,tau=4/255, or "
+            "package.module:function."
         ),
     ] = "swrd",
     seed: Annotated[
@@ -58,8 +59,8 @@ def purify(
     ] = False,
 ) -> None:
     """Quantize pictures so that a classifier sees them through the shield; exit with 1 if any file failed."""
-    quantizer = shield_for(defense, seed)
-    name = parse_spec(defense)[0]
+    quantizer = as_defense(defense, seed=seed)
+    name = defense if is_preprocessor(defense) else defense.partition(":")[0]
     with _progress(hidden=as_json) as bar:
         task = bar.add_task(name, total=None)
 
@@ -72,8 +73,9 @@ def purify(
             images, out, defense=quantizer, overwrite=overwrite, max_pixels=max_pixels, progress=show
         )
     if as_json:
-        given = seed if seed is not None else parse_spec(defense)[1].get("seed")
-        _print_json({"defense": name, "settings": quantizer.settings(), "seed": given}, results)
+        made_with: dict[str, object] = {"defense": name, "settings": quantizer.settings()}
+        made_with["seed"] = quantizer._given_seed
+        _print_json(made_with, results)
     else:
         written = sum(result.error is None for result in results)
         typer.echo(f"{written} of {len(results)} pictures quantized with {name} into {printable(out)}")

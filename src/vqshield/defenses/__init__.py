@@ -22,17 +22,11 @@ from vqshield.errors import InvalidInputError
 from vqshield.functions import names_function
 from vqshield.settings import Setting, parse_spec, refuse_unknown
 
-_QUANTIZERS: dict[str, type[Quantizer]] = {"randdisc": RandDisc, "prd": PRD, "swrd": SWRD}
-_CONTROLS: dict[str, type[Defense]] = {
-    "gaussian": GaussianNoise,
-    "bitdepth": BitDepth,
-    "median": MedianFilter,
-    "jpeg": JPEG,
-    "resizepad": ResizePad,
-    "tv": TotalVariation,
-    "essential": EssentialFeatures,
-}
-_DEFENSES: dict[str, type[Defense]] = {**_QUANTIZERS, **_CONTROLS, "splitting": Splitting}
+_QUANTIZERS: dict[str, type[Quantizer]] = {kind.NAME: kind for kind in (RandDisc, PRD, SWRD)}
+_OTHERS: tuple[type[Defense], ...] = (
+    GaussianNoise, BitDepth, MedianFilter, JPEG, ResizePad, TotalVariation, EssentialFeatures, Splitting,
+)  # fmt: skip
+_DEFENSES: dict[str, type[Defense]] = {**_QUANTIZERS, **{kind.NAME: kind for kind in _OTHERS}}
 
 
 def list_defenses() -> list[str]:
@@ -101,6 +95,40 @@ def create_any(name: str, **settings: Setting | None) -> Defense:
         50
     """
     return _make(checks.one_of("defense", name, _DEFENSES), settings)
+
+
+DefenseLike = str | Defense | ImageFunction
+"""What every verb takes as a defense: a spec string, "package.module:function", a Defense, or a module or
+function from images to images."""
+
+
+def as_defense(given: DefenseLike, *, seed: int | None = None) -> Defense:
+    """The defense that is meant, with that seed; without one, its own, or an unpredictable one.
+
+    Raises:
+        InvalidInputError: an unknown name or setting, two different seeds, or something that is no defense.
+
+    Example:
+        >>> vq.defenses.as_defense(lambda images: images / 2, seed=1).seed
+        1
+    """
+    if isinstance(given, str):
+        if is_preprocessor(given):
+            return preprocessor_from(given, seed=seed)
+        name, settings = parse_spec(given)
+        if seed is not None and settings.setdefault("seed", seed) != seed:
+            raise InvalidInputError(
+                f"seed={seed} and seed={settings['seed']} in {given!r} differ; give one of them"
+            )
+        return create_any(name, **settings)
+    if isinstance(given, Defense):
+        return given if seed is None else given.reseeded(seed)
+    if not callable(given):
+        raise InvalidInputError(
+            f"defense should be a spec string such as 'swrd:size=3', a Defense such as SWRD(), or a module "
+            f"or function from images to images, not {type(given).__name__}"
+        )
+    return Preprocessor(given, seed=seed)
 
 
 def from_text(text: str, *, seed: int, called: str = "defense") -> Defense:
@@ -175,6 +203,7 @@ __all__ = [
     "BitDepth",
     "CertificateTerms",
     "Defense",
+    "DefenseLike",
     "DefenseSettings",
     "EssentialFeatures",
     "GaussianNoise",
@@ -187,6 +216,7 @@ __all__ = [
     "ResizePad",
     "Splitting",
     "TotalVariation",
+    "as_defense",
     "create",
     "create_any",
     "defense_class",

@@ -2,9 +2,11 @@
 
 import copy
 import importlib
+import inspect
 import os
 from abc import ABC, abstractmethod
-from typing import Any, Protocol, Required, Self, TypedDict
+from collections.abc import Callable
+from typing import Any, ClassVar, Protocol, Required, Self, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -101,6 +103,9 @@ class Defense(nn.Module, ABC):
         torch.Size([8, 10])
     """
 
+    NAME: ClassVar[str]
+    """What a registered class is called in spec strings; a class without one has no spec string."""
+
     def __init__(
         self,
         *,
@@ -155,6 +160,28 @@ class Defense(nn.Module, ABC):
             function, and the identity stands in.
         """
         return None
+
+    @property
+    def spec(self) -> str | None:
+        """The spec string that makes this defense, seed aside; None for a class of your own.
+
+        Example:
+            >>> vq.SWRD(codes=16, seed=3).spec
+            'swrd:codes=16'
+        """
+        kind = type(self)
+        if "NAME" not in vars(kind):
+            return None
+        usual = {name: each.default for name, each in inspect.signature(kind).parameters.items()}
+        given = {**self.settings(), "backend": getattr(self, "backend", "auto")}
+        chosen = {key: value for key, value in given.items() if value != usual.get(key, "auto")}
+        # A default of None follows from the other settings: it is written only where it does not.
+        short = {key: value for key, value in chosen.items() if usual[key] is not None}
+        make: Callable[..., Defense] = kind
+        if make(**short).settings() == self.settings():
+            chosen = short
+        pairs = ",".join(f"{key}={value}" for key, value in chosen.items())
+        return f"{kind.NAME}:{pairs}" if pairs else kind.NAME
 
     def certificate_terms(self) -> CertificateTerms:
         """What a worst-case certificate may assume of this defense.

@@ -23,6 +23,8 @@ class BitDepth(Defense):
         tensor([0., 1.])
     """
 
+    NAME = "bitdepth"
+
     def __init__(
         self,
         *,

@@ -35,6 +35,8 @@ class EssentialFeatures(Defense):
         4
     """
 
+    NAME = "essential"
+
     def __init__(
         self,
         *,

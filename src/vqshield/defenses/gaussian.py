@@ -30,6 +30,8 @@ class GaussianNoise(Defense):
         0.1
     """
 
+    NAME = "gaussian"
+
     def __init__(
         self,
         *,

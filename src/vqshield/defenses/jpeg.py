@@ -39,6 +39,8 @@ class JPEG(Defense):
         True
     """
 
+    NAME = "jpeg"
+
     def __init__(
         self,
         *,

@@ -27,6 +27,8 @@ class MedianFilter(Defense):
         0.0
     """
 
+    NAME = "median"
+
     def __init__(
         self,
         *,

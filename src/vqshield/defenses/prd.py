@@ -28,6 +28,7 @@ class PRD(Quantizer):
         torch.Size([8, 3, 32, 32])
     """
 
+    NAME = "prd"
     PRESETS: ClassVar[Mapping[str, DefenseSettings]] = {
         "mnist": {"size": 2, "codes": 2},
         "cifar10": {"size": 2, "codes": 25},

@@ -80,6 +80,7 @@ class Preprocessor(Defense):
         self.function = function
         self.name = _name_of(function) if name is None else name
         self._differentiable: bool | None = None
+        self._text: str | None = None  # `preprocessor_from` knows it
 
     def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
         """What the function makes of the images, checked; given stream numbers repeat a draw."""
@@ -102,6 +103,11 @@ class Preprocessor(Defense):
         self._check_shape(found, images, "its surrogate" if given else "it")
         return found
 
+    @property
+    def spec(self) -> str | None:
+        """The package.module:function that it was made from; None for a function that was passed itself."""
+        return self._text
+
     def settings(self) -> dict[str, Setting]:
         """Which function; the checksum of its source tells versions apart."""
         settings: dict[str, Setting] = {"function": self.name}
@@ -118,7 +124,7 @@ class Preprocessor(Defense):
             self.function, name=self.name, seed=seed, streams=self._streams_from, range=self._range,
             surrogate=self._given_surrogate,
         )  # fmt: skip
-        other._differentiable = self._differentiable
+        other._differentiable, other._text = self._differentiable, self._text
         return other
 
     def _called(self, function: ImageFunction, images: Tensor, streams: Tensor) -> Tensor:
@@ -201,7 +207,9 @@ def preprocessor_from(text: str, *, seed: int | None, called: str = "defense") -
         )
     if isinstance(found, nn.Module):
         found.requires_grad_(False)
-    return Preprocessor(found, name=text, seed=seed)
+    made = Preprocessor(found, name=text, seed=seed)
+    made._text = text
+    return made
 
 
 @lru_cache(maxsize=16)

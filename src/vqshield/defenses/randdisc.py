@@ -27,6 +27,7 @@ class RandDisc(PRD):
         4
     """
 
+    NAME = "randdisc"
     PRESETS: ClassVar[Mapping[str, DefenseSettings]] = {
         "mnist": {"codes": 2},
         "cifar10": {"codes": 25},

@@ -27,6 +27,8 @@ class ResizePad(Defense):
         True
     """
 
+    NAME = "resizepad"
+
     def __init__(
         self,
         *,

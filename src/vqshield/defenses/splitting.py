@@ -46,6 +46,8 @@ class Splitting(Defense):
         (51, True)
     """
 
+    NAME = "splitting"
+
     def __init__(
         self,
         *,

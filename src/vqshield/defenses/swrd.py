@@ -42,6 +42,7 @@ class SWRD(Quantizer):
         False
     """
 
+    NAME = "swrd"
     PRESETS: ClassVar[Mapping[str, DefenseSettings]] = {
         "mnist": {"size": 2, "codes": 2, "beta": 5.0},
         "cifar10": {"size": 3, "codes": 25, "beta": 2.0},

@@ -31,6 +31,8 @@ class TotalVariation(Defense):
         True
     """
 
+    NAME = "tv"
+
     def __init__(
         self,
         *,

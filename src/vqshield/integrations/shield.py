@@ -4,9 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from vqshield import surrogates
-from vqshield.defenses import Defense
+from vqshield.defenses import DefenseLike, as_defense
 from vqshield.defenses.door import as_they_came
-from vqshield.purification import shield_for
 from vqshield.surrogates import Attach, Surrogate
 
 
@@ -25,13 +24,13 @@ class Shield(nn.Module):
 
     def __init__(
         self,
-        defense: str | Defense = "swrd",
+        defense: DefenseLike = "swrd",
         *,
         surrogate: str | Surrogate | Attach = "ste",
         seed: int | None = None,
     ) -> None:
         super().__init__()
-        self.defense = shield_for(defense, seed)
+        self.defense = as_defense(defense, seed=seed)
         self._surrogate = surrogates.of_images(surrogate)
         self._surrogate.check(self.defense)
 

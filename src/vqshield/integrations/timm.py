@@ -7,15 +7,14 @@ from torch import nn
 
 from vqshield.classifiers.normalised import Normalised
 from vqshield.defended import Defended
-from vqshield.defenses import Defense
+from vqshield.defenses import DefenseLike, as_defense
 from vqshield.integrations import require
-from vqshield.purification import shield_for
 
 _data = require("timm.data", "timm")
 
 
 def defended_timm(
-    model: nn.Module, defense: str | Defense = "swrd", *, surrogate: str = "ste", seed: int | None = None
+    model: nn.Module, defense: DefenseLike = "swrd", *, surrogate: str = "ste", seed: int | None = None
 ) -> tuple[Defended, Callable[[Any], Any]]:
     """A shielded model, and the transform that turns a PIL image into its input in [0, 1].
 
@@ -29,4 +28,4 @@ def defended_timm(
     inside = Normalised(model, mean=list(config["mean"]), std=list(config["std"]))
     outside = {**config, "mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
     transform: Callable[[Any], Any] = _data.create_transform(**outside, is_training=False)
-    return Defended(inside, shield_for(defense, seed), surrogate=surrogate), transform
+    return Defended(inside, as_defense(defense, seed=seed), surrogate=surrogate), transform

@@ -116,6 +116,7 @@ def ladder_notes(summary: LadderSummary) -> list[str]:
     audited.
     """
     lines = [] if summary.complete else ["The ladder is not finished: these are the figures so far."]
+    lines += [f"WARNING: {warning}" for warning in summary.warnings]
     lines += [subject_title(each) for each in summary.plan.subjects]
     reasons: dict[tuple[str, str], list[str]] = {}
     for each in summary.plan.not_measured:

@@ -2,7 +2,6 @@
 
 import hashlib
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 
 import torch
@@ -14,19 +13,21 @@ from vqshield.classifiers import (
     Normalised,
     is_source,
     load_classifier,
+    named_defense,
     source_digest,
     weights_digest,
 )
+from vqshield.classifiers.bundled import bundled_file
 from vqshield.data import SAMPLE_NAME, FileSet, ImageSet, list_datasets, load
 from vqshield.data.base import check_count, check_labels
+from vqshield.defended import Defended
 from vqshield.devices import pick_device
 from vqshield.errors import InvalidInputError
 from vqshield.models import ask_for_logits, evaluating
+from vqshield.names import IN_MEMORY
 from vqshield.runs.randomness import answers_vary
 
 _PROBED = 8  # images that a classifier is asked about, to tell it from others
-IN_MEMORY = "in memory"
-"""The data and the classifier of a target that no file describes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +50,8 @@ class ClassifierId:
         answers: SHA-256 of what it answers about the first images, where no file says what it is: weights
             alone do not tell what a program does with them.
         random: it answers differently when asked again.
+        inside: the defenses that are part of it, and measured with it.
+        tuned_behind: the defense that its file says it was fine-tuned behind.
     """
 
     name: str
@@ -56,6 +59,13 @@ class ClassifierId:
     source: str | None = field(default=None, metadata={"omit": True})
     answers: str | None = field(default=None, metadata={"omit": True})
     random: bool | None = field(default=None, metadata={"omit": True})
+    inside: tuple[str, ...] | None = field(default=None, metadata={"omit": True})
+    tuned_behind: str | None = field(default=None, metadata={"omit": True})
+
+    @property
+    def described(self) -> str:
+        """The name, and what is inside."""
+        return f"{self.name} with its own defense ({', '.join(self.inside)})" if self.inside else self.name
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +85,13 @@ class _FloatSet(ImageSet):
         return _FloatSet(self.name, self.images[:count], self.labels[:count], self.classes)
 
 
+def defenses_inside(model: nn.Module | str) -> tuple[str, ...]:
+    """The defenses that are part of a model, wherever in it: compiled, wrapped, or in a subclass."""
+    modules = model.modules() if isinstance(model, nn.Module) else ()
+    found = [each.defense for each in modules if isinstance(each, Defended)]
+    return tuple(each.spec or type(each).__name__ for each in found)
+
+
 _Key = tuple[str, Path | None, str, str]
 
 
@@ -84,6 +101,7 @@ class _Loaded:
     def __init__(self) -> None:
         self.images: dict[_Key, tuple[ImageSet, int | None]] = {}  # and up to which limit they were read
         self.models: dict[_Key, nn.Module] = {}
+        self.random: dict[_Key, bool] = {}
 
     def __reduce__(self) -> tuple[type["_Loaded"], tuple[()]]:
         return _Loaded, ()
@@ -200,22 +218,31 @@ class Target:
         """Which weights these are: the checksum is the file's where there is one, so anybody can check it."""
         source, answers, random = None, None, self.is_random
         if self.classifier == BUNDLED:
-            asset = resources.files("vqshield.classifiers") / "assets" / f"{BUNDLED}.safetensors"
-            digest = hashlib.sha256(asset.read_bytes()).hexdigest()
+            with bundled_file(BUNDLED) as path:
+                digest = hashlib.sha256(path.read_bytes()).hexdigest()
         elif self._is_named:
             digest, source = weights_digest(self.model), source_digest(self.classifier)
             answers = None if random else self._answers_digest()
         else:
             digest = hashlib.sha256(Path(self.classifier).read_bytes()).hexdigest()
         return ClassifierId(
-            name=self.name, sha256=digest, source=source, answers=answers, random=random or None
+            name=self.name,
+            sha256=digest,
+            source=source,
+            answers=answers,
+            random=random or None,
+            inside=defenses_inside(self.model) or None,
+            tuned_behind=None if self.classifier == IN_MEMORY else named_defense(self.classifier),
         )
 
     @property
     def is_random(self) -> bool:
         """Whether the classifier answers differently when asked again."""
-        with evaluating(self.model):
-            return answers_vary(self.model, self.part(range(_PROBED))[0])
+        known = self._loaded.random
+        if self._key not in known:
+            with evaluating(self.model):
+                known[self._key] = answers_vary(self.model, self.part(range(_PROBED))[0])
+        return known[self._key]
 
     def part(self, images: range | slice) -> tuple[Tensor, Tensor]:
         """Some images as floats and their labels, on the device."""

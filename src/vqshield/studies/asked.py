@@ -4,43 +4,42 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
+from typing import cast
 
 from torch import Tensor, nn
 
 from vqshield import checks
 from vqshield.attacks import Ball
-from vqshield.classifiers import load_classifier
+from vqshield.classifiers import load_classifier, named_defense
 from vqshield.data import load
 from vqshield.data.base import MAX_CLASSES
-from vqshield.defended import Defended
+from vqshield.defended import Defended, alteration_of
 from vqshield.defenses import (
     Defense,
+    DefenseLike,
     Preprocessor,
     Quantizer,
-    defense_class,
+    as_defense,
     from_text,
     is_preprocessor,
-    known_settings,
     list_all_defenses,
 )
 from vqshield.devices import pick_device
 from vqshield.errors import InvalidInputError
-from vqshield.names import NONE
-from vqshield.plain import Json
+from vqshield.names import IN_MEMORY, NONE
 from vqshield.runs.manifests import AttackId, DefenseId, ThreatId
-from vqshield.runs.target import IN_MEMORY, DataId, Target
+from vqshield.runs.target import ClassifierId, DataId, Target, defenses_inside
 from vqshield.settings import parse_spec
 from vqshield.suites import expand
 
-_HELD: ContextVar[tuple[str, Defense] | None] = ContextVar("held", default=None)
-"""The defense of the model that is being measured, where no text stands for it, and what records call it."""
+_HELD: ContextVar[Mapping[str, Defense]] = ContextVar("held", default={})  # noqa: B039 (never written to)
+"""The defenses that no spec string makes, while a verb measures them: what records call each → the object."""
 
 
 def defense_from(text: str, *, seed: int) -> Defense | None:
     """The defense that "swrd:size=3,codes=25" or "mine:blur" stands for, with that seed; None for "none"."""
-    held = _HELD.get()
-    if held is not None and held[0] == text:
-        return held[1].reseeded(seed)
+    if text in _HELD.get():
+        return _HELD.get()[text].reseeded(seed)
     if text.startswith(IN_MEMORY):
         raise InvalidInputError(
             f"defense={text!r} is in the memory of another process; give it as package.module:function, or "
@@ -91,48 +90,94 @@ def target_from(
 
 
 @contextmanager
-def split_defended(model: nn.Module | str) -> Iterator[tuple[nn.Module | str, str | None]]:
-    """A defended model as its classifier and its defense by text; any other model as it is, with None.
+def split_model(
+    model: nn.Module | str,
+    defense: DefenseLike | Sequence[DefenseLike] | None,
+    *,
+    several: bool = False,
+) -> Iterator[tuple[nn.Module | str, tuple[str, ...]]]:
+    """What a verb measures: the classifier, and the defenses that stand in front of it, as records name them.
 
-    A defense that no text stands for, such as one of the user's own, has one meanwhile, which `defense_from`
-    knows.
+    A `Defended` model is taken apart only if classifier and defense say all about it. One with hooks, a
+    `forward` of its own, or streams from content, and one inside another module, is the classifier as a
+    whole, and no defense stands in front of it. A classifier whose file names the defense that it was
+    fine-tuned behind is measured behind that one, unless another is given.
+
+    Args:
+        model: as every verb takes it.
+        defense: one, or None: what is given is measured.
+        several: whether a list of defenses may be given, too.
+
+    Raises:
+        InvalidInputError: the model has a defense, and another one is given.
     """
-    if not isinstance(model, Defended):
-        yield model, None
-        return
-    defense = model.defense
-    if any(type(defense) is defense_class(name) for name in list_all_defenses()):
-        yield model.classifier, text_of(defense)
-        return
-    name = defense.name if isinstance(defense, Preprocessor) else type(defense).__name__
-    text = name if is_preprocessor(name) else f"{IN_MEMORY}: {name}"
-    before = _HELD.set((text, defense))
+    given: list[DefenseLike] = []
+    if several and isinstance(defense, Sequence) and not isinstance(defense, str):
+        given = list(defense)
+    elif defense is not None:
+        given = [cast("DefenseLike", defense)]
+    inside = defenses_inside(model)
+    if inside and given:
+        raise InvalidInputError(
+            f"the model has a defense already ({', '.join(inside)}), and defense={defense!r} is given; give "
+            "the classifier alone (model.classifier), or no defense"
+        )
+    if not given:
+        given = [NONE]
+        if isinstance(model, str):
+            given = [named_defense(model) or NONE]
+            if not _is_registered(given[0]):
+                raise InvalidInputError(
+                    f"classifier {model} was fine-tuned behind {given[0]!r}, which is code of its author; "
+                    "give that defense to run it, or 'none'"
+                )
+        elif isinstance(model, Defended) and alteration_of(model) is None:
+            given = [model.defense]
+            model = model.classifier
+    held: dict[str, Defense] = {}
+    texts = tuple(_named(each, held) for each in given)
+    before = _HELD.set({**_HELD.get(), **held})
     try:
-        yield model.classifier, text
+        yield model, texts
     finally:
         _HELD.reset(before)
 
 
-def text_of(defense: Defense) -> str:
-    """A registered defense as one writes it, with the settings that are not its defaults."""
-    for name in list_all_defenses():
-        if type(defense) is defense_class(name):
-            usual, given = known_settings(name), defense.settings()
-            given["backend"] = getattr(defense, "backend", "auto")
-            chosen = {key: value for key, value in given.items() if value != usual.get(key, "auto")}
-            # A default of None follows from the other settings: it is written only where it does not.
-            short = _written(name, {key: value for key, value in chosen.items() if usual[key] is not None})
-            like = defense_from(short, seed=0)
-            same = like is not None and like.settings() == defense.settings()
-            return short if same else _written(name, chosen)
-    raise InvalidInputError(
-        f"{type(defense).__name__} is no registered defense; give one of {', '.join(list_all_defenses())}"
-    )
+def _named(given: DefenseLike, held: dict[str, Defense]) -> str:
+    """What records call a defense; one that no spec string makes is held meanwhile."""
+    if isinstance(given, str):
+        return given
+    if isinstance(given, Defended):
+        raise InvalidInputError("defense= is a whole model; give it as the model, without defense=")
+    defense = as_defense(given)
+    alteration = alteration_of(Defended(nn.Identity(), defense))
+    if alteration is not None:
+        raise InvalidInputError(
+            f"defense {type(defense).__name__} cannot be measured apart from its model ({alteration}); give "
+            "vq.defend(classifier, defense) as the model"
+        )
+    text = defense.spec
+    if text is None or isinstance(defense, Preprocessor):
+        name = defense.name if isinstance(defense, Preprocessor) else type(defense).__name__
+        text = text or f"{IN_MEMORY}: {name}"
+        if held.setdefault(text, defense) is not defense:
+            raise InvalidInputError(f"two defenses are called {text!r}; give one of them another name")
+    return text
 
 
-def _written(name: str, settings: Mapping[str, Json]) -> str:
-    pairs = ",".join(f"{key}={value}" for key, value in settings.items())
-    return f"{name}:{pairs}" if pairs else name
+def _is_registered(defense: object) -> bool:
+    return str(defense).partition(":")[0] in (NONE, *list_all_defenses())
+
+
+def tuning_note(classifier: ClassifierId, defenses: Sequence[DefenseId]) -> list[str]:
+    """What to say of a classifier that is not measured behind the defense that it was fine-tuned behind."""
+    named = classifier.tuned_behind
+    if named is None:
+        return []
+    # A file of weights does not choose what code is imported.
+    fitting = defense_ids([named])[0] if _is_registered(named) else DefenseId(name=named)
+    others = [each.name for each in defenses if each.name != named and each.settings != fitting.settings]
+    return [f"{classifier.name} was fine-tuned behind {named}, not {', '.join(others)}"] if others else []
 
 
 def defense_ids(texts: Sequence[str]) -> tuple[DefenseId, ...]:

@@ -13,8 +13,7 @@ from vqshield.auditing import QUICK, AuditReport, AuditSettings, check_audit, re
 from vqshield.auditing.run import FILE
 from vqshield.classifiers import BUNDLED
 from vqshield.data import SAMPLE_NAME
-from vqshield.defended import Defended
-from vqshield.defenses import Defense, ImageFunction, Preprocessor, is_preprocessor
+from vqshield.defenses import Defense, DefenseLike, Preprocessor
 from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
 from vqshield.files import write_json
@@ -25,8 +24,8 @@ from vqshield.runs.executors import Executor, run_study
 from vqshield.runs.manifests import AttackId, DefenseId
 from vqshield.runs.records import Key, Record
 from vqshield.runs.study import CellProgress, no_cell_progress
-from vqshield.runs.target import IN_MEMORY, ClassifierId, DataId
-from vqshield.studies.asked import attack_ids, defense_from, target_from
+from vqshield.runs.target import ClassifierId, DataId
+from vqshield.studies.asked import attack_ids, defense_from, split_model, target_from
 from vqshield.studies.base import TargetStudy
 
 AUDIT = "audit"
@@ -81,7 +80,7 @@ class AuditStudy(TargetStudy[AuditManifest, AuditCell, AuditRecord]):
         settings: how thorough.
     """
 
-    defense: str = "swrd"
+    defense: str = NONE
     attacks: tuple[str, ...] = ("adaptive-v1-quick",)
     norm: str = "linf"
     eps: float = 8 / 255
@@ -129,17 +128,16 @@ class AuditStudy(TargetStudy[AuditManifest, AuditCell, AuditRecord]):
         *,
         out: Path | None,
         progress: Callable[[str], None] | None,
-        shield: str | Defense | None = None,
         held_out: tuple[Tensor, Tensor] | None = None,
     ) -> AuditReport:
-        """Audit here; shield: the defense, where it is more than a text."""
+        """Audit here, in a folder where an audit that was stopped resumes."""
         pictures, true = self.target.part(slice(None))
         data, classifier = self.target.data_id, self.target.classifier_id
         unseen = None if held_out is None else (held_out[0].to(pictures.device), held_out[1].to(true.device))
         return run_audit(
-            self.target.model, shield or _shield(self.defense), pictures, true, attacks=self.attacks,
+            self.target.model, _shield(self.defense), pictures, true, attacks=self.attacks,
             norm=self.norm, eps=self.eps, settings=self.settings, out=out, progress=progress,
-            data=data.name, data_sha256=data.sha256, classifier=classifier.name,
+            data=data.name, data_sha256=data.sha256, classifier=classifier.described,
             classifier_sha256=classifier.sha256, held_out=unseen,
         )  # fmt: skip
 
@@ -154,7 +152,7 @@ def audit(
     images: Tensor | str = SAMPLE_NAME,
     labels: Tensor | None = None,
     *,
-    defense: str | Defense | ImageFunction | None = None,
+    defense: DefenseLike | None = None,
     attacks: str | Sequence[str] | None = None,
     norm: str = "linf",
     eps: float = 8 / 255,
@@ -176,10 +174,9 @@ def audit(
             classifier, as for `vq.evaluate`.
         images: (N, channels, height, width) in [0, 1], or the name of a data set.
         labels: (N,), the true classes; none where images is the name of a data set.
-        defense: what stands in front of the classifier: "swrd:size=3,codes=25", "package.module:function" or
-            the function itself for a preprocessor of your own, a Defense, or "none" for a model whose defense
-            is inside it. Without it, the defense that the model has, else "swrd". Every draw comes from the
-            audit's seed, not from its own.
+        defense: what stands in front of the classifier, as for `vq.evaluate`, but one alone. Without it, the
+            one that the model has, or that the classifier's file says it was fine-tuned behind, else none.
+            Every draw comes from the audit's seed, not from its own.
         attacks: the attacks whose result is judged, as for `vq.evaluate`; without any, the adaptive suite.
         norm: the norm of the attacks' budget, "linf" or "l2".
         eps: the attacks' budget, in units of [0, 1].
@@ -211,30 +208,34 @@ def audit(
         >>> [flag.name for flag in report.flags][:3]
         ['R1', 'R2', 'R3']
     """
-    if isinstance(model, Defended):
-        if defense is not None:
-            raise InvalidInputError("the model has a defense already; give a bare classifier, or no defense")
-        defense = model.defense
-        model = model.classifier
-    shield = _shield("swrd" if defense is None else defense)
     chosen = dataclasses.replace(settings or (QUICK if quick else AuditSettings()), seed=seed)
     if attacks is None:
         attacks = usual_suite(quick=quick)
     given = (attacks,) if isinstance(attacks, str) else tuple(attacks)
-    check_audit(shield, given, norm=norm, eps=eps)  # before anything is loaded
-    target = target_from(model, images, labels, limit=limit, data_dir=data_dir, device=device)
-    target.check()
-    study = AuditStudy(
-        target=target,
-        defense="swrd" if defense is None else defense if isinstance(defense, str) else IN_MEMORY,
-        attacks=given,
-        norm=norm,
-        eps=eps,
-        settings=chosen,
-    )
-    folder = None if out is None else Path(out)
+    with split_model(model, defense) as (classifier, (text,)):
+        check_audit(_shield(text), given, norm=norm, eps=eps)  # before anything is loaded
+        study = AuditStudy(
+            target=target_from(classifier, images, labels, limit=limit, data_dir=data_dir, device=device),
+            defense=text,
+            attacks=given,
+            norm=norm,
+            eps=eps,
+            settings=chosen,
+        )
+        study.target.check()
+        return _run(study, None if out is None else Path(out), executor, progress, held_out)
+
+
+def _run(
+    study: AuditStudy,
+    folder: Path | None,
+    executor: Executor | None,
+    progress: Callable[[str], None] | None,
+    held_out: tuple[Tensor, Tensor] | None,
+) -> AuditReport:
+    """Here, or by an executor."""
     if executor is None:
-        return study.run(out=folder, progress=progress, shield=shield, held_out=held_out)
+        return study.run(out=folder, progress=progress, held_out=held_out)
     if held_out is not None:
         raise InvalidInputError("held_out images stay in this process; audit them without an executor")
     tell = progress or (lambda part: None)
@@ -249,15 +250,9 @@ def audit(
     return read_audit(folder / FILE)
 
 
-def _shield(defense: str | Defense | ImageFunction) -> str | Defense:
-    """What the audit is given: a registered defense stays the text that reports show."""
-    if not isinstance(defense, str):
-        return defense if isinstance(defense, Defense) else Preprocessor(defense)
-    if is_preprocessor(defense):
-        found = defense_from(defense, seed=0)
-        assert found is not None
-        return found
-    return Preprocessor(_unchanged, name=NONE) if defense == NONE else defense
+def _shield(text: str) -> Defense:
+    """The defense that is audited; for none, one that does nothing."""
+    return defense_from(text, seed=0) or Preprocessor(_unchanged, name=NONE)
 
 
 def _unchanged(images: Tensor) -> Tensor:

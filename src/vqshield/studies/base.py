@@ -10,7 +10,8 @@ from typing import Protocol, TypeVar
 from torch import Tensor, nn
 
 from vqshield.defended import Defended
-from vqshield.draws import Draws, draw_predictions
+from vqshield.draws import Draws, draw_predictions, outputs
+from vqshield.models import check_rows, differ
 from vqshield.plain import Json
 from vqshield.runs.adversarial import AdversarialStore
 from vqshield.runs.randomness import torch_seeded
@@ -70,11 +71,16 @@ class TargetStudy(Study[AnyTargetManifest, AnyCell, AnyRecord]):
     def draws_behind(
         self, defense: str, images: Tensor, labels: Tensor, *, runs: int, seed: int, batch: int
     ) -> Draws:
-        """The classifier's answers behind a defense, by text, in several runs; one, where none can differ."""
+        """The classifier's answers behind a defense, by text, in several runs; two, where those agree and the
+        classifier is not known to be random.
+        """
         model, shield = self.target.model, defense_from(defense, seed=seed)
-        if shield is None and not self.manifest.classifier.random:  # every run would say the same
-            once = draw_predictions(model, images, labels, runs=1, batch=batch)
-            return Draws(once.predictions.expand(runs, -1), once.labels)
+        if shield is None and not self.manifest.classifier.random:
+            with torch_seeded(seed):
+                first, again = outputs(model, images, runs=2, batch=batch)
+            if not differ(first, again):  # every run would say the same
+                check_rows(first, len(images))
+                return Draws(first.argmax(-1).cpu().expand(runs, -1), labels.cpu())
         if shield is not None:
             model = Defended(model, shield.to(images.device))
         with torch_seeded(seed):

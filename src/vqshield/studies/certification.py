@@ -30,7 +30,8 @@ from vqshield.certificates.vote import ABSTAIN, radius_of
 from vqshield.classifiers import BUNDLED, folded
 from vqshield.classifiers.base import FoldableNorms
 from vqshield.data import SAMPLE_NAME
-from vqshield.defenses import CertificateTerms, Defense, GaussianNoise, list_all_defenses
+from vqshield.defended import HOOKS
+from vqshield.defenses import CertificateTerms, Defense, DefenseLike, GaussianNoise, list_all_defenses
 from vqshield.draws import outputs
 from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
@@ -44,6 +45,7 @@ from vqshield.runs.study import (
     no_cell_progress,
     no_progress,
 )
+from vqshield.runs.target import defenses_inside
 from vqshield.seeds import derived_seed
 from vqshield.settings import format_value
 from vqshield.studies.asked import (
@@ -51,7 +53,7 @@ from vqshield.studies.asked import (
     defense_from,
     impossible_class,
     refuse_too_large,
-    split_defended,
+    split_model,
     target_from,
 )
 from vqshield.studies.base import TargetStudy
@@ -156,9 +158,11 @@ class Certification(TargetStudy[CertificationManifest, CertificationCell, Certif
         """The defense, with that seed."""
         created = defense_from(self.defense, seed=seed)
         if created is None:
+            inside = ", ".join(defenses_inside(self.target.model))
             raise InvalidInputError(
-                f"defense={self.defense!r} draws nothing, which leaves nothing to certify; "
-                f"give one of {', '.join(list_all_defenses())}"
+                f"defense={self.defense!r} draws nothing, which leaves nothing to certify; give a defense, "
+                f"one of {', '.join(list_all_defenses())}, or a model that vq.defend made"
+                + (f", as it was made: {inside} is inside this one, which was changed" if inside else "")
             )
         return created
 
@@ -498,6 +502,8 @@ def fast_forward(
 
 def fastest_form(classifier: nn.Module) -> nn.Module:
     """A copy with folded norms, channels last; what comes folded, as the bundled one, is not folded twice."""
+    if any(getattr(module, hooks) for module in classifier.modules() for hooks in HOOKS):
+        return classifier  # they may change what it answers, and a folded copy would lose them
     done = any(
         isinstance(getattr(module, norm), nn.Identity)
         for module in classifier.modules()
@@ -513,7 +519,7 @@ def certify(
     images: Tensor | str = SAMPLE_NAME,
     labels: Tensor | None = None,
     *,
-    defense: str | None = None,
+    defense: DefenseLike | None = None,
     certificate: str = ALL,
     attack: str = "pgd:steps=20,surrogate=none",
     eps: float | Sequence[float] = 8 / 255,
@@ -540,8 +546,8 @@ def certify(
             classifier, as for `vq.evaluate`.
         images: (N, channels, height, width) in [0, 1], or the name of a data set.
         labels: (N,), the true classes; none where images is the name of a data set.
-        defense: "prd:noise=image,sigma=0.1", or "gaussian:sigma=0.1", noise alone. Without it, the defense
-            that the model has, else "prd".
+        defense: "prd:noise=image,sigma=0.1", or "gaussian:sigma=0.1", noise alone, or a Defense. Without it,
+            the one that the model has, or that the classifier's file says it was fine-tuned behind.
         certificate: "vote", the majority vote within an L2 radius, whatever the attack; "sequential", the
             same, but no more draws of an image than it takes to decide about the radii; "draws", error bounds
             that hold for given images alone; or "all", vote and draws.
@@ -576,10 +582,10 @@ def certify(
         >>> found.vote.images, 0 < found.vote.largest_radius < 0.1
         (4, True)
     """
-    with split_defended(model) as (classifier, own):
+    with split_model(model, defense) as (classifier, (text,)):
         study = Certification(
             target=target_from(classifier, images, labels, limit=limit, data_dir=data_dir, device=device),
-            defense=defense or own or "prd",
+            defense=text,
             certificate=certificate,
             attack=attack,
             eps=tuple(eps) if isinstance(eps, Sequence) else (eps,),

@@ -141,7 +141,7 @@ class CertificationSummary:
                 rows.append(_draws_summary(manifest, source, part))
         return cls(
             title=f"Certificates of {manifest.defense.name} for {manifest.data.images} images of "
-            f"{manifest.data.name}, classifier {manifest.classifier.name}",
+            f"{manifest.data.name}, classifier {manifest.classifier.described}",
             complete=len(records) == sum(len(cell.images) for cell in manifest.cells),
             vote=_vote_summary(manifest, votes, radii) if votes else None,
             draws=tuple(rows),

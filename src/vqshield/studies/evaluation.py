@@ -15,7 +15,7 @@ from vqshield import checks
 from vqshield.attacks import EOT, AutoAttack, Ball
 from vqshield.classifiers import BUNDLED
 from vqshield.data import SAMPLE_NAME
-from vqshield.defenses import list_defenses
+from vqshield.defenses import DefenseLike, list_defenses
 from vqshield.draws import Draws, strongest
 from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
@@ -44,8 +44,9 @@ from vqshield.studies.asked import (
     impossible_class,
     refuse_too_large,
     refuse_twice,
-    split_defended,
+    split_model,
     target_from,
+    tuning_note,
 )
 from vqshield.studies.base import TargetStudy, counted
 from vqshield.suites import expand
@@ -152,7 +153,7 @@ class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
         batch: images of a chunk; a chunk's results depend on nothing but the study.
     """
 
-    defenses: tuple[str, ...] = ("swrd",)
+    defenses: tuple[str, ...] = (NONE,)
     attacks: tuple[str, ...] = ()
     norm: str = "linf"
     eps: float = 8 / 255
@@ -461,11 +462,11 @@ class EvaluationSummary:
                     rows.append(row)
         return cls(
             title=f"Accuracy of {manifest.data.images} images of {manifest.data.name}, "
-            f"classifier {manifest.classifier.name}",
+            f"classifier {manifest.classifier.described}",
             complete=sum(map(len, found.values())) == sum(len(cell.keys) for cell in cells),
             rows=tuple(rows),
             audit=NOT_RUN,
-            warning=_warning(manifest),
+            warning=_warning(manifest, recorded.records),
             seconds=round(sum(seconds.values()), 1),
             manifest=manifest,
         )
@@ -527,14 +528,27 @@ def _labels(records: Sequence[EvaluationRecord]) -> Tensor:
     return torch.tensor([record.label for record in records])
 
 
-def _warning(manifest: EvaluationManifest) -> str | None:
+def _warning(manifest: EvaluationManifest, records: Sequence[EvaluationRecord]) -> str | None:
     """What a reader of robust accuracies must know before believing them."""
-    levels = {threat.level for threat in manifest.threats}
+    levels, warnings = {threat.level for threat in manifest.threats}, []
     if not levels:
-        return "no attack was given: these figures say nothing about robustness"
-    if levels == {LEVELS[0]}:
-        return "these attacks ignore the defense: the figure flatters it"
-    return None
+        warnings.append("no attack was given: these numbers say nothing about robustness")
+    elif levels == {LEVELS[0]}:
+        warnings.append("these attacks ignore the defense: the result flatters it")
+    if manifest.classifier.inside and levels:
+        warnings.append(
+            "the defense is part of the model, so attacks follow the model's own gradient; give the model "
+            "that vq.defend made, as it is, and they use the strongest surrogate"
+        )
+    if not manifest.classifier.random and any(
+        len({*each.predictions}) > 1 for each in records if each.defense == NONE
+    ):
+        warnings.append(
+            "the classifier is random on some of these images, though not on the first ones: attacks on it "
+            "averaged no samples"
+        )
+    warnings += tuning_note(manifest.classifier, manifest.defenses)
+    return "; ".join(warnings) or None
 
 
 def evaluate(
@@ -543,7 +557,7 @@ def evaluate(
     labels: Tensor | None = None,
     *,
     attacks: str | Sequence[str] = (),
-    defense: str | Sequence[str] | None = None,
+    defense: DefenseLike | Sequence[DefenseLike] | None = None,
     norm: str = "linf",
     eps: float = 8 / 255,
     runs: int = 10,
@@ -571,8 +585,10 @@ def evaluate(
         attacks: "pgd:steps=20,eot=5,surrogate=soft", or a suite such as "adaptive-v1"; several in a list.
             "surrogate=none" ignores the defense; "precision=bf16" is faster, also as a suite's only setting.
             Without any, natural accuracy alone.
-        defense: "swrd:size=3,codes=25", "package.module:function" for a preprocessor of your own, "none" for
-            the bare classifier, or several in a list. Without it, the defense that the model has, else none.
+        defense: "swrd:size=3,codes=25", "package.module:function" or a function or module for a preprocessor
+            of your own, a Defense, "none" for the bare classifier, or several in a list. Without it, what is
+            given is measured: a defended model with its defense, a classifier whose file names the defense
+            that it was fine-tuned behind, behind that one, and any other classifier alone.
         norm: the norm of the attacks' budget, "linf" or "l2".
         eps: the attacks' budget, in units of [0, 1].
         runs: fresh draws of the defense behind each result.
@@ -601,11 +617,10 @@ def evaluate(
         >>> found.row("prd").mean > 0.3
         True
     """
-    with split_defended(model) as (classifier, own):
-        chosen = own or NONE if defense is None else defense
+    with split_model(model, defense, several=True) as (classifier, defenses):
         study = Evaluation(
             target=target_from(classifier, images, labels, limit=limit, data_dir=data_dir, device=device),
-            defenses=(chosen,) if isinstance(chosen, str) else tuple(chosen),
+            defenses=defenses,
             attacks=(attacks,) if isinstance(attacks, str) else tuple(attacks),
             norm=norm,
             eps=eps,

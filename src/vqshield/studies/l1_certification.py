@@ -13,20 +13,21 @@ from vqshield.certificates import certify_all_shifts, linf_radius, radius_for_li
 from vqshield.certificates.splitting import LEVELS
 from vqshield.classifiers import BUNDLED
 from vqshield.data import SAMPLE_NAME
-from vqshield.defenses import Quantizer, Splitting, create, from_text
+from vqshield.defenses import DefenseLike, Quantizer, Splitting, create, from_text
 from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
 from vqshield.models import ask, check_finite, check_rows
+from vqshield.names import NONE
 from vqshield.plain import Json
 from vqshield.runs.code import CodeId
 from vqshield.runs.executors import Executor, run_study
 from vqshield.runs.manifests import DefenseId
 from vqshield.runs.records import Key, Record
 from vqshield.runs.study import CellProgress, Progress, Recorded, no_cell_progress, no_progress
-from vqshield.runs.target import ClassifierId, DataId
+from vqshield.runs.target import ClassifierId, DataId, defenses_inside
 from vqshield.seeds import derived_seed
 from vqshield.settings import parse_spec
-from vqshield.studies.asked import impossible_class, refuse_too_large, split_defended, target_from
+from vqshield.studies.asked import impossible_class, refuse_too_large, split_model, target_from
 from vqshield.studies.base import TargetStudy
 from vqshield.studies.certification import PRECISIONS, fast_forward
 from vqshield.studies.certification_summary import LINF, LinfLine, even_radii
@@ -332,7 +333,7 @@ class L1Summary:
         needed = radius_for_linf(eps=LINF, values=manifest.values, norm="l1")
         return cls(
             title=f"Exact certificates of {name} for {manifest.data.images} images of {manifest.data.name}, "
-            f"classifier {manifest.classifier.name}",
+            f"classifier {manifest.classifier.described}",
             complete=len(records) == manifest.data.images,
             images=len(records),
             shifts=manifest.shifts,
@@ -353,7 +354,7 @@ def certify_l1(
     images: Tensor | str = SAMPLE_NAME,
     labels: Tensor | None = None,
     *,
-    defense: str | None = None,
+    defense: DefenseLike | None = None,
     after: str | None = None,
     radii: Sequence[float] = (),
     seed: int = 0,
@@ -376,7 +377,8 @@ def certify_l1(
             a classifier, as for `vq.evaluate`.
         images: (N, channels, height, width), multiples of 1/255, or the name of a data set.
         labels: (N,), the true classes; none where images is the name of a data set.
-        defense: "splitting:scale=0.5". Without it, the defense that the model has, else this one.
+        defense: "splitting:scale=0.5", or a `Splitting`. Without it, the one that the model has, or that the
+            classifier's file says it was fine-tuned behind, else this one.
         after: a quantizer between the splitting and the classifier, as in "swrd:size=3,codes=25". It counts
             as part of the classifier, and its draw follows from the image that it sees.
         radii: L1 radii to give the certified accuracy at; without any, evenly up to the largest possible.
@@ -399,10 +401,10 @@ def certify_l1(
         >>> found.shifts, found.images, [point.radius for point in found.curve]
         (25, 2, [0.0, 0.02])
     """
-    with split_defended(model) as (classifier, own):
+    with split_model(model, defense) as (classifier, (text,)):
         study = L1Certification(
             target=target_from(classifier, images, labels, limit=limit, data_dir=data_dir, device=device),
-            defense=defense or own or L1Certification.defense,
+            defense=L1Certification.defense if text == NONE and not defenses_inside(model) else text,
             after=after,
             seed=seed,
             batch=batch,

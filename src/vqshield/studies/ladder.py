@@ -17,18 +17,18 @@ from vqshield import attacks as attack_room
 from vqshield import checks, surrogates
 from vqshield.classifiers import BUNDLED, Network, Normalised, is_source
 from vqshield.data import SAMPLE_NAME
-from vqshield.defended import Defended
+from vqshield.defenses import DefenseLike
 from vqshield.draws import Draws, accuracy_after_tries, strongest
 from vqshield.errors import InvalidInputError
 from vqshield.files import file_exists, parse_json, write_json
-from vqshield.names import NONE
+from vqshield.names import IN_MEMORY, NONE
 from vqshield.plain import from_plain, to_plain
 from vqshield.runs.executors import Executor, run_study
 from vqshield.runs.manifests import MANIFEST
 from vqshield.runs.records import AnyRecord
 from vqshield.runs.study import AnyCell, AnyManifest, Progress, Recorded, Study, no_progress
 from vqshield.runs.target import Target
-from vqshield.studies.asked import defense_from, target_from, text_of
+from vqshield.studies.asked import defense_from, split_model, target_from, tuning_note
 from vqshield.studies.evaluation import (
     NOT_RUN,
     Evaluation,
@@ -269,6 +269,7 @@ class LadderSummary:
     images: int
     machine: Mapping[str, str]
     plan: Plan
+    warnings: tuple[str, ...] = ()
 
     def row(self, rung: str, subject: str = MAIN, calls: int | None = None) -> LadderRow | None:
         """The row of a rung; of a query rung at that number of calls, or at the largest."""
@@ -304,11 +305,13 @@ class LadderSummary:
             complete = complete and each.complete
         manifest = next((each.inside.manifest for each in found if each.inside is not None), None)
         data, images = ("", 0) if manifest is None else (manifest.data.name, manifest.data.images)
-        main = plan.subjects[0]
-        shield = "without a shield" if main.defense == NONE else f"behind {main.defense}"
+        main, classifier = plan.subjects[0], None if manifest is None else manifest.classifier
+        behind = "" if main.defense == NONE else f" behind {main.defense}"
         order = [rung.name for rung in RUNGS]
         return cls(
-            title=f"{main.classifier} {shield}: accuracy of {images} images of {data}, rung by rung",
+            title=f"{classifier.described if classifier else main.classifier}{behind}: accuracy of {images} "
+            f"images of {data}, rung by rung",
+            warnings=() if manifest is None else tuple(tuning_note(manifest.classifier, manifest.defenses)),
             complete=complete,
             tries=tries,
             rows=tuple(sorted(rows, key=lambda row: order.index(row.rung))),
@@ -462,7 +465,7 @@ def ladder(
     images: Tensor | str = SAMPLE_NAME,
     labels: Tensor | None = None,
     *,
-    defense: str | None = None,
+    defense: DefenseLike | None = None,
     sources: Sequence[str] = (),
     controls: Sequence[str] | None = None,
     settings: LadderSettings | None = None,
@@ -482,8 +485,8 @@ def ladder(
             classifier, as for `vq.evaluate`.
         images: (N, channels, height, width) in [0, 1], or the name of a data set.
         labels: (N,), the true classes; none where images is the name of a data set.
-        defense: what stands in front of the classifier, "swrd:size=3,codes=25", or "none". Without it, the
-            defense that the model has, else none.
+        defense: what stands in front of the classifier, as for `vq.evaluate`, but one alone. Without it, the
+            one that the model has, or that the classifier's file says it was fine-tuned behind, else none.
         sources: classifiers of the transfer attacker, at least two of other architectures if the figure is
             to mean something. Without any, that rung is not run.
         controls: "NAME=CLASSIFIER" or "NAME=CLASSIFIER+DEFENSE", as in
@@ -517,66 +520,64 @@ def ladder(
         ('transfer', 'no source was given')
     """
     chosen = settings or LadderSettings()
-    classifier, shield = model, defense or NONE
-    if isinstance(model, Defended):
-        if defense is not None:
-            raise InvalidInputError("the model has a defense already; give a bare classifier, or no defense")
-        classifier, shield = model.classifier, text_of(model.defense)
-    defense_from(shield, seed=0)
-    wanted = [(MAIN, classifier, shield)]
-    if controls is None:
-        wanted += [(BARE, classifier, NONE)] if shield != NONE else []
-    else:
-        wanted += [parse_control(text) for text in controls]
-    names = [name for name, *_ in wanted]
-    if len({*names}) < len(names):
-        raise InvalidInputError(f"controls {', '.join(names[1:])} should each have a name of its own")
-    targets = [
-        target_from(each, images, labels, limit=limit, data_dir=data_dir, device=device)
-        for _, each, _ in wanted
-    ]
-    climbs = [
-        _Climb(
-            subject=Subject(name=name, classifier=target.name, defense=text),
-            target=target,
-            settings=chosen,
-            sources=tuple(each if is_source(each) else str(Path(each).absolute()) for each in sources),
-        )
-        for (name, _, text), target in zip(wanted, targets, strict=True)
-    ]
     folder = None if out is None else Path(out)
-    own_networks = {
-        climb.subject.name: _own_network(climb, train_dir, train_data, folder) for climb in climbs
-    }
-    plan = Plan(
-        subjects=tuple(climb.subject for climb in climbs),
-        settings=chosen,
-        not_measured=tuple(
-            NotMeasured(subject=climb.subject.name, rung=rung, reason=reason)
-            for climb in climbs
-            for rung, reason in climb.missing(own_networks[climb.subject.name]).items()
-        ),
-        training_seconds={},
-    )
-    found, seconds, total = [], dict[str, float](), _Total(progress, climbs)  # refuses what does not fit
-    if folder is not None:
-        _refuse_other_plan(folder, plan)
-    for climb in climbs:
-        network, files = own_networks[climb.subject.name], tuple[str, ...]()
-        if isinstance(network, OwnNetwork) and climb.unfit is None:
-            trained = network.trained(total.told)
-            files, seconds[climb.subject.name] = (str(trained.weights),), trained.seconds
-            plan = replace(plan, training_seconds=seconds)
-            if folder is not None:
-                write_json(folder / PLAN, to_plain(plan))
-        inside, remote = (None, None) if folder is None else _folders(folder, climb.subject)
-        found.append(
-            Measured(
-                inside=total.run(climb.inside, climb, inside, executor),
-                remote=total.run(climb.remote(files) if files else climb.unaided, climb, remote, executor),
+    with split_model(model, defense) as (classifier, (shield,)):
+        defense_from(shield, seed=0)
+        wanted = [(MAIN, classifier, shield)]
+        if controls is None:
+            wanted += [(BARE, classifier, NONE)] if shield != NONE else []
+        else:
+            wanted += [parse_control(text) for text in controls]
+        names = [name for name, *_ in wanted]
+        if len({*names}) < len(names):
+            raise InvalidInputError(f"controls {', '.join(names[1:])} should each have a name of its own")
+        targets = [
+            target_from(each, images, labels, limit=limit, data_dir=data_dir, device=device)
+            for _, each, _ in wanted
+        ]
+        climbs = [
+            _Climb(
+                subject=Subject(name=name, classifier=target.name, defense=text),
+                target=target,
+                settings=chosen,
+                sources=tuple(each if is_source(each) else str(Path(each).absolute()) for each in sources),
             )
+            for (name, _, text), target in zip(wanted, targets, strict=True)
+        ]
+        own_networks = {
+            climb.subject.name: _own_network(climb, train_dir, train_data, folder) for climb in climbs
+        }
+        plan = Plan(
+            subjects=tuple(climb.subject for climb in climbs),
+            settings=chosen,
+            not_measured=tuple(
+                NotMeasured(subject=climb.subject.name, rung=rung, reason=reason)
+                for climb in climbs
+                for rung, reason in climb.missing(own_networks[climb.subject.name]).items()
+            ),
+            training_seconds={},
         )
-    return LadderSummary.of(plan, found)
+        found, seconds, total = [], dict[str, float](), _Total(progress, climbs)  # refuses what does not fit
+        if folder is not None:
+            _refuse_other_plan(folder, plan)
+        for climb in climbs:
+            network, files = own_networks[climb.subject.name], tuple[str, ...]()
+            if isinstance(network, OwnNetwork) and climb.unfit is None:
+                trained = network.trained(total.told)
+                files, seconds[climb.subject.name] = (str(trained.weights),), trained.seconds
+                plan = replace(plan, training_seconds=seconds)
+                if folder is not None:
+                    write_json(folder / PLAN, to_plain(plan))
+            inside, remote = (None, None) if folder is None else _folders(folder, climb.subject)
+            found.append(
+                Measured(
+                    inside=total.run(climb.inside, climb, inside, executor),
+                    remote=total.run(
+                        climb.remote(files) if files else climb.unaided, climb, remote, executor
+                    ),
+                )
+            )
+        return LadderSummary.of(plan, found)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -703,6 +704,8 @@ def _own_network(
         return "no training data were given"
     if out is None:
         return "there is no folder for the attacker's network"
+    if climb.subject.defense.startswith(IN_MEMORY):
+        return "the defense is in memory: give it as package.module:function"
     data = train_data or ("cifar10" if climb.target.data == SAMPLE_NAME else climb.target.data)
     return OwnNetwork(
         data=data,

@@ -9,10 +9,14 @@ rows/NAME/audit/            audit.json, and what was measured on the way
 rows/NAME/cost/             how long an image takes
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+from torch import nn
 
 from vqshield import checks
 from vqshield.auditing import QUICK, AuditReport, AuditSettings, read_audit
@@ -20,14 +24,17 @@ from vqshield.auditing.results import FAIL, PASS
 from vqshield.auditing.run import FILE as AUDIT_FILE
 from vqshield.classifiers import BUNDLED, is_source
 from vqshield.data import SAMPLE_NAME
+from vqshield.defenses import DefenseLike
 from vqshield.errors import InvalidInputError
 from vqshield.files import parse_json, write_json
+from vqshield.names import IN_MEMORY, NONE
 from vqshield.plain import from_plain, to_plain
 from vqshield.runs.executors import Executor, run_study
 from vqshield.runs.manifests import MANIFEST
 from vqshield.runs.records import PACKED, RECORDS
 from vqshield.runs.study import Progress, no_progress
-from vqshield.runs.target import Target
+from vqshield.runs.target import Target, defenses_inside
+from vqshield.studies.asked import split_model, target_from
 from vqshield.studies.audit_target import audit
 from vqshield.studies.board_rows import ALL, BoardRow, read_rows
 from vqshield.studies.cost import Cost
@@ -218,7 +225,7 @@ class BoardSummary:
 
 def leaderboard(
     out: Path | str,
-    rows: Sequence[str | Path | BoardRow] = (ALL,),
+    rows: Sequence[str | Path | BoardRow | DefenseLike] = (ALL,),
     *,
     data: str = SAMPLE_NAME,
     data_dir: Path | str | None = None,
@@ -236,7 +243,8 @@ def leaderboard(
         out: a folder that keeps a record of every image; a board that was stopped continues there, and rows
             may be added later.
         rows: TOML files with a row each, folders of them, names of rows that come with the package, "all" for
-            all of these, or `BoardRow` objects.
+            all of these, or `BoardRow` objects; or a Defense, a module or function from images to images, or
+            a model that `vq.defend` made, as a row of that name.
         data: the name of a data set.
         data_dir: where its files are; without it, the cache folder.
         classifier: one for all rows, instead of their own.
@@ -271,21 +279,59 @@ def leaderboard(
         >>> found.row("bitdepth").audit.verdict != "passed"  # one image shows nothing
         True
     """
-    folder, chosen = Path(out), settings or BoardSettings()
-    wanted = [row if classifier is None else replace(row, classifier=classifier) for row in read_rows(rows)]
+    with ExitStack() as held:
+        named = [each for each in rows if isinstance(each, str | Path | BoardRow)]
+        pairs = [_held(each, classifier, held) for each in rows if each not in named]
+        found = read_rows([*named, *(row for row, _ in pairs)])
+        wanted = [row if classifier is None else replace(row, classifier=classifier) for row in found]
+        models = {row.name: model for row, model in pairs}
+        return _measured(
+            Path(out), wanted, models, data=data, data_dir=None if data_dir is None else Path(data_dir),
+            sources=sources, chosen=settings or BoardSettings(), limit=limit, device=device,
+            executor=executor, progress=progress,
+        )  # fmt: skip
+
+
+def _held(given: Any, classifier: str | None, held: ExitStack) -> tuple[BoardRow, nn.Module | str]:
+    """The row of an object, and its classifier."""
+    whole = bool(defenses_inside(given))
+    if whole and classifier is not None:
+        raise InvalidInputError(f"a row brings its own model, and classifier={classifier!r} is given")
+    model, defense = (given, None) if whole else (classifier or BUNDLED, given)
+    model, (text,) = held.enter_context(split_model(model, defense))
+    shown = text.removeprefix(f"{IN_MEMORY}: ") if text != NONE else type(model).__name__
+    name = re.sub("[^A-Za-z0-9]+", "-", shown).strip("-") or "mine"
+    return BoardRow(name=name, defense=text, classifier=model if isinstance(model, str) else IN_MEMORY), model
+
+
+def _measured(
+    folder: Path,
+    wanted: Sequence[BoardRow],
+    models: Mapping[str, nn.Module | str],
+    *,
+    data: str,
+    data_dir: Path | None,
+    sources: Sequence[str] | None,
+    chosen: BoardSettings,
+    limit: int | None,
+    device: str,
+    executor: Executor | None,
+    progress: Progress,
+) -> BoardSummary:
+    """A board of rows; models: those rows' that are objects."""
     if sources is None:
         sources = (BUNDLED,) if data in (SAMPLE_NAME, "cifar10") else ()
-    where = None if data_dir is None else Path(data_dir)
-    lines = [
-        _Line(
-            row=row,
-            target=Target(data=data, data_dir=where, classifier=row.classifier, limit=limit, device=device),
-            sources=tuple(each for each in sources if _place(each) != _place(row.classifier)),
-            settings=chosen,
-            folder=folder / "rows" / row.name,
-        )
-        for row in wanted
-    ]
+    lines = []
+    for row in wanted:
+        model = models.get(row.name, row.classifier)
+        target = target_from(model, data, None, limit=limit, data_dir=data_dir, device=device)
+        others = tuple(each for each in sources if _place(each) != _place(row.classifier))
+        lines.append(
+            _Line(
+                row=row, model=model, data=data, data_dir=data_dir, target=target, sources=others,
+                settings=chosen, folder=folder / "rows" / row.name,
+            )
+        )  # fmt: skip
     for line in lines:
         line.check()  # all of them before the first is measured
     plan = BoardPlan(
@@ -310,6 +356,9 @@ class _Line:
     """A row, and all that is measured of it."""
 
     row: BoardRow
+    model: nn.Module | str
+    data: str
+    data_dir: Path | None
     target: Target
     sources: tuple[str, ...]
     settings: BoardSettings
@@ -318,6 +367,11 @@ class _Line:
     @property
     def cost(self) -> Cost:
         return Cost(target=self.target, defense=self.row.defense)
+
+    @property
+    def defense(self) -> str | None:
+        """By text; None where it is part of the model."""
+        return None if defenses_inside(self.model) else self.row.defense
 
     def check(self) -> None:
         """Refuse a classifier or a defense that does not take these images."""
@@ -330,8 +384,8 @@ class _Line:
         """To the end, from wherever it was stopped."""
         attackers, given = self.settings.ladder, self.target
         ladder(
-            given.classifier, given.data, defense=self.row.defense, sources=self.sources, controls=(),
-            settings=attackers, limit=given.limit, data_dir=given.data_dir, device=given.device,
+            self.model, self.data, defense=self.defense, sources=self.sources, controls=(),
+            settings=attackers, limit=given.limit, data_dir=self.data_dir, device=given.device,
             out=self.folder / "ladder", executor=executor,
             progress=lambda doing, done, total: tell("ladder", doing, done / max(total, 1)),
         )  # fmt: skip
@@ -340,9 +394,9 @@ class _Line:
         if not (self.folder / "audit" / AUDIT_FILE).is_file():
             few = [each for each in (given.limit, self.settings.audit_images) if each is not None]
             audit(
-                given.classifier, given.data, defense=self.row.defense, attacks=attackers.suite,
+                self.model, self.data, defense=self.defense, attacks=attackers.suite,
                 norm=attackers.norm, eps=attackers.eps, settings=self.settings.audit, seed=attackers.seed,
-                limit=min(few, default=None), data_dir=given.data_dir, device=given.device,
+                limit=min(few, default=None), data_dir=self.data_dir, device=given.device,
                 out=self.folder / "audit", executor=executor,
                 progress=lambda part: tell("audit", f"audit: {part}", 0.0),
             )  # fmt: skip

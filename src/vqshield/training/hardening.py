@@ -3,7 +3,7 @@
 import copy
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,14 +23,13 @@ from vqshield.classifiers.folding import is_folded
 from vqshield.data import FileSet, ImageSet, load
 from vqshield.data.arrays import as_bytes
 from vqshield.data.folders import PLACES
-from vqshield.defended import Defended
-from vqshield.defenses import Defense, defense_class, from_text, list_all_defenses
+from vqshield.defended import Defended, alteration_of
+from vqshield.defenses import Defense, DefenseLike, as_defense
 from vqshield.devices import pick_device
 from vqshield.errors import InvalidInputError
 from vqshield.models import ask_for_logits, evaluating
 from vqshield.names import NONE
 from vqshield.plain import Json
-from vqshield.settings import parse_spec
 from vqshield.training.measures import accuracy
 from vqshield.training.progress import Progress
 from vqshield.training.run import train_on
@@ -89,7 +88,7 @@ class Hardened:
 
 def harden(
     classifier: nn.Module | str,
-    defense: Defense | str = "swrd",
+    defense: DefenseLike | None = None,
     images: Tensor | str = "cifar10",
     labels: Tensor | None = None,
     *,
@@ -120,9 +119,10 @@ def harden(
     docs/hardening.md. The classifier given is left as it is.
 
     Args:
-        classifier: a module from images in [0, 1] to logits, or what `vqshield list classifiers` shows: a
-            safetensors file, "small-cifar10", "timm:NAME", "module:function".
-        defense: by text, "swrd:size=3,codes=25", or any Defense; "none" for none.
+        classifier: a module from images in [0, 1] to logits, a model that `vq.defend` made, or what `vqshield
+            list classifiers` shows: a safetensors file, "small-cifar10", "timm:NAME", "module:function".
+        defense: "swrd:size=3,codes=25", "package.module:function", any Defense, or a module or function from
+            images to images; "none" for none. Without it, that of a defended model, else "swrd".
         images: training images (N, q, h, w), bytes or floats in [0, 1] (kept as bytes), or the name of a data
             set with a training split, such as cifar10, or folder: one sub-folder of image files per class.
         labels: of images that are tensors, (N,).
@@ -164,7 +164,12 @@ def harden(
         'small-cifar10-hardened.safetensors'
     """
     place = pick_device(device)
-    chosen = None if defense == NONE else _defense(defense)
+    if isinstance(classifier, Defended) and defense is None and alteration_of(classifier) is None:
+        defense = classifier.defense
+        classifier = classifier.classifier
+    elif defense is None:
+        defense = "swrd"
+    chosen = None if defense == NONE else as_defense(defense)
     model, source = _classifier(classifier)
     training, tested = _data(images, labels, test, data_dir, limit, test_limit, model)
     _check_fit(model, source, training, tested)
@@ -181,7 +186,7 @@ def harden(
         seed=seed,
         precision=precision or ("bf16" if place.type == "cuda" else "fp32"),
         compile_mode=compile_mode,
-        shield=None if chosen is None else _written(defense, chosen),
+        shield=None if chosen is None else chosen.spec or repr(chosen),
         start=classifier if isinstance(classifier, str) and not is_source(classifier) else None,
         method=method,
         classifier=source,
@@ -215,29 +220,13 @@ def harden(
     )
 
 
-def _defense(given: Defense | str) -> Defense:
-    if isinstance(given, Defense):
-        return given
-    if not isinstance(given, str):
-        raise InvalidInputError(f"defense should be a text or a Defense, not {type(given).__name__}")
-    make: Callable[..., Defense] = type(from_text(given, seed=0))
-    return make(**parse_spec(given)[1])  # unpredictable, as of every model; training has seeds of its own
-
-
-def _written(given: Defense | str, defense: Defense) -> str:
-    """The defense as a file's metadata have it: by text, where it is registered so that text can make it."""
-    if isinstance(given, str):
-        return given
-    for name in list_all_defenses():
-        if type(defense) is defense_class(name):
-            return f"{name}:" + ",".join(f"{key}={value}" for key, value in defense.settings().items())
-    return repr(defense)
-
-
 def _classifier(given: nn.Module | str) -> tuple[Normalised, str]:
     """A copy of the classifier that can be trained, and what it is called."""
     if isinstance(given, Defended):
-        raise InvalidInputError("classifier should be without its defense; give model.classifier")
+        raise InvalidInputError(
+            "the model has a defense already, or was changed after vq.defend made it (a subclass, hooks, "
+            "streams); give model.classifier and a defense"
+        )
     if isinstance(given, str):
         model = copy.deepcopy(bundled_as_trained(given) if is_bundled(given) else load_classifier(given))
         model.requires_grad_(True)
