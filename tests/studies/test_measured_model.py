@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -89,39 +89,47 @@ CHANGES = {
     "compiled": lambda model: torch.compile(model, backend="eager"),
 }
 DEFENSES = {
-    "swrd": lambda: vq.SWRD(sigma=0, tau=0, init="random", iterations=2),
+    "swrd": lambda: vq.SWRD(iterations=2),
     "content": lambda: vq.PRD(streams="content", iterations=2),
     "bit depth": lambda: vq.defenses.create_any("bitdepth", bits=2),
     "function": lambda: vq.Preprocessor(lambda images: 1 - images),
 }
 
 
-def expected(model: nn.Module) -> tuple[float, float]:
-    """The lowest and the highest accuracy of 40 calls of the model itself."""
+def expected(model: nn.Module) -> float:
+    """The accuracy of ten calls of the model itself."""
     model = copy.deepcopy(model).eval()
     with torch.no_grad():
-        found = [(model(IMAGES).argmax(1) == LABELS).double().mean().item() for _ in range(40)]
-    return min(found), max(found)
+        return sum((model(IMAGES).argmax(1) == LABELS).double().mean().item() for _ in range(10)) / 10
 
 
+@settings(max_examples=16)
 @given(
-    change=st.sampled_from(sorted(CHANGES)), defense=st.sampled_from(sorted(DEFENSES)), train=st.booleans()
+    changes=st.lists(st.sampled_from(sorted(CHANGES)), min_size=1, max_size=2, unique=True),
+    defense=st.sampled_from(sorted(DEFENSES)),
+    train=st.booleans(),
 )
-def test_the_clean_accuracy_is_that_of_the_model_itself(change: str, defense: str, train: bool) -> None:
-    model = CHANGES[change](vq.defend(small_cifar10(), DEFENSES[defense]())).train(train)
-    low, high = expected(model)
-    row = vq.evaluate(model, IMAGES, LABELS, runs=3).rows[-1]
-    assert low - 1e-9 <= row.mean <= high + 1e-9, "evaluate"
-    rung = vq.ladder(model, IMAGES, LABELS, settings=TINY_LADDER, controls=()).row("natural")
-    assert low - 1e-9 <= rung.mean <= high + 1e-9, "ladder"
+def test_the_clean_accuracy_is_that_of_the_model_itself(
+    changes: list[str], defense: str, train: bool
+) -> None:
+    model = vq.defend(small_cifar10(), DEFENSES[defense]())
+    for change in changes:
+        if not isinstance(model, vq.Defended):
+            break  # what is wrapped has no defense to change any more
+        model = CHANGES[change](model)
+    model.train(train)
+    wanted, apart = expected(model), 3 / N if defense == "swrd" else 1e-9
+    assert vq.evaluate(model, IMAGES, LABELS, runs=5).rows[-1].mean == pytest.approx(wanted, abs=apart)
+    ladder = vq.ladder(model, IMAGES[:4], LABELS[:4], settings=TINY_LADDER, controls=())
+    few = vq.evaluate(model, IMAGES[:4], LABELS[:4], runs=5).rows[-1].mean
+    assert ladder.row("natural").mean == pytest.approx(few, abs=2 / 4 if defense == "swrd" else 1e-9)
 
 
 @pytest.mark.parametrize("change", sorted(CHANGES))
 def test_an_audit_is_of_the_model_itself(change: str) -> None:
     model = CHANGES[change](vq.defend(small_cifar10(), vq.defenses.create_any("bitdepth", bits=2)))
-    low, high = expected(model)
     report = vq.audit(model, IMAGES, LABELS, attacks="noise:tries=1", settings=TINY_AUDIT, eps=1e-6)
-    assert low - 1e-9 <= report.audit.natural.mean <= high + 1e-9
+    assert report.audit.natural.mean == pytest.approx(expected(model))
 
 
 @pytest.mark.parametrize("change", sorted(CHANGES))
@@ -132,9 +140,9 @@ def test_a_certificate_is_of_the_model_itself_or_refused(change: str) -> None:
         with pytest.raises(InvalidInputError, match=r"answers differently|draws nothing"):
             vq.certify(model, IMAGES, LABELS, certificate="vote", n0=5, n=20)
         return
-    found = vq.certify(model, IMAGES, LABELS, certificate="vote", n0=20, n=200)
+    found = vq.certify(model, IMAGES, LABELS, certificate="vote", n0=20, n=60)
     with torch.no_grad():
-        votes = torch.stack([model(IMAGES).argmax(1) for _ in range(200)]).mode(0).values
+        votes = torch.stack([model(IMAGES).argmax(1) for _ in range(60)]).mode(0).values
     right = (votes == LABELS).double().mean().item()
     assert abs(found.vote.right - right) <= 2.5 / N, "the vote of the model itself, two close calls aside"
 
