@@ -81,10 +81,11 @@ def find(monkeypatch: pytest.MonkeyPatch) -> Finder:
     return finder
 
 
-def store(folder: Path | None, *, classifier: str = "c", machine: str = "2") -> AdversarialStore:
-    return AdversarialStore(
-        classifier=ClassifierId(name="layer", sha256=classifier), machine={"torch": machine}, folder=folder
-    )
+def store(
+    folder: Path | None, *, classifier: str = "c", source: str | None = None, machine: str = "2"
+) -> AdversarialStore:
+    of = ClassifierId(name="layer", sha256=classifier, source=source)
+    return AdversarialStore(classifier=of, machine={"torch": machine}, folder=folder)
 
 
 def ask(
@@ -211,10 +212,19 @@ def test_another_question_is_another_file(tmp_path: Path, find: Finder, change: 
     assert find.asked == len(list(tmp_path.iterdir())) == 2
 
 
-@pytest.mark.parametrize("change", [{"classifier": "another"}, {"machine": "3"}])
+@pytest.mark.parametrize("change", [{"classifier": "another"}, {"source": "another"}, {"machine": "3"}])
 def test_another_classifier_or_machine_is_another_file(tmp_path: Path, find: Finder, change: dict) -> None:
     ask(store(tmp_path))
     ask(store(tmp_path, **change))
+    assert find.asked == 2
+
+
+def test_an_attack_of_other_sources_is_run_again(
+    tmp_path: Path, find: Finder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask(store(tmp_path))
+    monkeypatch.setattr("vqshield.runs.adversarial.sources_digest", lambda: "edited")
+    ask(store(tmp_path))
     assert find.asked == 2
 
 

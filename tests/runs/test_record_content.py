@@ -3,12 +3,15 @@
 import json
 import shutil
 import sys
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
 
+import vqshield
 from vqshield.classifiers import BUNDLED
 from vqshield.errors import FileFormatError, InvalidInputError
+from vqshield.runs.code import sources_digest
 from vqshield.runs.executors import LocalExecutor
 from vqshield.runs.target import Target
 from vqshield.studies.certification import Certification
@@ -143,7 +146,7 @@ def test_a_classifier_that_answers_otherwise_is_another_one(tmp_path, monkeypatc
 @pytest.mark.parametrize(
     ("changed", "value", "named"),
     [
-        ("vqshield.runs.code.commit", lambda: "0" * 40, r"code\.commit="),
+        ("vqshield.runs.code.sources_digest", lambda: "0" * 16, r"code\.sources=.*without later edits"),
         ("vqshield.clustering.kernel_name", lambda *_: "native mmx", r"code\.kernels\.0="),
     ],
 )
@@ -153,3 +156,25 @@ def test_other_code_is_refused(tmp_path, monkeypatch, changed, value, named) -> 
     monkeypatch.setattr(changed, value)
     with pytest.raises(InvalidInputError, match=f"records made with {named}"):
         LocalExecutor().run(small_study(defense="prd:iterations=1"), tmp_path)
+
+
+def test_uncommitted_edits_of_vqshield_are_other_code(tmp_path, monkeypatch) -> None:
+    copied, native = tmp_path / "elsewhere" / "vqshield", "clustering/_native_mine" + EXTENSION_SUFFIXES[-1]
+    shutil.copytree(Path(vqshield.__file__).parent, copied)
+    here = sources_digest()
+    found = {here}
+    monkeypatch.setattr("vqshield.__file__", str(copied / "__init__.py"))
+    (copied / "archived.py").write_text("COMMIT = 'of an archive'")
+    (copied / "attacks/pgd.pyc").write_bytes(b"")
+    assert sources_digest.__wrapped__() == here, "the folder, git's commit and Python's caches do not count"
+    for name in ("attacks/pgd.py", "clustering/cuda/noise.cuh", "clustering/cuda/strips.cu", native):
+        with (copied / name).open("a") as file:
+            file.write("\n")
+        found.add(sources_digest.__wrapped__())
+    assert len(found) == 5, "every edit makes other code"
+
+
+def test_another_commit_with_the_same_sources_continues(tmp_path, monkeypatch) -> None:
+    LocalExecutor().run(small_study(), tmp_path)
+    monkeypatch.setattr("vqshield.runs.code.commit", lambda: "0" * 40)
+    LocalExecutor().run(small_study(), tmp_path)

@@ -19,6 +19,7 @@ from vqshield.attacks import Ball
 from vqshield.files import write_atomically
 from vqshield.names import NONE
 from vqshield.plain import Json, to_plain
+from vqshield.runs.code import sources_digest
 from vqshield.runs.manifests import ThreatId
 from vqshield.runs.target import ClassifierId
 from vqshield.threats import Threat
@@ -30,15 +31,16 @@ _IMAGES, _DIGEST = "images", "sha256"
 class AdversarialStore:
     """Gives the images that an attack finds, and runs it only where they are not known or are damaged.
 
-    classifier, machine: other arithmetic has other last bits, and what is stored is what the attack would
-    find here, bit by bit. Of the data only the images at hand count: studies of more or fewer have the same
-    chunks.
+    classifier, machine: other arithmetic and other code, the classifier's or vqshield's, find other images;
+    what is stored is what the attack would find here, bit by bit. Of the data only the images at hand count:
+    studies of more or fewer have the same chunks.
     """
 
     def __init__(
         self, *, classifier: ClassifierId, machine: Mapping[str, Json], folder: Path | None = None
     ) -> None:
-        self._of = {"classifier": classifier.sha256, "machine": machine}
+        code = [classifier.source, sources_digest()]
+        self._of = {"classifier": classifier.sha256, "code": code, "machine": machine}
         self._folder = folder
         self._chunk: str | None = None
         self._kept: dict[str, Tensor] = {}

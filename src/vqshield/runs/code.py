@@ -1,8 +1,11 @@
-"""Which code measured: the commit, and the kernel that quantized."""
+"""Which code measured: the commit, the package's sources, and the kernels that quantized."""
 
+import hashlib
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import torch
@@ -11,12 +14,17 @@ import vqshield
 from vqshield import archived, clustering
 from vqshield.defenses import Defense, Quantizer
 
+_CODE = (".py", ".cu", ".cuh", ".hpp", EXTENSION_SUFFIXES[-1])
+
 
 @dataclass(frozen=True, kw_only=True)
 class CodeId:
-    """commit: of vqshield, where it is known. kernels: the implementations behind the defenses' backends."""
+    """commit: of vqshield, where it is known. sources: a digest of the package's code, uncommitted edits
+    included. kernels: the implementations behind the defenses' backends.
+    """
 
     commit: str | None
+    sources: str | None = field(default=None, metadata={"omit": True})
     kernels: tuple[str, ...]
 
     @classmethod
@@ -24,7 +32,21 @@ class CodeId:
         """The code that these defenses run on a device."""
         backends = {each.backend for each in defenses if isinstance(each, Quantizer)}
         kernels = sorted({clustering.kernel_name(name, device) for name in backends})
-        return cls(commit=commit(), kernels=tuple(kernels))
+        return cls(commit=commit(), sources=sources_digest(), kernels=tuple(kernels))
+
+
+@cache
+def sources_digest() -> str:
+    """SHA-256 (16 digits) of the package's Python, CUDA and compiled files, by name.
+
+    It does not depend on the folder, and is computed once per process: later edits do not change the code
+    that runs. archived.py is left out: git writes the commit into it.
+    """
+    home, digest = Path(vqshield.__file__).parent, hashlib.sha256()
+    for name in sorted(path.relative_to(home).as_posix() for path in home.rglob("*")):
+        if name.endswith(_CODE) and name != "archived.py":
+            digest.update(f"{name} {hashlib.sha256((home / name).read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()[:16]
 
 
 def commit() -> str | None:

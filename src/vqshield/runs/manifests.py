@@ -125,15 +125,21 @@ def read_plain_manifest(folder: Path) -> Json:
     return plain
 
 
-_HOW = {"machine.threads": " (--task-cpus for several processes, else OMP_NUM_THREADS)"}
+_HOW = {
+    "machine.threads": " (--task-cpus for several processes, else OMP_NUM_THREADS)",
+    "code.sources": " (the vqshield that wrote them, without later edits)",
+}
 
 
 def check_same(manifest: object, folder: Path) -> None:
-    """Refuse to mix two settings in a folder, naming the first field that differs and both its values."""
+    """Refuse to mix two settings in a folder, naming the first field that differs and both its values.
+
+    The commit may differ: code.sources says whether the code does.
+    """
     before, now = _flat(read_plain_manifest(folder)), _flat(json.loads(json.dumps(to_plain(manifest))))
     for name in [*before, *now]:
         was, is_ = before.get(name, "absent"), now.get(name, "absent")
-        if was != is_:
+        if was != is_ and name != "code.commit":
             raise InvalidInputError(
                 f"{folder} holds records made with {name}={was!r}, this run has {name}={is_!r}; "
                 f"run it with the old value{_HOW.get(name, '')} to continue, choose another folder, or start "
