@@ -4,12 +4,15 @@ import json
 import shutil
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import torch
 
 import vqshield
 from vqshield.classifiers import BUNDLED
+from vqshield.clustering.cuda.program import can_run
 from vqshield.errors import FileFormatError, InvalidInputError
 from vqshield.runs.code import sources_digest
 from vqshield.runs.executors import LocalExecutor
@@ -178,3 +181,22 @@ def test_another_commit_with_the_same_sources_continues(tmp_path, monkeypatch) -
     LocalExecutor().run(small_study(), tmp_path)
     monkeypatch.setattr("vqshield.runs.code.commit", lambda: "0" * 40)
     LocalExecutor().run(small_study(), tmp_path)
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="the package triton is not installed")
+@pytest.mark.skipif(not can_run(torch.device("cpu")), reason="no C++ compiler here to emulate a GPU with")
+def test_runs_with_and_without_the_cuda_kernels_do_not_mix(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+
+    def begin() -> None:
+        study = small_study(defense="prd:iterations=1,backend=triton")
+        with study.folder(tmp_path).writing(study.manifest):
+            pass
+
+    begin()
+    begin()
+    monkeypatch.setenv("VQSHIELD_CUDA", "off")
+    with pytest.raises(
+        InvalidInputError, match=r"code\.kernels\.0='triton with cuda', this .*='triton'.*VQSHIELD_CUDA=off"
+    ):
+        begin()

@@ -7,6 +7,7 @@ in order of preference: "auto" takes the first that can serve the images' device
 import torch
 
 from vqshield.clustering.base import Backend, Recipe
+from vqshield.clustering.cuda.program import can_run
 from vqshield.clustering.native import Native
 from vqshield.clustering.reference import Reference
 from vqshield.clustering.starts import START
@@ -43,8 +44,12 @@ def list_inits() -> list[str]:
 
 
 def kernel_name(name: str, device: torch.device | str = "cpu") -> str:
-    """The implementation that a backend, "auto" among them, is on a device: "native avx512", "triton"."""
+    """The implementation that a backend, "auto" among them, is on a device: "native avx512", "triton", or
+    "triton with cuda" where CUDA kernels come first.
+    """
     backend = get(name, device)
+    if isinstance(backend, Triton) and can_run(torch.device(device)):
+        return f"{backend.name} with cuda"
     return f"{backend.name} {backend.describe()}" if isinstance(backend, Native) else backend.name
 
 

@@ -127,6 +127,7 @@ def read_plain_manifest(folder: Path) -> Json:
 
 _HOW = {
     "machine.threads": " (--task-cpus for several processes, else OMP_NUM_THREADS)",
+    "code.kernels.0": " (VQSHIELD_CUDA=off runs the Triton kernels alone)",
     "code.sources": " (the vqshield that wrote them, without later edits)",
 }
 
