@@ -1,11 +1,16 @@
 """What a text such as mine:net names: something in a user's module, imported when it is asked for."""
 
+import ast
 import hashlib
 import re
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
+from importlib.util import resolve_name
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +18,7 @@ from vqshield.errors import InvalidInputError, VqshieldError
 from vqshield.settings import did_you_mean
 
 _NAMED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+_NOT_USERS = sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), Path(__file__).parent
 
 
 def names_function(text: str) -> bool:
@@ -80,12 +86,58 @@ def call_function(make: Callable[[], Any], text: str, *, called: str) -> Any:
 
 
 def function_digest(text: str) -> str | None:
-    """SHA-256 of the file that package.module:function is written in, once it was imported."""
-    found = sys.modules.get(text.partition(":")[0])
-    path = getattr(found, "__file__", None)
-    if path is None or not Path(path).is_file():
+    """SHA-256 of the code behind package.module:function, once it was imported; None where it has no file.
+
+    It covers the module and every file that the module imports, at any depth and inside functions too, from
+    outside the standard library, site-packages and vqshield. Imports are read from the sources, so that the
+    digest does not depend on what a process has loaded; names computed at run time are not seen.
+    """
+    first = text.partition(":")[0]
+    files, waiting = dict[str, Path](), {first}
+    while waiting:
+        module = waiting.pop()
+        path = _file_of(module)
+        if path is not None and (module == first or _is_users(path)):
+            files[module] = path
+            waiting |= _imported(module, path) - files.keys() if _is_users(path) else set()
+    if first not in files:
         return None
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    sums = [f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}" for name, path in files.items()]
+    return hashlib.sha256("\n".join(sorted(sums)).encode()).hexdigest()
+
+
+def _file_of(module: str) -> Path | None:
+    """Where a module came from, or would come from; nothing is imported here."""
+    if module in sys.modules:
+        loaded = getattr(sys.modules[module], "__file__", None)
+        places = [Path(loaded)] if loaded else []
+    else:
+        below = module.replace(".", "/")
+        places = [Path(folder, below + end) for folder in sys.path for end in ("/__init__.py", ".py")]
+    return next((path for path in places if path.is_file()), None)
+
+
+def _is_users(path: Path) -> bool:
+    return not (
+        {"site-packages", "dist-packages"}.intersection(path.parts)
+        or any(path.is_relative_to(folder) for folder in _NOT_USERS)
+    )
+
+
+def _imported(module: str, path: Path) -> set[str]:
+    """The names that a file imports and the packages that they are in; some may not be modules."""
+    package, names = module if path.name == "__init__.py" else module.rpartition(".")[0], {module}
+    with suppress(
+        SyntaxError, ValueError, ImportError
+    ):  # compiled, or a file that Python cannot import either
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.Import):
+                names |= {each.name for each in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                with suppress(ImportError):  # a file may try a relative import before an absolute one
+                    source = resolve_name("." * node.level + (node.module or ""), package)
+                    names |= {f"{source}.{each.name}" for each in node.names}
+    return {each for name in names for each in accumulate(name.split("."), "{}.{}".format)}
 
 
 def _told(error: Exception) -> str:

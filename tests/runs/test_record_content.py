@@ -1,5 +1,6 @@
 """What no measurement can have written is refused, and so is what was changed after it was written."""
 
+import importlib
 import json
 import shutil
 import sys
@@ -113,6 +114,32 @@ def test_a_classifier_whose_source_changed_is_another_one(tmp_path, monkeypatch)
     source.write_text(text + "# the same weights, another program\n")
     with pytest.raises(InvalidInputError, match=r"records made with classifier\.source="):
         LocalExecutor().run(study(), tmp_path / "out")
+
+
+@pytest.mark.parametrize("helper", ["from helping import factor", "import helping"])
+@pytest.mark.parametrize("kind", ["classifier", "defense"])
+def test_a_helper_that_changed_makes_another_function(tmp_path, monkeypatch, kind, helper) -> None:
+    """Its answers are the same, so it is the digest of the source that tells."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "helped.py").write_text(
+        f"from vqshield.classifiers import small_cifar10\n{helper}\n"
+        "def net():\n    return small_cifar10()\n"
+        "def same(images):\n    return images.clone()\n"
+    )
+    (tmp_path / "helping.py").write_text("factor = 0.5\n")
+
+    def run() -> None:
+        for name in ("helped", "helping"):
+            sys.modules.pop(name, None)
+        importlib.invalidate_caches()
+        named = {"classifier": "helped:net"} if kind == "classifier" else {"defense": "helped:same"}
+        LocalExecutor().run(small_study(**named), tmp_path / "out")
+
+    run()
+    run()
+    (tmp_path / "helping.py").write_text("factor = 0.25\n")
+    with pytest.raises(InvalidInputError, match=r"made with (classifier|defenses\.0\.settings)\.source="):
+        run()
 
 
 def small_study(classifier: str = BUNDLED, defense: str = "none") -> Evaluation:

@@ -106,7 +106,7 @@ def weights_digest(model: nn.Module) -> str:
 
 
 def source_digest(text: str) -> str | None:
-    """SHA-256 of the file that module:function is written in; None for classifiers of another kind."""
+    """SHA-256 of the user's files behind module:function; None for classifiers of another kind."""
     module, _, function = text.partition(":")
     return function_digest(text) if function and module not in _FORMS else None
 

@@ -237,7 +237,7 @@ def _name_of(function: object) -> str:
 
 
 def _digest_of(name: str, function: object) -> str | None:
-    """Of the file for package.module:function, else of the source, where Python knows it."""
+    """Of the user's files for package.module:function, else of the source, where Python knows it."""
     if ":" in name:
         return function_digest(name)
     try:
