@@ -127,9 +127,7 @@ def _is_users(path: Path) -> bool:
 def _imported(module: str, path: Path) -> set[str]:
     """The names that a file imports and the packages that they are in; some may not be modules."""
     package, names = module if path.name == "__init__.py" else module.rpartition(".")[0], {module}
-    with suppress(
-        SyntaxError, ValueError, ImportError
-    ):  # compiled, or a file that Python cannot import either
+    with suppress(SyntaxError, ValueError):  # a compiled module, or a file that cannot be imported either
         for node in ast.walk(ast.parse(path.read_bytes())):
             if isinstance(node, ast.Import):
                 names |= {each.name for each in node.names}

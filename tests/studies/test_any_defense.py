@@ -64,6 +64,62 @@ def test_a_function_in_memory_is_evaluated_repeatably() -> None:
     assert len(defense.settings["source"]) == 16
 
 
+DEPENDING = """
+import random
+from pathlib import Path
+import torch
+import vqshield as vq
+
+GENERATOR = random.SystemRandom()
+
+def darker(images):
+    return images * float(Path("strength").read_text())
+
+class Darker(vq.Defense):
+    def forward(self, images, *, streams=None):
+        return darker(images)
+
+    def settings(self):
+        return {}
+
+def made():
+    return Darker()
+
+def unrepeatable(images):
+    return (darker(images) + 0.1 * GENERATOR.random()).clamp(0, 1)
+"""
+
+
+@pytest.mark.parametrize("name", ["darker", "made", "unrepeatable"])
+def test_a_defense_that_answers_otherwise_is_another_one(user_module: str, name: str) -> None:
+    """The same source; what else it reads decides what it makes of images."""
+    Path("their_shield.py").write_text(DEPENDING)
+    given = {"defense": f"their_shield:{name}", "runs": 2, "out": "out"}
+
+    def measure(strength: str) -> None:
+        Path("strength").write_text(strength)
+        vq.evaluate(Network(), IMAGES, LABELS, **given)
+
+    measure("0.5")
+    measure("0.5")
+    (defense,) = Evaluation.read(Path("out")).manifest.defenses
+    assert len(defense.settings["source"]) == 16
+    assert (defense.answers is None) == (name == "unrepeatable")
+    if defense.answers is not None:
+        with pytest.raises(InvalidInputError, match=r"records made with defenses\.0\.answers="):
+            measure("0.51")
+
+
+def test_functions_in_memory_that_only_a_variable_tells_apart_do_not_mix(tmp_path: Path) -> None:
+    def darker(strength: float) -> vq.defenses.ImageFunction:
+        return lambda images: images * strength
+
+    vq.evaluate(vq.defend(Network(), darker(0.5)), IMAGES, LABELS, runs=2, out=tmp_path)
+    vq.evaluate(vq.defend(Network(), darker(0.5)), IMAGES, LABELS, runs=2, out=tmp_path)
+    with pytest.raises(InvalidInputError, match=r"records made with defenses\.0\.answers="):
+        vq.evaluate(vq.defend(Network(), darker(0.6)), IMAGES, LABELS, runs=2, out=tmp_path)
+
+
 def test_a_model_without_a_separable_defense_is_attacked_by_its_own_gradient() -> None:
     class Whole(Network):
         def forward(self, images: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from vqshield.classifiers import small_cifar10
 from vqshield.data import sample
 from vqshield.errors import InvalidInputError
 from vqshield.models import evaluating
-from vqshield.runs.randomness import answers_vary
+from vqshield.runs.randomness import answers_digest, answers_vary
 from vqshield.studies.certification import certify
 from vqshield.studies.evaluation import evaluate
 from vqshield.suites import list_suites
@@ -118,3 +118,15 @@ def test_a_model_in_training_mode_is_asked_in_evaluation_mode_and_left_as_it_was
 def test_every_attack_has_a_fast_form() -> None:
     assert set(FAST) == set(list_attacks())
     assert not set(FAST) & set(list_suites())
+
+
+def test_rounding_leaves_the_digest_of_answers_as_it_is() -> None:
+    source = torch.Generator().manual_seed(0)
+    answers = torch.rand(8, 3, 32, 32, generator=source)
+    noise = torch.rand(answers.shape, generator=source) - 0.5
+    found = answers_digest(answers)
+    assert found == answers_digest(answers + 2e-7 * noise)
+    changed = answers.clone()
+    changed[5, 1, 2, 3] += 0.5
+    for other in (answers * 0.999, answers.flip(3), answers[:7], changed):
+        assert answers_digest(other) != found

@@ -10,12 +10,17 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import torch
+
 from vqshield import surrogates
-from vqshield.defenses import Defense, Quantizer
+from vqshield.defenses import Defense, Quantizer, defense_class, is_preprocessor, list_all_defenses
 from vqshield.errors import InvalidInputError
 from vqshield.files import parse_json
+from vqshield.functions import function_digest
 from vqshield.names import NONE
 from vqshield.plain import Json, from_plain, to_plain
+from vqshield.runs.randomness import answers_digest
+from vqshield.runs.target import PROBED, Target
 from vqshield.threats import Threat
 
 if TYPE_CHECKING:
@@ -23,22 +28,33 @@ if TYPE_CHECKING:
 
 MANIFEST = "manifest.json"
 _OMIT = {"omit": True}
+_DIGITS = 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class DefenseId:
-    """A defense as it was named, with everything that defaults stand for; "none" has no settings."""
+    """A defense as it was named, with everything that defaults stand for; "none" has no settings.
+
+    answers: SHA-256 (16 digits) of what a user's own defense returns for the first images; None for a defense
+    of vqshield, and for one that cannot repeat its draws.
+    """
 
     name: str
     settings: Mapping[str, Json] | None = field(default=None, metadata=_OMIT)
+    answers: str | None = field(default=None, metadata=_OMIT)
 
     @classmethod
-    def of(cls, text: str, defense: Defense | None) -> "DefenseId":
-        """The defense that the text stands for."""
+    def of(cls, text: str, defense: Defense | None, target: Target | None) -> "DefenseId":
+        """The defense of that spec string, for the images of a target."""
         if defense is None:
             return cls(name=NONE)
-        backend = {"backend": defense.backend} if isinstance(defense, Quantizer) else {}
-        return cls(name=text, settings={**defense.settings(), **backend})
+        settings = dict(defense.settings())
+        if isinstance(defense, Quantizer):
+            settings["backend"] = defense.backend
+        source = function_digest(text) if is_preprocessor(text) else None
+        if source is not None:  # of a Preprocessor: the same as in its own settings
+            settings["source"] = source[:_DIGITS]
+        return cls(name=text, settings=settings, answers=_answers_of(defense, target))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +151,7 @@ _HOW = {
 def check_same(manifest: object, folder: Path) -> None:
     """Refuse to mix two settings in a folder, naming the first field that differs and both its values.
 
-    The commit may differ: code.sources says whether the code does.
+    The commit may differ: code.sources changes with the code.
     """
     before, now = _flat(read_plain_manifest(folder)), _flat(json.loads(json.dumps(to_plain(manifest))))
     for name in [*before, *now]:
@@ -157,6 +173,16 @@ def _flat(value: Json, name: str = "") -> dict[str, Json]:
     for key, each in pairs:
         flat |= _flat(each, f"{name}.{key}" if name else str(key))
     return flat
+
+
+def _answers_of(defense: Defense, target: Target | None) -> str | None:
+    if target is None or any(type(defense) is defense_class(name) for name in list_all_defenses()):
+        return None
+    images = target.part(range(PROBED))[0]
+    streams = torch.arange(len(images), device=images.device)
+    with torch.no_grad():
+        first, again = (answers_digest(defense.to(images.device)(images, streams=streams)) for _ in range(2))
+    return first[:_DIGITS] if first == again else None
 
 
 def _described(value: Any) -> Json:

@@ -25,9 +25,9 @@ from vqshield.devices import pick_device
 from vqshield.errors import InvalidInputError
 from vqshield.models import ask_for_logits, evaluating
 from vqshield.names import IN_MEMORY
-from vqshield.runs.randomness import answers_vary
+from vqshield.runs.randomness import answers_digest, answers_vary
 
-_PROBED = 8  # images that a classifier is asked about, to tell it from others
+PROBED = 8  # images whose answers identify a classifier or a defense
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,7 +241,7 @@ class Target:
         known = self._loaded.random
         if self._key not in known:
             with evaluating(self.model):
-                known[self._key] = answers_vary(self.model, self.part(range(_PROBED))[0])
+                known[self._key] = answers_vary(self.model, self.part(range(PROBED))[0])
         return known[self._key]
 
     def part(self, images: range | slice) -> tuple[Tensor, Tensor]:
@@ -270,8 +270,7 @@ class Target:
     @torch.no_grad()
     def _answers_digest(self) -> str:
         with evaluating(self.model):
-            logits = self.model(self.part(range(_PROBED))[0]).double().cpu()
-        return hashlib.sha256((logits * 1000).round().to(torch.int64).numpy().tobytes()).hexdigest()
+            return answers_digest(self.model(self.part(range(PROBED))[0]))
 
     @property
     def _key(self) -> _Key:

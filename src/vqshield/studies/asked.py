@@ -175,14 +175,14 @@ def tuning_note(classifier: ClassifierId, defenses: Sequence[DefenseId]) -> list
     if named is None:
         return []
     # A file of weights does not choose what code is imported.
-    fitting = defense_ids([named])[0] if _is_registered(named) else DefenseId(name=named)
+    fitting = defense_ids([named], None)[0] if _is_registered(named) else DefenseId(name=named)
     others = [each.name for each in defenses if each.name != named and each.settings != fitting.settings]
     return [f"{classifier.name} was fine-tuned behind {named}, not {', '.join(others)}"] if others else []
 
 
-def defense_ids(texts: Sequence[str]) -> tuple[DefenseId, ...]:
-    """The defenses as a manifest holds them."""
-    return tuple(DefenseId.of(text, defense_from(text, seed=0)) for text in texts)
+def defense_ids(texts: Sequence[str], target: Target | None) -> tuple[DefenseId, ...]:
+    """The defenses as a manifest holds them; without a target, without what they return for its images."""
+    return tuple(DefenseId.of(text, defense_from(text, seed=0), target) for text in texts)
 
 
 def attack_ids(texts: Sequence[str], ball: Ball) -> tuple[AttackId, ...]:

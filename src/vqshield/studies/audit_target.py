@@ -97,7 +97,7 @@ class AuditStudy(TargetStudy[AuditManifest, AuditCell, AuditRecord]):
             classifier=self.target.classifier_id,
             norm=self.norm,
             eps=self.eps,
-            defense=DefenseId.of(self.defense, defense),
+            defense=DefenseId.of(self.defense, defense, self.target),
             attacks=attack_ids(self.attacks, ball(self.norm, self.eps)),
             settings=self.settings,
             machine=environment(self.target.place),

@@ -189,7 +189,7 @@ class Certification(TargetStudy[CertificationManifest, CertificationCell, Certif
             seed=self.seed,
             batch=self.batch,
             precision=self.precision,
-            defense=DefenseId.of(self.defense, created),
+            defense=DefenseId.of(self.defense, created, self.target),
             coverage=coverage_of(created) if self.votes else None,
             sources=tuple(
                 SourceId(eps=eps, attack=ThreatId.of(self._threat(eps, seed=0)) if eps else NO_THREAT)

@@ -97,7 +97,7 @@ class Cost(TargetStudy[CostManifest, CostCell, CostRecord]):
         return CostManifest(
             data=self.target.data_id,
             classifier=self.target.classifier_id,
-            defense=DefenseId.of(self.defense, defense),
+            defense=DefenseId.of(self.defense, defense, self.target),
             batch=self.batch,
             repeats=self.repeats,
             machine=environment(self.target.place),

@@ -205,7 +205,7 @@ class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
             selection=self.selection_draws,
             seed=self.seed,
             batch=self.batch,
-            defenses=defense_ids(self.defenses),
+            defenses=defense_ids(self.defenses, self.target),
             attacks=attack_ids(self.attacks, self.ball),
             machine=environment(self.target.place),
             code=CodeId.of([defense_from(text, seed=0) for text in self.defenses], self.target.place),

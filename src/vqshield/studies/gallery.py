@@ -161,7 +161,7 @@ class Gallery(TargetStudy[GalleryManifest, GalleryCell, PictureRecord]):
             images=self.images,
             seed=self.seed,
             attack=ThreatId.of(self._threat(seed=0)),
-            defenses=defense_ids(self.defenses),
+            defenses=defense_ids(self.defenses, self.target),
             columns=(
                 GalleryColumn(defense=NONE, caption=CLEAN),
                 GalleryColumn(defense=NONE, caption=ATTACKED),

@@ -190,7 +190,7 @@ class KLStudy(TargetStudy[KLManifest, KLCell, KLRecord]):
             label_images=self.label_images,
             seed=self.seed,
             divergence=self.divergence,
-            defenses=defense_ids(self.defenses),
+            defenses=defense_ids(self.defenses, self.target),
             sources=tuple(
                 SourceId(eps=float(eps), attack=ThreatId.of(self._threat(eps, seed=0)) if eps else NO_THREAT)
                 for eps in self.eps

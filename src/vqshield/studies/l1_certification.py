@@ -165,8 +165,8 @@ class L1Certification(TargetStudy[L1Manifest, L1Cell, L1Record]):
         return L1Manifest(
             data=self.target.data_id,
             classifier=classifier,
-            defense=DefenseId.of(self.defense, created),
-            after=None if self.after is None else DefenseId.of(self.after, after),
+            defense=DefenseId.of(self.defense, created, self.target),
+            after=None if self.after is None else DefenseId.of(self.after, after, self.target),
             shifts=created.levels,
             seed=self.seed,
             batch=self.batch,

@@ -199,7 +199,7 @@ class RemoteAttacks(TargetStudy[RemoteManifest, RemoteCell, RemoteRecord]):
         return RemoteManifest(
             data=self.target.data_id,
             classifier=self.target.classifier_id,
-            defense=DefenseId.of(self.defense, defense),
+            defense=DefenseId.of(self.defense, defense, self.target),
             norm=self.norm,
             eps=self.eps,
             calls=self.calls,
