@@ -1,3 +1,8 @@
+import os
+import subprocess
+import sys
+
+import pytest
 import torch
 from conftest import noise_images
 from torch import nn
@@ -68,9 +73,6 @@ def test_public_names_are_there() -> None:
 
 
 def test_the_core_imports_without_extras() -> None:
-    import subprocess
-    import sys
-
     extras = ["PIL", "typer", "rich", "jinja2", "pooch", "matplotlib"]
     code = (
         f"import sys; sys.modules.update(dict.fromkeys({extras!r}))\n"
@@ -78,3 +80,46 @@ def test_the_core_imports_without_extras() -> None:
         "import vqshield.data, vqshield.classifiers, vqshield.training"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+_FORKED = """
+import os, signal, sys, torch, vqshield as vq
+
+torch.set_num_threads(2)
+network = torch.nn.Sequential(torch.nn.Conv2d(3, 32, 3), torch.nn.Flatten(), torch.nn.LazyLinear(10))
+layout = torch.channels_last if sys.argv[1] == "channels_last" else torch.contiguous_format
+images = torch.rand(64, 3, 64, 64).to(memory_format=layout).requires_grad_(sys.argv[1] == "gradient")
+model = vq.defend(network, sys.argv[2])
+
+def work():
+    logits = model(images)
+    if images.requires_grad:
+        logits.sum().backward()
+    return bool(logits.isfinite().all())
+
+assert work()
+child = os.fork()
+if child == 0:
+    signal.alarm(60)  # a child that hangs is killed, and fails the test
+    os._exit(0 if work() else 1)
+assert os.waitpid(child, 0)[1] == 0, "the child hangs"
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.parametrize(
+    ("how", "defense"),
+    [
+        ("channels_last", "swrd:size=4,codes=8"),
+        ("image noise", "swrd:size=4,codes=8,noise=image"),
+        ("gaussian", "gaussian:sigma=0.1"),
+        ("gradient", "gaussian:sigma=0.1"),
+    ],
+)
+def test_a_forked_child_works_after_torch_used_its_threads(how: str, defense: str) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    done = subprocess.run(
+        [sys.executable, "-c", _FORKED, how, defense],
+        env=environment, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr

@@ -3,6 +3,8 @@
 A seeded defense counts its draws. A copy of it in another process (a DataLoader worker, a rank of a
 distributed job) counts from where it was copied, so the count alone would repeat; here is what to add to it.
 All is derived from the order in which processes are started, so that a program run again gets it again.
+
+A forked child computes with one torch thread from the moment that this module is imported.
 """
 
 import hashlib
@@ -75,6 +77,8 @@ def _before_fork() -> None:
 def _after_fork_in_child() -> None:
     global _forks, _numbers
     _forks, _numbers = (*_forks, (_known(), _upcoming)), itertools.count(1)
+    # torch's threads do not survive a fork: an operation that uses several would wait forever.
+    torch.set_num_threads(1)
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork

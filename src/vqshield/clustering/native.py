@@ -5,8 +5,7 @@ one; the best that the processor runs is loaded at the first use. Without a comp
 `missing` says so. Threads work on different images, as many as torch.get_num_threads() says.
 
 After a fork the kernel works in the child: it forgets its parent's threads and makes new ones, and nothing
-here uses torch's. Those do not survive a fork: a torch operation that uses several of them can hang in a
-child whose parent has used them, with any library. Processes that are spawned have no such limit.
+here uses torch's, which do not survive a fork (see `vqshield.processes`).
 
 Everything is checked before it is used: shapes, types and settings here and by the kernel, the values of
 tensors by the kernel, in its threads; where it refuses some, they are looked at here to name the value.
