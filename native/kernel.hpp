@@ -25,9 +25,16 @@ int32_t for_each_image(int64_t count, int64_t threads, char* message, const Make
     std::atomic<int64_t> next{0};
     std::atomic<int32_t> status{VQ_DONE};
     const auto run = [&] {
+        int64_t image = next++;
+        if (image >= count) return;
         try {
+            Pool::Turn turn;
             auto worker = make();
-            for (int64_t i; status == VQ_DONE && (i = next++) < count;) work(worker, i);
+            while (status == VQ_DONE && image < count) {
+                work(worker, image);
+                image = next++;
+                if (image < count) turn.pass();
+            }
         } catch (const Invalid& invalid) {
             int32_t none = VQ_DONE;
             if (status.compare_exchange_strong(none, VQ_INVALID)) std::memcpy(message, invalid.message, kMessage);
@@ -72,6 +79,9 @@ VQ_EXPORT int32_t vq_level() {
     return 0;
 #endif
 }
+
+// The most images so far that were worked on at the same time, over all callers.
+VQ_EXPORT int64_t vq_most_at_once() { return Pool::of_this_process().most_turns(); }
 
 VQ_EXPORT int32_t vq_codebook(VqJob* job) {
     return checked(

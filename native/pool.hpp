@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <functional>
 #include <mutex>
 #include <system_error>
@@ -53,7 +55,91 @@ class Pool {
         end_.wait(lock, [&] { return running_ == 0; });
     }
 
+    // The right to work on an image. Over all callers as many threads have one as there are cores: more would only
+    // push each other's work out of the caches. Waiting threads get it in the order in which they came.
+    class Turn {
+       public:
+        Turn() : pool_(of_this_process()) {
+            pool_.take_turn();
+            began_ = Clock::now();
+        }
+        ~Turn() { pool_.give_turn(); }
+        Turn(const Turn&) = delete;
+
+        // Between two images: after some of them, lets one that waits already go first.
+        void pass() {
+            if (Clock::now() < began_ + kTurn) return;
+            pool_.pass_turn();
+            began_ = Clock::now();
+        }
+
+       private:
+        using Clock = std::chrono::steady_clock;
+        static constexpr std::chrono::milliseconds kTurn{2};  // a handover takes some 20 microseconds
+
+        Pool& pool_;
+        Clock::time_point began_;
+    };
+
+    // The most images so far that were worked on at the same time.
+    int64_t most_turns() {
+        const std::lock_guard<std::mutex> lock(turns_);
+        return most_;
+    }
+
    private:
+    struct Waiting {
+        std::condition_variable called;
+        bool on = false;
+
+        void wait(std::unique_lock<std::mutex>& lock) {
+            called.wait(lock, [&] { return on; });
+        }
+    };
+
+    void take_turn() {
+        std::unique_lock<std::mutex> lock(turns_);
+        if (taken_ < cores()) {
+            most_ = std::max(most_, ++taken_);
+            return;
+        }
+        Waiting me;
+        queue_.push_back(&me);
+        me.wait(lock);
+    }
+
+    void pass_turn() {
+        std::unique_lock<std::mutex> lock(turns_);
+        if (queue_.empty()) return;
+        Waiting me;
+        queue_.push_back(&me);
+        call_first();
+        me.wait(lock);
+    }
+
+    void give_turn() {
+        const std::lock_guard<std::mutex> lock(turns_);
+        if (queue_.empty())
+            --taken_;
+        else
+            call_first();
+    }
+
+    void call_first() {
+        queue_.front()->on = true;
+        queue_.front()->called.notify_one();
+        queue_.pop_front();
+    }
+
+    // Those that this thread may run on.
+    static int64_t cores() {
+#ifdef __linux__
+        cpu_set_t allowed;
+        if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return CPU_COUNT(&allowed);
+#endif
+        return std::max(1u, std::thread::hardware_concurrency());
+    }
+
     void grow(int64_t helpers) {
         try {
             for (; made_ < helpers; ++made_) std::thread(&Pool::wait_for_work, this, made_, round_).detach();
@@ -110,6 +196,10 @@ class Pool {
         (void)caller, (void)number;
 #endif
     }
+
+    std::mutex turns_;
+    std::deque<Waiting*> queue_;  // those without a turn, while all are taken
+    int64_t taken_ = 0, most_ = 0;
 
     std::mutex in_use_, state_;
     std::condition_variable begin_, end_;

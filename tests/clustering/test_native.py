@@ -584,6 +584,35 @@ def test_it_works_in_a_forked_process() -> None:
     assert done.stdout == "as before\n"
 
 
+_CROWDED = """
+import os, torch
+from concurrent.futures import ThreadPoolExecutor
+from vqshield.clustering.base import Recipe
+from vqshield.clustering.native import Native
+from vqshield.noise import Draw
+from vqshield.patches import Sliding
+
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+torch.set_num_threads(4)
+how = Recipe(
+    grid=Sliding(3), codes=25, iterations=20, init="kmeans++", tolerance=0.0, sigma=0.1, tau=0.1, beta=2.0
+)
+kernel, which = Native(), Draw(1, torch.arange(3))
+images = torch.rand(3, 3, 98, 98)
+expected = kernel.shield(images, how, which)
+with ThreadPoolExecutor(32) as callers:
+    outputs = list(callers.map(lambda _: kernel.shield(images, how, which), range(32)))
+print(all(torch.equal(output, expected) for output in outputs), kernel._library().vq_most_at_once())
+"""
+
+
+@COMPILED
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system does not restrict a process")
+def test_many_callers_work_on_no_more_images_at_once_than_there_are_cores() -> None:
+    done = subprocess.run([sys.executable, "-c", _CROWDED], capture_output=True, text=True, timeout=300)
+    assert done.stdout == "True 1\n", done.stderr
+
+
 _MEASURED = """
 import re
 import torch

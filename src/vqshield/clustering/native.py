@@ -2,7 +2,8 @@
 
 The package's build compiles one source for several processors (generic, avx2, avx512) into files beside this
 one; the best that the processor runs is loaded at the first use. Without a compiler none is there, and
-`missing` says so. Threads work on different images, as many as torch.get_num_threads() says.
+`missing` says so. Threads work on different images, as many as torch.get_num_threads() says, and over all
+callers at most one per core at a time.
 
 After a fork the kernel works in the child: it forgets its parent's threads and makes new ones, and nothing
 here uses torch's, which do not survive a fork (see `vqshield.processes`).
