@@ -10,6 +10,14 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 
+TEXTS = [
+    ROOT / "README.md",
+    *sorted(each for each in ROOT.glob("docs/**/*.[mp][dy]") if "generated" not in each.parts),
+    *sorted(ROOT.glob("examples/*.py")),
+    *sorted(ROOT.glob("src/**/*.py")),
+]
+
+
 def tool():
     spec = importlib.util.spec_from_file_location("update_docs", ROOT / "tools" / "update_docs.py")
     module = importlib.util.module_from_spec(spec)
@@ -52,3 +60,14 @@ def test_the_readme_example_runs() -> None:
     names = {"classifier": small_cifar10(), "images": sample(4).floats()}
     exec(code[1], names)
     assert names["logits"].shape == (4, 10)
+
+
+def test_advice_to_train_adversarially_names_the_defense() -> None:
+    """Without --defense, harden trains through swRD, which docs/threats.md advises against."""
+    advised = []
+    for path in TEXTS:
+        flat = re.sub(r"[\s\"]+", " ", path.read_text())
+        commands = re.findall(r"vqshield harden (?:(?!vqshield )[^`)])*", flat)
+        advised += [(path.name, each) for each in commands if "--method adversarial" in each]
+    assert len(advised) >= 4
+    assert [each for each in advised if "--defense" not in each[1]] == []

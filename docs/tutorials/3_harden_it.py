@@ -92,5 +92,6 @@ axis.legend()
 
 # %%
 # On the bare classifier both attacks are the same white-box attack. Where the last group matters to
-# you, train against attacks, ``method="adversarial:eps=8/255,steps=7"``, without a shield: training
-# through one is no better (:doc:`/threats`). :doc:`/hardening` has all methods and settings.
+# you, train against attacks without a shield: ``vq.harden(classifier, "none",
+# method="adversarial:eps=8/255,steps=7")``. Training through one is not better (:doc:`/threats`).
+# :doc:`/hardening` has all methods and settings.

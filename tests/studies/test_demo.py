@@ -53,6 +53,7 @@ def test_page_and_terminal_show_the_figures_and_the_pictures(finished: tuple[Pat
     for shown in (finished[1], page):
         figures = shown.index("RandDisc")
         assert shown.index("For: models behind an interface") < shown.index("Not for: anybody") < figures
+        assert "vqshield harden --defense none --method adversarial" in shown
     assert "square, 12 calls" in page
 
 

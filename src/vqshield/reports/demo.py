@@ -32,7 +32,8 @@ FOR_WHOM = (
     "For: models behind an interface that answers queries, and images that were made to fool other models. "
     "Fine-tune the classifier behind the shield first (vqshield harden); the last row is one.",
     "Not for: anybody whose weights an attacker may have; the last column is theirs. Use adversarial "
-    "training (vqshield harden --method adversarial) or a certificate (vqshield certify) there.",
+    "training (vqshield harden --defense none --method adversarial) or a certificate (vqshield certify) "
+    "there.",
 )
 """What a reader should know before any figure."""
 
