@@ -1,6 +1,6 @@
 """Export a shielded classifier to ONNX, and run it in onnxruntime with seeds and streams of its own.
 
-pip install "vqshield[onnx]"
+pip install ".[onnx]" -c constraints.txt
 python examples/export_to_onnx.py
 """
 

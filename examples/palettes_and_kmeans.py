@@ -1,6 +1,6 @@
 """k-means of many small problems at once, and images of few colours, on the quantizers' kernels.
 
-pip install "vqshield[cli]"
+pip install ".[cli]" -c constraints.txt
 python examples/palettes_and_kmeans.py
 """
 

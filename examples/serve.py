@@ -1,6 +1,6 @@
 """Put a shielded classifier behind HTTP: batches, limits on uploads, a health check, metrics.
 
-    pip install "vqshield[serving]"
+    pip install ".[serving]" -c constraints.txt
     python examples/serve.py --classifier small-cifar10 --defense swrd
     curl -F file=@cat.png http://127.0.0.1:8000/classify
 

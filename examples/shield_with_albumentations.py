@@ -1,6 +1,6 @@
 """Shield images (h, w, q) of bytes by a transform of albumentations.
 
-pip install "vqshield[albumentations]"
+pip install ".[albumentations]" -c constraints.txt
 python examples/shield_with_albumentations.py
 """
 

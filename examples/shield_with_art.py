@@ -1,6 +1,6 @@
 """Attack a classifier of ART (Adversarial Robustness Toolbox) through a shield among its defences.
 
-pip install "vqshield[art]"
+pip install ".[art]" -c constraints.txt
 python examples/shield_with_art.py
 """
 

@@ -1,6 +1,6 @@
 """Shield images among the augmentations of kornia, and repeat a call from its parameters.
 
-pip install "vqshield[kornia]"
+pip install ".[kornia]" -c constraints.txt
 python examples/shield_with_kornia.py
 """
 

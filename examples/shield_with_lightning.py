@@ -1,6 +1,6 @@
 """Test a LightningModule on shielded images; the module itself stays as it is.
 
-pip install "vqshield[lightning]"
+pip install ".[lightning]" -c constraints.txt
 python examples/shield_with_lightning.py
 """
 

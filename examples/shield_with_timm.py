@@ -1,6 +1,6 @@
 """A model of timm behind a shield, with its own normalisation inside; random weights, no download.
 
-pip install "vqshield[timm]"
+pip install ".[timm]" -c constraints.txt
 python examples/shield_with_timm.py
 """
 

@@ -1,6 +1,6 @@
 """Shield the images of a data set by a transform of torchvision; labels and boxes stay as they are.
 
-pip install "vqshield[torchvision]"
+pip install ".[torchvision]" -c constraints.txt
 python examples/shield_with_torchvision.py
 """
 

@@ -1,6 +1,6 @@
 """A shield inside the image processor of a transformers pipeline; random weights, nothing is downloaded.
 
-pip install "vqshield[transformers]"
+pip install ".[transformers]" -c constraints.txt
 python examples/shield_with_transformers.py
 """
 

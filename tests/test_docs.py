@@ -3,9 +3,12 @@
 import importlib.util
 import re
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+
+from vqshield.errors import MissingExtraError
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -71,3 +74,27 @@ def test_advice_to_train_adversarially_names_the_defense() -> None:
         advised += [(path.name, each) for each in commands if "--method adversarial" in each]
     assert len(advised) >= 4
     assert [each for each in advised if "--defense" not in each[1]] == []
+
+
+INSTALL = re.compile(r'pip install "\.\[([a-z,]+)\]" -c constraints\.txt')
+
+
+def install_lines() -> list[tuple[str, str]]:
+    """Every line that tells how to get vqshield, with its file; a release is installed from the index."""
+    lines = [(str(MissingExtraError("rich", "cli")), "errors.py")]
+    for path in TEXTS:
+        for line in path.read_text().splitlines():
+            ours = re.search(r"pip install\W+(\.|vqshield)|vqshield\[", line) and "{extra}" not in line
+            if ours and path.name != "releasing.md":
+                lines.append((line, path.name))
+    return lines
+
+
+@pytest.mark.parametrize(("line", "file"), install_lines())
+def test_every_install_line_works_from_a_clone(line: str, file: str) -> None:
+    """No index has vqshield yet, and pip 23 and 24 refuse `vqshield[cli] @ git+file://$PWD`."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    found = INSTALL.search(line)
+    assert found is not None, f"{file}: {line}"
+    assert set(found[1].split(",")) <= set(extras)
+    assert (ROOT / "constraints.txt").is_file()

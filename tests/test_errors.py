@@ -23,4 +23,4 @@ def test_letters_of_every_script_stay_as_they_are():
 
 
 def test_a_missing_extra_names_the_command():
-    assert "pip install 'vqshield[cli]'" in str(MissingExtraError("rich", "cli"))
+    assert 'pip install ".[cli]" -c constraints.txt' in str(MissingExtraError("rich", "cli"))

@@ -41,7 +41,9 @@ class MissingExtraError(VqshieldError, ImportError):
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(
-            f"{package} is not installed; get it with: pip install 'vqshield[{extra}]'", name=package
+            f"{package} is not installed; in a clone of vqshield, get it with: "
+            f'pip install ".[{extra}]" -c constraints.txt',
+            name=package,
         )
 
 

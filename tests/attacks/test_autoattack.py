@@ -162,7 +162,7 @@ def test_fewer_classes_than_its_targets_work_down_to_what_its_losses_need(shorte
 def test_without_the_package_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyautoattack", None)
     attack = AutoAttack(ball=Linf(0.1))
-    with pytest.raises(MissingExtraError, match=re.escape("pip install 'vqshield[attacks]'")):
+    with pytest.raises(MissingExtraError, match=re.escape('pip install ".[attacks]" -c constraints.txt')):
         attack(convnet(), noise_images(2, 3, 16, 16), torch.arange(2))
 
 

@@ -72,8 +72,9 @@ def test_without_the_extra_main_says_what_to_install(monkeypatch, capsys):
     with pytest.raises(SystemExit) as stopped:
         main()
     assert stopped.value.code == 2
-    assert (
-        capsys.readouterr().err == "error: typer is not installed; get it with: pip install 'vqshield[cli]'\n"
+    assert capsys.readouterr().err == (
+        "error: typer is not installed; in a clone of vqshield, get it with: "
+        'pip install ".[cli]" -c constraints.txt\n'
     )
 
 

@@ -166,7 +166,7 @@ def test_without_ray_its_extra_is_named(tmp_path: Path, monkeypatch: pytest.Monk
         raise ModuleNotFoundError(name)
 
     monkeypatch.setattr(ray_module, "import_module", missing)
-    with pytest.raises(MissingExtraError, match=r"pip install 'vqshield\[cluster\]'"):
+    with pytest.raises(MissingExtraError, match=r'pip install "\.\[cluster\]"'):
         RayExecutor().run(Squares(), tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""The executor for many processes, here or on a cluster of Ray: `pip install 'vqshield[cluster]'`.
+"""The executor for many processes, here or on a cluster of Ray (the extra "cluster").
 
 A task is one cell. It is given its number and the study, both small, so that no task needs anything a lost
 node had; Ray runs those that were lost again elsewhere. Every node needs vqshield and whatever files the
