@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,9 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from typer.testing import CliRunner
 
+from vqshield.classifiers import load_classifier
 from vqshield.cli.application import app
+from vqshield.data import sample
 
 ARGUMENTS = ["--defense", "swrd:iterations=2", "--epochs", "2", "--batch", "8", "--limit", "16",
              "--test-limit", "4", "--device", "cpu"]  # fmt: skip
@@ -35,6 +39,29 @@ def command(folder, out, *more):
     )
 
 
+def printed_source(output):
+    return re.search(r"^load as (.+)$", output, re.M)[1]
+
+
+def test_the_printed_source_and_that_of_the_card_load(folder, tmp_path, monkeypatch):
+    """From the folder that the command ran in, of a network from elsewhere, under the default --out."""
+    (tmp_path / "made_here.py").write_text(
+        "from torch import nn\n\ndef net():\n    return nn.Sequential(nn.Flatten(), nn.Linear(3072, 10))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    done = CliRunner().invoke(
+        app,
+        ["harden", "--data-dir", str(folder), *ARGUMENTS, "--classifier", "made_here:net", "--name", "base"],
+    )
+    assert done.exit_code == 0, done.output
+    card = json.loads((tmp_path / "runs" / "base.json").read_text())
+    assert printed_source(done.stdout) == card["load"] == f"made_here:net@{Path('runs', 'base.safetensors')}"
+    trained = load_file(tmp_path / "runs" / "base.safetensors")
+    loaded = load_classifier(card["load"]).network.state_dict()
+    assert all(torch.equal(loaded[key], value) for key, value in trained.items())
+
+
 KILLED = """
 import os, signal, sys
 import torch
@@ -55,7 +82,7 @@ def test_killed_and_resumed_the_file_is_that_of_an_unbroken_run(folder, tmp_path
     unbroken = command(folder, tmp_path / "unbroken")
     assert unbroken.exit_code == 0, unbroken.output
     assert "of 4 test images right behind swRD (iterations=2)" in unbroken.stdout
-    assert "load as small-cifar10-hardened.safetensors" in unbroken.stdout
+    assert load_classifier(printed_source(unbroken.stdout))(sample(2).floats()).shape == (2, 10)
     arguments = ["harden", "--data-dir", str(folder), "--out", str(tmp_path / "killed"), *ARGUMENTS]
     code = KILLED.format(threads=torch.get_num_threads(), arguments=arguments)
     source = str(Path(__file__).resolve().parents[2] / "src")

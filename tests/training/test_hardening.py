@@ -147,9 +147,10 @@ def test_a_network_from_elsewhere_is_saved_as_weights_and_loaded_by_its_function
     before = torch.get_rng_state()
     found = run("mine:net", out=tmp_path / "out")
     assert torch.equal(torch.get_rng_state(), before)
-    assert found.card["load"] == "mine:net@mine-net-hardened.safetensors"
+    assert found.card["load"] == "mine:net@mine-net-hardened.safetensors"  # beside the card: out is absolute
     assert found.card["network"]["arch"] == "Dropping"
-    loaded = load_classifier(f"mine:net@{found.weights}")
+    assert found.load == f"mine:net@{found.weights}"
+    loaded = load_classifier(found.load)
     torch.testing.assert_close(loaded(TEST.floats()), found.model.classifier(TEST.floats()))
     with pytest.raises(KeyboardInterrupt):
         run("mine:net", out=tmp_path / "broken", progress=Watcher(stop_in=2))

@@ -94,7 +94,7 @@ def _summary(found: Hardened) -> str:
         f"{found.after:.2%} of {found.test_images} test images right{behind}, {found.before:.2%} before; "
         f"{found.settings.epochs} epochs, {found.seconds:.0f} s\n"
         f"weights {printable(found.weights)}\ncard    {printable(found.card_file)}\n"
-        f"load as {printable(found.card['load'])}"
+        f"load as {printable(found.load)}"
     )
 
 

@@ -72,6 +72,7 @@ class Hardened:
         model: the classifier behind the defense, ready for use; the classifier itself where there is none.
         before, after: the share of test images right behind the defense, one draw each.
         weights, card_file: what was written.
+        load: what load_classifier takes for these weights.
         test_images, seconds, settings, card: of the run.
     """
 
@@ -80,6 +81,7 @@ class Hardened:
     after: float
     weights: Path
     card_file: Path
+    load: str
     test_images: int
     seconds: float
     settings: HardenSettings
@@ -194,6 +196,7 @@ def harden(
         stem=_stem(name, source),
     )
     before = _accuracy(model, chosen, tested, settings.seed, place)
+    portable = Path() if Path(out).is_absolute() else Path(out)  # no card names a path of this machine
     result = train_on(
         settings,
         training,
@@ -204,7 +207,7 @@ def harden(
         progress=progress,
         model=model,
         defense=chosen,
-        notes={"test_accuracy_before": before, "load": _how_to_load(settings, model)},
+        notes={"test_accuracy_before": before, "load": _how_to_load(settings, model, portable)},
     )
     ready = result.model.eval().requires_grad_(False)
     return Hardened(
@@ -213,6 +216,7 @@ def harden(
         after=result.test_accuracy,
         weights=result.weights,
         card_file=result.card_file,
+        load=_how_to_load(settings, model, Path(out)),
         test_images=result.test_images,
         seconds=result.seconds,
         settings=settings,
@@ -384,8 +388,8 @@ def _accuracy(
     return accuracy(model.to(device), test.images.to(device), test.labels.to(device), shield=shield)
 
 
-def _how_to_load(settings: HardenSettings, model: Normalised) -> str:
-    file = f"{settings.name}.safetensors"
+def _how_to_load(settings: HardenSettings, model: Normalised, folder: Path) -> str:
+    file = str(folder / f"{settings.name}.safetensors")
     if isinstance(model.network, Network):
         return file
     source = settings.classifier.partition("@")[0]
