@@ -27,7 +27,8 @@ MEASURED = """
 import json, sys, time, torch
 from vqshield.studies.demo import Demo, DemoSettings
 torch.set_num_threads(1)
-fewest = {"queried": 1, "calls": 12} if "queried" in DemoSettings.__dataclass_fields__ else {}
+known = DemoSettings.__dataclass_fields__
+fewest = {name: value for name, value in {"queried": 1, "calls": 12}.items() if name in known}
 demo = Demo(DemoSettings(images=int(sys.argv[1]), **fewest), lambda what, count: None)
 began = time.process_time()
 demo.run()

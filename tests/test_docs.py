@@ -36,6 +36,39 @@ def test_tables_are_those_of_the_result_files(page: str) -> None:
     assert tool().updated(text) == text, f"{page} is out of date: run python tools/update_docs.py"
 
 
+def generated(page: str) -> dict[str, str]:
+    """The generated blocks of a page by their name."""
+    blocks = re.findall(r"<!-- begin (\S+) -->\n(.*?)<!-- end \1 -->", (ROOT / page).read_text(), re.S)
+    return dict(blocks)
+
+
+def test_every_interval_in_the_readme_is_a_standard_error_over_images() -> None:
+    tables = {name: text for name, text in generated("README.md").items() if "±" in text}
+    assert tables.keys() == {"demo", "informed", "threats-readme"}
+    for name, text in tables.items():
+        assert "standard error over" in text, name
+    for page in ("README.md", "docs/results.md", "docs/attacks.md"):
+        for name, text in generated(page).items():
+            assert "standard deviation" not in text, f"{page}: {name}"
+
+
+def test_the_demo_table_is_of_the_same_images_and_names_the_stronger_attack() -> None:
+    demo = generated("README.md")["demo"]
+    rows = [[float(cell) for cell in re.findall(r"([\d.]+) ±", line)] for line in demo.splitlines()]
+    rows = [row for row in rows if len(row) == 5]
+    assert len(rows) == 5
+    for natural, *attacked in rows:
+        assert max(attacked) < natural
+    assert re.search(r"quick attack: under `adaptive-v1`, .* has [\d.]+ ± [\d.]+ %", demo)
+
+
+def test_the_readme_says_what_was_audited_and_what_was_not() -> None:
+    tables = generated("README.md")
+    assert "by 10 of today's 14 checks" in tables["informed"]
+    assert "No number in this table was audited" in tables["threats-readme"]
+    assert "selected on the same 1,000 images" in tables["threats-readme"]
+
+
 def test_every_command_is_documented() -> None:
     from vqshield.cli.application import COMMANDS
 

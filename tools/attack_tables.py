@@ -26,8 +26,8 @@ def read(folder: str) -> EvaluationSummary:
 
 
 def accuracy(row: EvaluationRow) -> str:
-    """Mean ± standard deviation between runs, in percent."""
-    return f"{100 * row.mean:.1f} ± {100 * row.std:.1f}"
+    """Mean ± standard error over images, in percent."""
+    return f"{100 * row.mean:.1f} ± {100 * row.standard_error:.1f}"
 
 
 def footnote(summary: EvaluationSummary) -> str:
@@ -35,8 +35,8 @@ def footnote(summary: EvaluationSummary) -> str:
     used = summary.manifest
     return (
         f"\nFirst {used.data.images} CIFAR-10 test images, ε = {round(used.eps * 255)}/255 (L∞), "
-        f"{stem(used.classifier.name)}; mean ± standard deviation of "
-        f"{summary.rows[-1].runs} runs, seed {used.seed}; {used.machine['device']}, "
+        f"{stem(used.classifier.name)}; mean of {summary.rows[-1].runs} "
+        f"runs ± standard error over images, seed {used.seed}; {used.machine['device']}, "
         f"torch {used.machine['torch']}."
     )
 
@@ -54,8 +54,20 @@ def informed() -> str:
     return "\n".join(
         [
             *table(["accuracy in %", *columns.values()], lines),
-            f"{footnote(summary)} Of these, swRD (s=3, k=25) was [audited](docs/attacks.md#the-audit).",
+            f"{footnote(summary)} {_audited()}",
         ]
+    )
+
+
+def _audited() -> str:
+    """Which of these defenses was audited, and by which checks."""
+    audit = recorded.read(AuditRecord, "audit-cifar10-resnet18.json")
+    names = [flag.name for flag in audit.flags]
+    passed = all(flag.outcome == "pass" for flag in audit.flags)
+    return (
+        f"Of these, {display_defense(audit.defense)} alone was [audited](docs/attacks.md#the-audit), on "
+        f"{audit.n} images and by {len(names)} of today's {len(TITLES)} checks, {names[0]} to {names[-1]}"
+        f"{', which all passed' if passed else ''}."
     )
 
 

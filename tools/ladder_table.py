@@ -32,7 +32,8 @@ def ladder() -> str:
         f"{summary.images} images of {summary.data}, ε = {round(chosen.eps * 255)}/255, accuracy in % ± "
         f"standard error over images, {natural.runs} draws behind each figure, seed {chosen.seed}; seconds: "
         f"all images, first column; {machine(summary.machine)}. Natural accuracy of the shielded model where "
-        f"an image may be sent several times (how often): {again}.{first_look(chosen.suite)}"
+        f"an image may be sent several times (how often): {again}. No number in this table was audited."
+        f"{first_look(chosen.suite)}"
     )
 
 
@@ -55,7 +56,7 @@ def ladder_short() -> str:
             f"\nAccuracy in % ± standard error over {summary.images} images of {summary.data}; tuned: the "
             f"bundled classifier fine-tuned behind {display_defense(tuned.defense)} ({tuned.classifier}); "
             f"ε = {round(summary.plan.settings.eps * 255)}/255; seed {summary.plan.settings.seed}; "
-            f"{machine(summary.machine)}."
+            f"{machine(summary.machine)}. No number in this table was audited."
             f"{first_look(summary.plan.settings.suite)}",
         ]
     )

@@ -141,7 +141,9 @@ def _made_with(summary: LadderSummary, subjects: Sequence[Subject]) -> str:
         f"Accuracy in % ± standard error over {most:,} images of {summary.data}{some}; ε = "
         f"{round(summary.plan.settings.eps * 255)}/255 (L∞), {summary.plan.settings.runs} draws behind each "
         f"figure, seed {summary.plan.settings.seed}; {machine(summary.machine)}; a dash: not measured, "
-        f"or no shield that an attacker could overlook. {who[0].upper()}{who[1:]}.{attack}{unsaid}"
+        f"or no shield that an attacker could overlook. No number in this table was audited, and the "
+        f"settings of both tuned shields were selected on the same {most:,} images. "
+        f"{who[0].upper()}{who[1:]}.{attack}{unsaid}"
     )
 
 

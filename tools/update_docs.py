@@ -5,6 +5,7 @@
 A table stands between `<!-- begin NAME -->` and `<!-- end NAME -->`. A test fails where one is out of date.
 """
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from attack_tables import ATTACK_TABLES
 from beta_tables import BETA_TABLES
 from certificate_tables import CERTIFICATE_TABLES
 from classifier_tables import CLASSIFIER_TABLES
-from fast_attack_table import FAST_TABLES
+from fast_attack_table import FAST_TABLES, whole_suite
 from growth_tables import GROWTH_TABLES
 from integration_tables import INTEGRATION_TABLES
 from l1_tables import L1_TABLES
@@ -68,14 +69,14 @@ def demo_table() -> str:
     for row in summary.rows:
         rows.setdefault(row.defense, {})[row.threat] = row
     attack = rows["swRD"]["adaptive"].attack.replace("pgd", "PGD").replace("eot", "EOT")
-    asked = rows["swRD"]["score"]
+    asked = rows["swRD"]["score"].attack.capitalize()
     heads = ["accuracy in %", "natural", "images made for another network", "attack that ignores the shield"]
-    heads += [f"queries by score ({asked.attack.capitalize()})", f"attack through it ({attack})"]
+    heads += [f"queries by score ({asked})", f"quick attack through it ({attack})"]
     lines = [
         [
             display_name(name) if name == NONE else name,
             *(
-                _accuracy(threats[threat].robust, threats[threat].std or 0)
+                _accuracy(threats[threat].robust, threats[threat].standard_error)
                 for threat in (NONE, "transfer", "ignorant", "score", "adaptive")
             ),
         ]
@@ -85,11 +86,11 @@ def demo_table() -> str:
     return "\n".join(
         [
             *table(heads, lines),
-            f"\n{last.n} CIFAR-10 test images (queries: the first {asked.n}), "
-            f"ε = {round(summary.epsilon * 255)}/255 (L∞), bundled small classifier; mean ± standard "
-            f"deviation of {last.runs} runs, seed {summary.seeds['defense']}; "
-            f"{summary.seconds:.0f} s on {used['threads']} cores ({used['processor']}), "
-            f"torch {used['torch']}.",
+            f"\n{last.n} CIFAR-10 test images in every column, ε = {round(summary.epsilon * 255)}/255 (L∞), "
+            f"bundled small classifier; mean of {last.runs} runs ± standard error over images, seed "
+            f"{summary.seeds['defense']}; {summary.seconds:.0f} s on {used['threads']} cores "
+            f"({used['processor']}), torch {used['torch']}. The last column is a quick attack: "
+            f"{whole_suite('the tuned classifier')}.",
         ]
     )
 
@@ -101,7 +102,6 @@ class NaturalRow:
     defense: str
     settings: Mapping[str, Json]
     natural: float
-    std: float
     runs: int
     n: int
 
@@ -122,7 +122,7 @@ def natural_table() -> str:
     lines = [
         [
             named(row.defense, row.settings) if row.settings else display_name(row.defense),
-            _accuracy(row.natural, row.std, 2),
+            _accuracy(row.natural, math.sqrt(row.natural * (1 - row.natural) / row.n), 2),
             PAPER_NATURAL.get((row.defense, row.settings.get("codes")), "95.16"),
             f"{row.n:,}",
             str(row.runs),
@@ -132,7 +132,8 @@ def natural_table() -> str:
     return "\n".join(
         [
             *table(["defense", "natural accuracy, %", "the paper", "N", "runs"], lines),
-            f"\n{record.classifier}, seed {record.seed}, {machine(record.environment)}.",
+            f"\n{record.classifier}, mean of the runs ± standard error over images (of several runs, at most "
+            f"this much), seed {record.seed}, {machine(record.environment)}.",
         ]
     )
 

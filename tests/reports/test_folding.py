@@ -65,7 +65,7 @@ def demo():
     rows = [
         DemoRow(
             defense=defense, settings={"codes": 25}, threat=threat, attack="PGD", natural=0.812,
-            robust=0.1 + place / 10, std=0.0123, runs=5, n=100,
+            robust=0.1 + place / 10, standard_error=0.0123, runs=5, n=100,
         )
         for defense in ("randdisc", "prd", "swrd")
         for place, threat in enumerate(threats)

@@ -20,13 +20,20 @@ HOSTILE = '"><script>alert(1)</script><img src=http://evil.example/x onerror=ale
 
 
 def row(defense: str, threat: str, robust: float, **other: Any) -> DemoRow:
-    fixed = {"settings": {"codes": 25}, "attack": "PGD-20", "natural": 0.8, "std": 0.012, "n": 100, "runs": 5}
+    fixed = {
+        "settings": {"codes": 25},
+        "attack": "PGD-20",
+        "natural": 0.8,
+        "standard_error": 0.012,
+        "n": 100,
+        "runs": 5,
+    }
     return DemoRow(**{"defense": defense, "threat": threat, "robust": robust, **fixed, **other})
 
 
 ROWS = (
-    row("undefended", "none", 0.8, std=None, settings={}),
-    row("undefended", "ignorant", 0.0, std=None, settings={}),
+    row("undefended", "none", 0.8, settings={}),
+    row("undefended", "ignorant", 0.0, settings={}),
     row("swrd", "none", 0.8),
     row("swrd", "ignorant", 0.66),
     row("swrd", "eot", 0.045, attack="PGD-20, EOT-5"),
@@ -70,9 +77,9 @@ class TestPivot:
         cell = pivot(rows).lines[0].cells["ste"]
         assert (cell.mean, cell.attack) == (0.1, "longer")
 
-    def test_natural_accuracy_is_known_from_an_attack_alone_but_not_its_deviation(self) -> None:
+    def test_natural_accuracy_is_known_from_an_attack_alone_but_not_its_standard_error(self) -> None:
         natural = pivot([row("prd", "ste", 0.3)]).lines[0].cells["none"]
-        assert (natural.mean, natural.std) == (0.8, None)
+        assert (natural.mean, natural.standard_error) == (0.8, None)
 
     @pytest.mark.parametrize(
         ("bad", "named"),
@@ -102,19 +109,13 @@ class TestTable:
         assert "3.0 ± 1.2" in lines["prd"]
         assert "not run" in lines["prd"]
         assert "66.0 ± 1.2" in lines["swrd"]
-        assert "N = 100" in text
+        assert "± standard error over images, N = 100 images" in " ".join(text.split())
         assert "A [bold]title[/bold]" in text  # a title is text, not markup
 
     def test_two_settings_of_one_defense_are_two_lines(self) -> None:
         rows = [row("prd", "ste", 0.3), row("prd", "ste", 0.4, settings={"codes": 70})]
         assert len(pivot(rows).lines) == 2
         assert "codes=70" in self.text_of(*rows)
-
-    def test_an_attack_on_fewer_images_is_named_with_their_number(self) -> None:
-        text = self.text_of(
-            row("prd", "none", 0.8), row("prd", "score", 0.5, n=50, attack="square, 9 calls"), width=200
-        )
-        assert "N = 100 images; Queries by score (square, 9 calls): N = 50" in " ".join(text.split())
 
     def test_it_fits_a_narrow_terminal(self) -> None:
         rows = [row("randdisc", threat, 0.5) for threat in ("none", "ignorant", "ste", "eot", "adaptive")]

@@ -29,7 +29,7 @@ def test_summary_has_a_row_for_every_defense_and_threat(finished: tuple[Path, st
         for threat in ("none", "transfer", "ignorant", "score", "adaptive")
     ]
     for row in summary["rows"]:
-        assert {"defense", "threat", "attack", "natural", "robust", "std", "n"} <= set(row)
+        assert {"defense", "threat", "attack", "natural", "robust", "standard_error", "n"} <= set(row)
         assert 0 <= row["robust"] <= 1
         assert row["n"] == 10
         assert row["threat"] != "none" or row["robust"] == row["natural"]
@@ -57,21 +57,27 @@ def test_page_and_terminal_show_the_figures_and_the_pictures(finished: tuple[Pat
     assert "square, 12 calls" in page
 
 
-def test_fewer_images_are_asked_about_and_their_natural_accuracy_is_their_own() -> None:
-    run = Demo(DemoSettings(images=8, steps=1, draws=1, runs=1, queried=3, calls=10), lambda *_: None)
-    run.run()
-    rows = {row.threat: row for row in run.rows if row.defense == "none"}
-    assert (rows["score"].n, rows["score"].attack) == (3, "square, 10 calls")
-    right = run.classifier(run.images).argmax(1) == run.labels
-    assert rows["score"].natural == pytest.approx(right[:3].double().mean().item())
-    assert rows["transfer"].natural == pytest.approx(right.double().mean().item())
+def test_every_column_is_of_the_same_images_with_the_standard_error_over_them() -> None:
+    run = Demo(DemoSettings(images=60, steps=1, draws=1, runs=1, calls=10), lambda *_: None)
+    run._undefended(ignorant=run.images, transferred=run.images)
+    right = (run.classifier(run.images).argmax(1) == run.labels).double()
+    assert 0 < right.mean() < 1
+    assert [row.threat for row in run.rows] == ["none", "transfer", "ignorant", "score", "adaptive"]
+    for row in run.rows:
+        assert row.n == 60
+        assert row.natural == pytest.approx(right.mean().item())
+        if row.threat != "score":
+            assert row.standard_error == pytest.approx(right.std().item() / 60**0.5)
+    (asked,) = [row for row in run.rows if row.threat == "score"]
+    assert asked.robust <= asked.natural
+    assert asked.attack == "square, 10 calls"
 
 
 def test_equal_seeds_give_equal_figures_and_other_seeds_others() -> None:
     def figures(seed: int) -> list[tuple[float, float]]:
         run = Demo(DemoSettings(images=6, steps=1, draws=1, runs=3, calls=10, seed=seed), lambda *_: None)
         run.run()
-        return [(row.robust, row.std) for row in run.rows]
+        return [(row.robust, row.standard_error) for row in run.rows]
 
     first = figures(1)
     assert figures(1) == first
@@ -80,7 +86,7 @@ def test_equal_seeds_give_equal_figures_and_other_seeds_others() -> None:
 
 def test_the_progress_bar_counts_every_image_once() -> None:
     counted: list[int] = []
-    settings = DemoSettings(images=3, steps=2, draws=3, runs=2, queried=2, calls=20)
+    settings = DemoSettings(images=3, steps=2, draws=3, runs=2, calls=20)
     run = Demo(settings, lambda _, count: counted.append(count))
     run.run()
     assert sum(counted) == run.work

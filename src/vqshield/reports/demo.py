@@ -40,10 +40,10 @@ FOR_WHOM = (
 
 @dataclass(frozen=True)
 class DemoCell:
-    """One accuracy as a fraction, its standard deviation over runs (None: unknown), the number of images."""
+    """One accuracy as a fraction, its standard error over images (None: unknown), the number of images."""
 
     mean: float
-    std: float | None
+    standard_error: float | None
     n: int
     attack: str
     collapsed: bool
@@ -75,11 +75,11 @@ def pivot(rows: Iterable[DemoRow]) -> Pivot:
         if row.threat not in THREATS:
             raise InvalidInputError(f"threat={row.threat!r} is unknown; valid are {', '.join(THREATS)}")
         if row.threat == "none":
-            cells["none"] = _cell(row, row.natural, std=row.std, attack=row.attack)
+            cells["none"] = _cell(row, row.natural, error=row.standard_error, attack=row.attack)
             continue
-        # A row of an attack knows the natural accuracy too, but its deviation is that of the attacked one.
-        cells.setdefault("none", _cell(row, row.natural, std=None, attack=""))
-        under = _cell(row, row.robust, std=row.std, attack=row.attack)
+        # A row of an attack knows the natural accuracy too, but its standard error is the attacked one's.
+        cells.setdefault("none", _cell(row, row.natural, error=None, attack=""))
+        under = _cell(row, row.robust, error=row.standard_error, attack=row.attack)
         if row.threat not in cells or under.mean < cells[row.threat].mean:
             cells[row.threat] = under
     occurring = {threat for cells in lines.values() for threat in cells}
@@ -89,12 +89,12 @@ def pivot(rows: Iterable[DemoRow]) -> Pivot:
     )
 
 
-def _cell(row: DemoRow, mean: float, *, std: float | None, attack: str) -> DemoCell:
-    return DemoCell(mean=mean, std=std, n=row.n, attack=attack, collapsed=mean < row.natural / 2)
+def _cell(row: DemoRow, mean: float, *, error: float | None, attack: str) -> DemoCell:
+    return DemoCell(mean=mean, standard_error=error, n=row.n, attack=attack, collapsed=mean < row.natural / 2)
 
 
 def demo_table(summary: DemoSummary) -> "Table":
-    """One line per defense, one column per threat; mean accuracy in percent ± standard deviation."""
+    """One line per defense, one column per threat; mean accuracy in percent ± standard error over images."""
     try:
         from rich import box
         from rich.text import Text
@@ -105,7 +105,8 @@ def demo_table(summary: DemoSummary) -> "Table":
     figures = pivot(summary.rows)
     table = FoldingTable(
         title=Text(summary.title),
-        caption=f"accuracy in %, ± standard deviation over runs, {_counts(figures)}",
+        caption=f"accuracy in %, ± standard error over images, "
+        f"N = {max((row.n for row in summary.rows), default=0)} images",
         box=box.SIMPLE_HEAD,
         pad_edge=False,  # five figures fit into 80 characters so
     )
@@ -123,23 +124,14 @@ def demo_table(summary: DemoSummary) -> "Table":
     return table
 
 
-def _counts(figures: Pivot) -> str:
-    """How many images: those of the natural accuracy, and the attacks that had fewer."""
-    cells = [(threat, cell) for line in figures.lines for threat, cell in line.cells.items()]
-    most = max((cell.n for _, cell in cells), default=0)
-    fewer = {(THREATS[threat], cell.n, cell.attack): None for threat, cell in cells if cell.n < most}
-    notes = [f"{title} ({attack}): N = {n}" for title, n, attack in fewer]
-    return "; ".join([f"N = {most} images", *notes])
-
-
 def _figure(cell: DemoCell | None) -> "Text":
     from rich.text import Text
 
     if cell is None:
         return Text(NOT_RUN, style="dim")
     text = Text(percent(cell.mean), style="bold red" if cell.collapsed else "bold")
-    if cell.std is not None:
-        text.append(f" ± {percent(cell.std)}", style="not bold dim")
+    if cell.standard_error is not None:
+        text.append(f" ± {percent(cell.standard_error)}", style="not bold dim")
     return text
 
 

@@ -47,14 +47,11 @@ class DemoSettings:
     steps: int = 20
     draws: int = 4
     runs: int = 5
-    queried: int = 50
-    """The first images alone are attacked by queries, which take a call each."""
     calls: int = 100
     seed: int = 0
 
     def __post_init__(self) -> None:
         checks.whole("images", self.images, least=1, below=501)
-        checks.whole("queried", self.queried, least=1)
         checks.whole("calls", self.calls, least=self.score.besides + 2)
         for name in ("steps", "draws", "runs"):
             checks.whole(name, getattr(self, name), least=1)
@@ -81,8 +78,11 @@ class DemoSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class DemoRow:
-    """What one threat leaves of one defense; natural and robust are fractions of the same n images, std is
-    that of robust.
+    """Accuracy of one defense under one threat.
+
+    Attributes:
+        natural, robust: clean and robust accuracy as fractions of the same n images, mean over runs.
+        standard_error: of robust, over images.
     """
 
     defense: str
@@ -91,7 +91,7 @@ class DemoRow:
     attack: str
     natural: float
     robust: float
-    std: float | None
+    standard_error: float
     runs: int
     n: int
 
@@ -136,11 +136,10 @@ class Demo:
     def work(self) -> int:
         """How many images will be classified in all: what a progress bar counts."""
         each, options = len(self.images), self.settings
-        asked = self._queried * (options.calls + options.runs)
-        attacked = 2 * each * options.steps  # both networks without a shield
-        bare = 3 * each + self._queried * (options.calls + 1)
-        defended = each * (options.steps * options.draws + 4 * options.runs) + asked
-        return attacked + bare + defended * (len(list_defenses()) + 1)
+        attacked = 2 * options.steps  # both networks without a shield
+        bare = options.calls + 4
+        defended = options.steps * options.draws + options.calls + 5 * options.runs
+        return each * (attacked + bare + defended * (len(list_defenses()) + 1))
 
     def run(self) -> None:
         """Measure everything, the undefended classifier first."""
@@ -180,10 +179,6 @@ class Demo:
             )
             for index in range(min(GALLERY_ROWS, len(self.images)))
         ]
-
-    @property
-    def _queried(self) -> int:
-        return min(self.settings.queried, len(self.images))
 
     def _without_shield(self, classifier: nn.Module) -> Tensor:
         """Images made to fool a bare network."""
@@ -244,11 +239,10 @@ class Demo:
 
     def _asked(self, model: "_Counted", *, runs: int) -> tuple[str, Draws]:
         """What an attacker makes of the model's scores: every draw is a call."""
-        options, images, labels = self.settings, self.images[: self._queried], self.labels[: self._queried]
-        before = model.count
-        found = options.score.trace(model, images, labels, calls=(options.calls,)).images[-1]
-        model.report(options.calls * len(images) - (model.count - before))  # it may end before that
-        return f"square, {options.calls} calls", draw_predictions(model, found, labels, runs=runs)
+        options, before = self.settings, model.count
+        found = options.score.trace(model, self.images, self.labels, calls=(options.calls,)).images[-1]
+        model.report(options.calls * len(self.images) - (model.count - before))  # it may end before that
+        return f"square, {options.calls} calls", draw_predictions(model, found, self.labels, runs=runs)
 
     def _add(
         self,
@@ -258,18 +252,17 @@ class Demo:
         attacks: Mapping[str, tuple[str, Draws]],
     ) -> None:
         for threat, (attack, under) in {"none": ("none", natural), **attacks}.items():
-            count = len(under.labels)
             self.rows.append(
                 DemoRow(
                     defense=defense,
                     settings=settings,
                     threat=threat,
                     attack=attack,
-                    natural=Draws(natural.predictions[:, :count], self.labels[:count]).mean,
+                    natural=natural.mean,
                     robust=under.mean,
-                    std=under.std,
+                    standard_error=under.standard_error,
                     runs=len(under.predictions),
-                    n=count,
+                    n=len(self.images),
                 )
             )
 
@@ -313,7 +306,7 @@ def sentences(rows: Sequence[DemoRow], settings: DemoSettings) -> list[str]:
             f"With noise on the image and a classifier that was fine-tuned behind both, {BEST} has "
             f"{accuracy[TUNED, 'none']:.0%} on clean images and keeps {accuracy[TUNED, 'ignorant']:.0%} "
             "against the attack that does not know of the shield, and "
-            f"{accuracy[TUNED, 'adaptive']:.0%} against the one that does.",
+            f"{accuracy[TUNED, 'adaptive']:.0%} against the short one that does.",
             f"An attacker who may ask {settings.calls} times for each image and sees the scores leaves "
             f"{accuracy[TUNED, 'score']:.0%} right with that one, {accuracy[BEST, 'score']:.0%} without "
             f"tuning and noise, and {accuracy[UNDEFENDED, 'score']:.0%} without a shield; `vqshield ladder` "
