@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+import warnings
 
 import pytest
 import torch
@@ -52,6 +53,30 @@ def test_defend_is_defended_in_one_line() -> None:
     short = vq.defend(network, "swrd", size=2, codes=5, seed=4)
     long = vq.Defended(network, vq.SWRD(size=2, codes=5, seed=4), surrogate="ste")
     assert torch.equal(short(images, streams=streams), long(images, streams=streams))
+
+
+def normalised() -> nn.Sequential:
+    return nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(3 * 16 * 16, 10))
+
+
+def test_a_classifier_with_batch_norms_in_training_mode_is_warned_of() -> None:
+    network = normalised().train()
+    with pytest.warns(UserWarning, match=r"Sequential is in training mode: its batch norms .* call eval"):
+        model = vq.defend(network, "swrd", seed=0)
+    model(noise_images(4, 3, 16, 16))
+    assert float(network[0].running_mean.abs().max()) > 0, "what the warning is about"
+
+
+@pytest.mark.parametrize(
+    "network",
+    [normalised().eval(), classifier().train(), nn.Sequential(normalised().eval(), nn.Dropout())],
+    ids=["evaluating", "no batch norm", "frozen batch norm"],
+)
+def test_other_classifiers_are_defended_without_a_warning(network: nn.Module) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        vq.defend(network, "swrd", seed=0)
+        vq.Defended(normalised().train(), vq.SWRD())  # as training behind a defense does
 
 
 def test_parameters_receive_gradients_in_training() -> None:

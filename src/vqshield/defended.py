@@ -6,6 +6,7 @@ from typing import Unpack
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from vqshield import surrogates
 from vqshield.defenses import (
@@ -171,7 +172,9 @@ def defend(
 
     Warns:
         UserWarning: the classifier says that it expects normalised images (timm's do), and mean and std are
-            not given; or they are, and it normalises already.
+            not given; or they are, and it normalises already. The classifier is in training mode and has
+            batch norms: its answers depend on the batch, and every call changes its statistics. Call
+            ``classifier.eval()`` first. `Defended` does not warn: training behind a defense uses it.
 
     Example:
         >>> model = vq.defend(classifier, "swrd", size=3, codes=25, seed=0)
@@ -182,6 +185,12 @@ def defend(
         >>> model(images[0]).shape  # a single image
         torch.Size([10])
     """
+    if isinstance(classifier, nn.Module) and any(map(_updates_statistics, classifier.modules())):
+        warnings.warn(
+            f"{type(classifier).__name__} is in training mode: its batch norms use the statistics of each "
+            "batch, and change their own at every call; call eval() on it before you use the defended model",
+            stacklevel=2,
+        )
     classifier = _normalising(classifier, mean, std)
     if not isinstance(defense, str):
         if settings:
@@ -197,6 +206,10 @@ def defend(
     if twice:
         raise InvalidInputError(f"{twice[0]!r} is set twice, in {defense!r} and beside it; set it once")
     return Defended(classifier, create_any(name, **in_text, **settings), surrogate=surrogate)
+
+
+def _updates_statistics(module: nn.Module) -> bool:
+    return isinstance(module, _NormBase) and module.training and module.track_running_stats
 
 
 def _normalising(
