@@ -148,7 +148,7 @@ def test_a_target_in_memory_is_what_was_given():
     assert target.model is model
     assert torch.equal(target.images.floats(), images[:3]), "bit by bit, not rounded to bytes"
     assert [part.tolist() for part in target.part(range(1, 9))] == [images[1:3].tolist(), [1, 1]]
-    assert (target.name, target.images.classes) == ("in memory", ("0", "1"))
+    assert (target.name, target.images.classes) == ("Two, in memory", ("0", "1"))
     assert target.data_id.images == 3
     assert target.classifier_id.sha256 == weights_digest(model)
     other = Target.in_memory(model, images.flip(0), labels, limit=3)

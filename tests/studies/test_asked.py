@@ -4,6 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+import vqshield as vq
+from vqshield.classifiers import small_cifar10
+from vqshield.data import sample
 from vqshield.defended import defend
 from vqshield.defenses import PRD, create, list_defenses
 from vqshield.errors import InvalidInputError
@@ -46,6 +49,20 @@ def test_a_defended_model_is_its_classifier_and_its_defense() -> None:
     ):
         with split_model(given, None) as split:
             assert split == found
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("small-cifar10", "small-cifar10"),
+        (small_cifar10(), "SmallResNet, in memory"),
+        (nn.Sequential(nn.Flatten(), nn.Linear(3072, 10)), "Sequential, in memory"),
+    ],
+)
+def test_a_title_names_the_classifier_that_was_given(model: nn.Module | str, name: str) -> None:
+    photos = sample(2)
+    found = vq.evaluate(model, photos.floats(), photos.labels, attacks=[], runs=1, device="cpu")
+    assert found.title.endswith(f"classifier {name}")
 
 
 def test_names_alone_make_a_target_that_travels() -> None:

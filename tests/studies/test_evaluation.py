@@ -80,7 +80,7 @@ def test_the_manifest_says_all_that_decides_the_records(finished: Path, target: 
     assert manifest["data"]["images"] == 5
     answers = manifest["classifier"].pop("answers")
     assert len(answers) == 64, "weights alone do not say what a program does with them"
-    assert manifest["classifier"] == {"name": "in memory", "sha256": weights_digest(target.model)}
+    assert manifest["classifier"] == {"name": "Sequential, in memory", "sha256": weights_digest(target.model)}
     assert manifest["code"]["kernels"] == [clustering.kernel_name("auto")]
     assert manifest["defenses"][0]["settings"]["sigma"] == 4 / 255
     first = manifest["attacks"][0]["threats"][0]

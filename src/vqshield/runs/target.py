@@ -116,6 +116,7 @@ class Target:
         classifier: a safetensors file, or a source that `vqshield list classifiers` shows.
         limit: the first images alone; None takes all.
         device: "cpu", "cuda", or "auto", the GPU where there is one.
+        called: the name of a classifier in memory.
 
     Paths become absolute: another process may stand in another folder. Image files are cut and resized to the
     classifier's input once, so that attack and defense work on the pixels that its network sees.
@@ -126,6 +127,7 @@ class Target:
     classifier: str = BUNDLED
     limit: int | None = None
     device: str = "auto"
+    called: str | None = None
     _loaded: _Loaded = field(default_factory=_Loaded, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -148,14 +150,20 @@ class Target:
         *,
         limit: int | None = None,
         device: str | None = None,
+        called: str | None = None,
     ) -> "Target":
         """A target of a module and tensors: images (N, q, h, w) in [0, 1], labels (N,).
 
-        The module is moved nowhere: without a device, its parameters say where it computes.
+        The module is moved nowhere: without a device, its parameters say where it computes. Titles name it
+        as ``called`` says, by default by its class.
         """
         checks.pixel_values(checks.image_batch(images))
         where = next((each.device for each in model.parameters()), torch.device("cpu"))
-        made = cls(data=IN_MEMORY, classifier=IN_MEMORY, limit=limit, device=device or str(where))
+        if called is None:
+            network = model.network if isinstance(model, Normalised) else model
+            called = f"{type(network).__name__}, {IN_MEMORY}"
+        chosen = device or str(where)
+        made = cls(data=IN_MEMORY, classifier=IN_MEMORY, limit=limit, device=chosen, called=called)
         with torch.no_grad(), evaluating(model):
             classes = ask_for_logits(model, images[:1].to(made.place)).shape[1]
         names = tuple(map(str, range(classes)))
@@ -203,7 +211,7 @@ class Target:
     @property
     def name(self) -> str:
         """The classifier's name, without the folder it lies in."""
-        return self.classifier if self._is_named else Path(self.classifier).name
+        return self.called or (self.classifier if self._is_named else Path(self.classifier).name)
 
     @property
     def data_id(self) -> DataId:

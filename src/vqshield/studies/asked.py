@@ -84,9 +84,11 @@ def target_from(
         images, labels = held.floats(), held.labels
     if labels is None:
         raise InvalidInputError("labels are missing; give one for each image")
+    called = None
     if isinstance(model, str):
+        called = Target(classifier=model).name
         model = load_classifier(model, device=pick_device(device))
-    return Target.in_memory(model, images, labels, limit=limit)
+    return Target.in_memory(model, images, labels, limit=limit, called=called)
 
 
 @contextmanager
