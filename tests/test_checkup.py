@@ -39,3 +39,5 @@ def test_the_version_names_the_commit_and_the_kernel():
     text = RUNNER.invoke(app, ["--version"]).stdout
     assert text.startswith(f"vqshield {vqshield.__version__}, commit ")
     assert clustering.kernel_name("auto") in text
+    for name, said in clustering.availability().items():
+        assert name not in text or said.startswith("serves"), f"doctor says that {name} is {said}"

@@ -40,3 +40,7 @@ def test_no_attribute_of_a_package_hides_a_module(package: ModuleType) -> None:
 def test_the_rooms_of_the_api_are_modules(name: str) -> None:
     assert getattr(vqshield, name) is importlib.import_module(f"vqshield.{name}")
     assert name in dir(vqshield)
+
+
+def test_dir_shows_the_public_names_alone() -> None:
+    assert [name for name in dir(vqshield) if not name.startswith("__")] == sorted(vqshield.__all__)

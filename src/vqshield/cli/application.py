@@ -135,13 +135,10 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from vqshield.clustering import kernel_name, list_backends  # they load torch: not for --help
+        from vqshield.clustering import kernel_name  # it loads torch: not for --help
         from vqshield.runs.code import commit
 
-        typer.echo(
-            f"vqshield {vqshield.__version__}, commit {commit() or 'unknown'}, {kernel_name('auto')} "
-            f"(backends {', '.join(list_backends())})"
-        )
+        typer.echo(f"vqshield {vqshield.__version__}, commit {commit() or 'unknown'}, {kernel_name('auto')}")
         raise typer.Exit
 
 
