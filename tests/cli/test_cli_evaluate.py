@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -128,19 +129,33 @@ def test_nonsense_is_refused_before_any_work(tmp_path: Path, arguments: list[str
     assert not (tmp_path / "out").exists()
 
 
-def test_ctrl_c_keeps_what_is_finished_and_says_how_to_continue(tmp_path: Path, monkeypatch) -> None:
+@pytest.fixture
+def unheard() -> Iterator[list[int]]:
+    """The SIGTERMs that no command heard."""
+    found: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: found.append(number))
+    yield found
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "how"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+def test_a_signal_keeps_what_is_finished_and_says_how_to_continue(
+    tmp_path: Path, monkeypatch, unheard: list[int], number: int, code: int, how: str
+) -> None:
     whole = Evaluation.measure
 
     def interrupted(self, cell, *told):
         if cell.images.start == 2 and cell.attack != "none":
-            raise KeyboardInterrupt
+            os.kill(os.getpid(), number)
         return whole(self, cell, *told)
 
     with monkeypatch.context() as patch:
         patch.setattr(Evaluation, "measure", interrupted)
         stopped = evaluate(*QUICK, *PGD, "--out", str(tmp_path))
-    assert stopped.exit_code == 130
-    assert f"interrupted: what is finished is in {tmp_path}; run the same command again" in stopped.stderr
+    assert (stopped.exit_code, unheard) == (code, [])
+    assert f"{how}: what is finished is in {tmp_path}; run the same command again" in stopped.stderr
     partial = json.loads((tmp_path / "summary.json").read_text())
     assert partial["complete"] is False
     assert [row["n"] for row in partial["rows"]] == [4, 4, 2, 2]
@@ -148,6 +163,20 @@ def test_ctrl_c_keeps_what_is_finished_and_says_how_to_continue(tmp_path: Path, 
     assert "not finished" in shown
     assert evaluate(*QUICK, *PGD, "--out", str(tmp_path)).exit_code == 0
     assert json.loads((tmp_path / "summary.json").read_text())["complete"] is True
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert unheard == [signal.SIGTERM], "the handler is what it was"
+
+
+def test_stopped_before_anything_is_written_it_says_so(tmp_path: Path, monkeypatch) -> None:
+    def interrupted(self: Evaluation) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Evaluation, "manifest", property(interrupted))
+    stopped = evaluate(*QUICK, "--out", str(tmp_path))
+    assert stopped.exit_code == 130
+    assert stopped.stderr.splitlines()[-1] == (
+        "interrupted: nothing is finished; run the same command again to start"
+    )
 
 
 KILLED = """

@@ -165,7 +165,7 @@ def test_ctrl_c_leaves_a_report_and_says_how_to_continue(
     file: str, partial: tuple[Path, str], finished: tuple[Path, str]
 ) -> None:
     out, said = partial
-    assert f"what is finished is in {out / 'T2'}, with a report; run the same command again" in said
+    assert f"what is finished is in {out / 'T2'}; run the same command again" in said
     assert all((out / "T2" / name).is_file() for name in REPORTS)
     shown = run("report", out)
     assert shown.exit_code == 0, shown.output

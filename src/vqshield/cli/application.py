@@ -1,4 +1,4 @@
-"""The typer application: which commands there are, and how an error or Ctrl-C ends any of them.
+"""The typer application: which commands there are, and how an error, Ctrl-C or SIGTERM ends any of them.
 
 A command's file is imported when the command is called: most of them load torch, and `vqshield --help` should
 not wait for that.
@@ -7,7 +7,10 @@ not wait for that.
 import ast
 import errno
 import logging
-from collections.abc import Callable
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,7 +23,7 @@ from vqshield.errors import VqshieldError, printable
 
 FAILED = 1  # nothing was wrong with the command: a full disk, no permission
 BAD_INPUT = 2  # the code that typer itself uses for a wrong option
-INTERRUPTED = 130  # what shells expect after Ctrl-C
+INTERRUPTED, TERMINATED = 130, 143  # what shells expect after Ctrl-C, and after SIGTERM
 
 COMMANDS = {
     "demo": "demo:demo",
@@ -80,8 +83,10 @@ class LazyCommands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the chosen command; an expected failure ends in one line on stderr, never in a traceback."""
+        terminations: list[int] = []
         try:
-            return super().invoke(ctx)
+            with _sigterm_interrupts(terminations):
+                return super().invoke(ctx)
         except VqshieldError as error:
             typer.echo(f"error: {error}", err=True)
             raise typer.Exit(BAD_INPUT) from error
@@ -94,8 +99,29 @@ class LazyCommands(TyperGroup):
             )
             raise typer.Exit(FAILED) from error
         except KeyboardInterrupt as error:
-            typer.echo(": ".join(filter(None, ["interrupted", str(error)])), err=True)
-            raise typer.Exit(INTERRUPTED) from error
+            how, code = ("terminated", TERMINATED) if terminations else ("interrupted", INTERRUPTED)
+            typer.echo(": ".join(filter(None, [how, str(error)])), err=True)
+            raise typer.Exit(code) from error
+
+
+@contextmanager
+def _sigterm_interrupts(received: list[int]) -> Iterator[None]:
+    """Treat SIGTERM like Ctrl-C, so that a command sums up what is finished; add the signal to the list."""
+
+    def interrupt(number: int, _: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # `timeout` sends it twice: the summary is written
+        received.append(number)
+        raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGTERM)
+    if threading.current_thread() is not threading.main_thread() or before in (signal.SIG_IGN, None):
+        yield
+        return
+    signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def command_function(name: str) -> Callable[..., None]:

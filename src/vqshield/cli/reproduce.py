@@ -9,13 +9,11 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from vqshield import checks
 from vqshield.attacks import PRECISIONS
-from vqshield.cli.bars import progress_bar
 from vqshield.cli.executors import (
     Address,
     ExecutorName,
@@ -26,7 +24,7 @@ from vqshield.cli.executors import (
     chosen_executor,
 )
 from vqshield.cli.options import AsJson, Device, Fresh, Precision, Seed
-from vqshield.cli.resumable import set_aside
+from vqshield.cli.resumable import run_to_end, set_aside
 from vqshield.data import list_datasets
 from vqshield.devices import pick_device
 from vqshield.errors import FileFormatError, InvalidInputError, VqshieldError
@@ -159,7 +157,7 @@ def report(
         raise InvalidInputError(
             f"there is no experiment.json in {folder} or a folder of it; give a folder of vqshield reproduce"
         )
-    summaries = [_report(summarise_folder(each), each, hidden=as_json) for each in folders]
+    summaries = [_report(each, summarise_folder(each), hidden=as_json) for each in folders]
     if as_json:
         typer.echo(json.dumps(to_plain(summaries), indent=1))
 
@@ -188,23 +186,13 @@ def _carried_out(plan: Reproduction, *, dry_run: bool, hidden: bool) -> object:
 
 
 def _run(plan: Reproduction, *, hidden: bool) -> Summary:
-    with progress_bar("{task.description}", hidden=hidden) as bar:
-        task = bar.add_task(f"{plan.experiment.id}: starting", total=None)
-
-        def show(doing: str, done: int, total: int) -> None:
-            bar.update(task, description=escape(doing), completed=done, total=total)
-
-        try:
-            summary = plan.run(show)
-        except KeyboardInterrupt as stop:
-            _report(summarise_folder(plan.folder), plan.folder, hidden=True)
-            raise KeyboardInterrupt(
-                f"what is finished is in {plan.folder}, with a report; run the same command again to continue"
-            ) from stop
-    return _report(summary, plan.folder, hidden=hidden)
+    summary = run_to_end(
+        plan.run, lambda: summarise_folder(plan.folder), plan.folder, hidden=hidden, write=_report
+    )
+    return _report(plan.folder, summary, hidden=hidden)
 
 
-def _report(summary: Summary, folder: Path, *, hidden: bool) -> Summary:
+def _report(folder: Path, summary: Summary, *, hidden: bool = True) -> Summary:
     write_json(folder / SUMMARY, to_plain(summary))
     written = write_report(summary, folder)
     if not hidden:

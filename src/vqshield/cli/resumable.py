@@ -9,6 +9,7 @@ import typer
 from rich.markup import escape
 
 from vqshield.cli.bars import progress_bar
+from vqshield.errors import InvalidInputError
 from vqshield.files import write_json
 from vqshield.plain import to_plain
 from vqshield.runs.study import Progress
@@ -27,9 +28,9 @@ def run_to_end(
     out: Path,
     *,
     hidden: bool,
-    write: Callable[[Path, Found], None] = write_summary,
+    write: Callable[[Path, Found], object] = write_summary,
 ) -> Found:
-    """Run with a progress bar; on Ctrl-C what is finished is summed up.
+    """Run with a progress bar; after Ctrl-C or SIGTERM, sum up what is finished.
 
     run: measures, and is given whom to tell. stored: what the folder `out` holds so far. write: how that is
     written there.
@@ -43,7 +44,10 @@ def run_to_end(
         try:
             return run(show)
         except KeyboardInterrupt as stop:
-            write(out, stored())
+            try:
+                write(out, stored())
+            except InvalidInputError:  # stopped before the first file was written
+                raise KeyboardInterrupt("nothing is finished; run the same command again to start") from stop
             raise KeyboardInterrupt(
                 f"what is finished is in {out}; run the same command again to continue"
             ) from stop
