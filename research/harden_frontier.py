@@ -235,7 +235,7 @@ class Laboratory:
                 name=subject.name, device=chosen.device, precision=chosen.precision, progress=Lines(),
             )  # fmt: skip
             before, after, weights = found.before, found.after, found.weights
-            checkpoint_path(found.settings, chosen.work).unlink()  # six times the weights' size
+            checkpoint_path(found.settings.name, chosen.work).unlink()  # six times the weights' size
             card = {key: value for key, value in found.card["settings"].items() if key != "classifier"}
         row = Row(
             subject=subject,

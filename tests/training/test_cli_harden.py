@@ -116,3 +116,32 @@ def test_what_went_wrong_is_one_line(folder, tmp_path, monkeypatch):
     assert "nothing to resume" in stopped.stderr
     assert "error: No space left on device" in stopped.stderr
     assert "Traceback" not in stopped.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGTERM")
+def test_stopped_it_names_its_own_checkpoint_and_resumed_it_says_from_which_epoch(
+    folder, tmp_path, monkeypatch
+):
+    """By SIGTERM; a checkpoint of another run lies in the same folder."""
+    other, mine = (tmp_path / f"{each}.checkpoint.safetensors" for each in ("other", "mine"))
+    other.write_bytes(b"")
+    unheard = []
+
+    def step(self, *, epoch, step, loss):
+        if epoch == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    previous = signal.signal(signal.SIGTERM, lambda number, _: unheard.append(number))
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr("vqshield.cli.train.Bar.step", step)
+            stopped = command(folder, tmp_path, "--name", "mine")
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+    assert (stopped.exit_code, unheard) == (143, [])
+    last = f"terminated: whole epochs are in {mine}; run the same command to continue"
+    assert stopped.stderr.splitlines()[-1] == last
+    assert "other" not in stopped.stderr
+    resumed = command(folder, tmp_path, "--name", "mine")
+    assert resumed.exit_code == 0
+    assert "resumed from the checkpoint after epoch 1 of 2" in resumed.stderr

@@ -5,6 +5,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from vqshield.cli.application import app
 from vqshield.cli.train import train
 from vqshield.errors import InvalidInputError
 
@@ -64,10 +65,13 @@ def test_interrupted_says_how_to_go_on(folder, monkeypatch, stop_in, advice):
             raise KeyboardInterrupt
         original(self, epoch=epoch, step=step, loss=loss)
 
+    out = folder.parent / "out"
+    arguments = ["train", "--data-dir", str(folder), "--out", str(out), "--epochs", "2", "--batch", "20"]
     with monkeypatch.context() as patch:
         patch.setattr(Bar, "step", step)
-        stopped = command(folder)
+        stopped = RUNNER.invoke(app, arguments)
     assert stopped.exit_code == 130
+    assert stopped.stderr.splitlines()[-1].startswith("interrupted: ")
     assert advice in stopped.stderr
     assert command(folder).exit_code == 0
 

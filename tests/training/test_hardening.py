@@ -343,7 +343,7 @@ def test_it_is_the_training_of_vqshield_train(start, tmp_path):
 
 def test_another_start_is_another_run(start, sized, tmp_path):
     found = run(str(start), out=tmp_path / "out")
-    assert checkpoint_path(found.settings, tmp_path / "out").is_file()
+    assert checkpoint_path(found.settings.name, tmp_path / "out").is_file()
     with pytest.raises(InvalidInputError, match=r"the checkpoint was made with classifier="):
         run(str(sized), out=tmp_path / "out", name="tiny-hardened")
 

@@ -8,12 +8,13 @@ import typer
 
 from vqshield.classifiers import BUNDLED
 from vqshield.cli.options import AsJson, Classifier, DataDir, Device
-from vqshield.cli.train import INTERRUPTED, Bar
+from vqshield.cli.train import Bar, how_to_continue
 from vqshield.defenses import list_all_defenses
 from vqshield.errors import printable
 from vqshield.names import NONE, display_defense
-from vqshield.training import Hardened, HardenSettings, list_objectives
+from vqshield.training import Hardened, HardenSettings, checkpoint_path, list_objectives
 from vqshield.training import harden as run_hardening
+from vqshield.training.hardening import hardened_stem
 from vqshield.training.settings import COMPILE_MODES, PRECISIONS
 
 DATA = ("cifar10", "cifar100", "mnist", "folder", "imagenet", "npz")
@@ -70,6 +71,7 @@ def harden(
     as_json: AsJson = False,
 ) -> None:
     """Fine-tune a classifier behind a defense; writes NAME.safetensors and its card, NAME.json."""
+    checkpoint = checkpoint_path(hardened_stem(name, classifier), out)
     try:
         with Bar(hidden=as_json) as bar:
             found = run_hardening(
@@ -79,10 +81,9 @@ def harden(
                 resume=resume, progress=bar,
             )  # fmt: skip
     except KeyboardInterrupt as stop:
-        typer.echo(f"interrupted: {_how_to_continue(out)}", err=True)
-        raise typer.Exit(INTERRUPTED) from stop
+        raise KeyboardInterrupt(how_to_continue(checkpoint)) from stop
     except OSError:  # a full disk, say: the application tells what it was
-        typer.echo(_how_to_continue(out), err=True)
+        typer.echo(how_to_continue(checkpoint), err=True)
         raise
     typer.echo(json.dumps(found.card, indent=2) if as_json else _summary(found))
 
@@ -96,10 +97,3 @@ def _summary(found: Hardened) -> str:
         f"weights {printable(found.weights)}\ncard    {printable(found.card_file)}\n"
         f"load as {printable(found.load)}"
     )
-
-
-def _how_to_continue(out: Path) -> str:
-    kept = [printable(each) for each in sorted(out.glob("*.checkpoint.safetensors"))]
-    if kept:
-        return f"whole epochs are kept in {', '.join(kept)}; run the same command to continue"
-    return "no epoch was finished, so there is nothing to resume"

@@ -17,8 +17,6 @@ from vqshield.training.augment import BORDERS
 from vqshield.training.schedule import SCHEDULES
 from vqshield.training.settings import COMPILE_MODES, DECAYS, OPTIMIZERS, PRECISIONS
 
-INTERRUPTED = 130  # what shells expect after Ctrl-C
-
 
 def train(
     data_dir: Annotated[Path, typer.Option(help="Folder with the data set's official binary files.")],
@@ -128,8 +126,7 @@ def train(
                 progress=bar,
             )
     except KeyboardInterrupt as stop:
-        typer.echo(f"interrupted: {_how_to_continue(settings, out)}", err=True)
-        raise typer.Exit(INTERRUPTED) from stop
+        raise KeyboardInterrupt(how_to_continue(checkpoint_path(settings.name, out))) from stop
     typer.echo(json.dumps(result.card, indent=2) if as_json else _summary(result))
 
 
@@ -137,6 +134,7 @@ class Bar:
     """A progress bar on stderr with loss, accuracy and the time left."""
 
     def __init__(self, *, hidden: bool) -> None:
+        self.hidden = hidden
         self.bar = progress_bar(
             "epoch {task.fields[epoch]}",
             notes="loss {task.fields[loss]}  test {task.fields[accuracy]}",
@@ -151,7 +149,9 @@ class Bar:
         self.bar.stop()
 
     def start(self, *, epochs: int, done: int, steps: int) -> None:
-        """Show the bar, already filled by what a checkpoint brought."""
+        """Show the bar, already filled by what a checkpoint brought, and say where the run continues."""
+        if done and not self.hidden:
+            typer.echo(f"resumed from the checkpoint after epoch {done} of {epochs}", err=True)
         self.epochs, self.steps = epochs, steps
         self.task = self.bar.add_task(
             "train",
@@ -190,8 +190,8 @@ def _summary(result: TrainResult) -> str:
     )
 
 
-def _how_to_continue(settings: TrainSettings, out: Path) -> str:
-    checkpoint = checkpoint_path(settings, out)
+def how_to_continue(checkpoint: Path) -> str:
+    """What to tell whoever stopped the run that keeps this checkpoint."""
     if checkpoint.is_file():
         return f"whole epochs are in {printable(checkpoint)}; run the same command to continue"
     return "no epoch was finished, so there is nothing to resume"

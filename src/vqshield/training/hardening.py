@@ -193,7 +193,7 @@ def harden(
         method=method,
         classifier=source,
         classifier_sha256=weights_digest(model),
-        stem=_stem(name, source),
+        stem=hardened_stem(name, source),
     )
     before = _accuracy(model, chosen, tested, settings.seed, place)
     portable = Path() if Path(out).is_absolute() else Path(out)  # no card names a path of this machine
@@ -260,8 +260,10 @@ def _without_folders(text: str) -> str:
     return f"{source}@{Path(file).name}" if at else source
 
 
-def _stem(name: str | None, source: str) -> str:
+def hardened_stem(name: str | None, classifier: str) -> str:
+    """The stem of a run's files: its name, or the classifier's without a folder and with -hardened."""
     if name is None:
+        source = _without_folders(classifier)
         name = f"{re.sub(r'[^A-Za-z0-9_.]+', '-', source.removesuffix('.safetensors')).strip('-')}-hardened"
     if not name or name != Path(name).name or name.startswith("."):
         raise InvalidInputError(f"name={name!r} should be the start of a file's name, without a folder")

@@ -83,7 +83,7 @@ def train_on(
     """
     whole("test_every", test_every, least=1)
     place, watcher = pick_device(device), progress or Silent()
-    checkpoint_file = checkpoint_path(settings, out)
+    checkpoint_file = checkpoint_path(settings.name, out)
     _keep_the_start(settings, Path(out))
     data_sha256 = _fingerprint(training, test)
     trainer = Trainer(settings, training, test, place, model=model, defense=defense)
@@ -114,9 +114,9 @@ def train_on(
     return _finish(settings, trainer, training, test, history, Path(out), data_sha256, notes or {})
 
 
-def checkpoint_path(settings: TrainSettings, out: str | Path) -> Path:
-    """Where the run keeps its checkpoint."""
-    return Path(out) / f"{settings.name}.checkpoint.safetensors"
+def checkpoint_path(name: str, out: str | Path) -> Path:
+    """Where the run that writes NAME.safetensors keeps its checkpoint."""
+    return Path(out) / f"{name}.checkpoint.safetensors"
 
 
 def _finish(
