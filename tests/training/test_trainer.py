@@ -2,6 +2,7 @@ import json
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -201,6 +202,29 @@ def test_other_data_on_resume_are_noticed(tmp_path):
     run(tmp_path, settings())
     with pytest.raises(InvalidInputError, match="data with sha256"):
         train_on(settings(), TEST, TEST, out=tmp_path)
+
+
+@pytest.fixture
+def another_number_of_threads():
+    before = torch.get_num_threads()
+    yield lambda: torch.set_num_threads(before + 1)
+    torch.set_num_threads(before)
+
+
+def test_another_number_of_threads_on_resume_is_named(tmp_path, another_number_of_threads):
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, settings(), progress=Watcher(stop_in=2))
+    path, before = tmp_path / "small-cifar10.checkpoint.safetensors", torch.get_num_threads()
+    checkpoint = read_checkpoint(path)
+    assert checkpoint.threads == before
+    another_number_of_threads()
+    named = f"made with {before} threads, this run has {before + 1}.* resume with OMP_NUM_THREADS={before} "
+    with pytest.raises(InvalidInputError, match=named):
+        run(tmp_path, settings())
+    write_checkpoint(path, replace(checkpoint, threads=None))  # on a GPU, or by an earlier version
+    finished = run(tmp_path, settings())
+    torch.set_num_threads(before)
+    assert run(tmp_path, settings()).weights == finished.weights, "nothing is left to compute"
 
 
 @pytest.mark.parametrize("content", [b"", b"not safetensors at all"])

@@ -27,19 +27,23 @@ class Checkpoint:
     """Tensors by part ("weights", "optimizer", "ema") and name, and the record of the epochs so far.
 
     data_sha256 is that of the images and labels: other data under the same name is another run.
+    threads: how many torch computed with on a CPU, where another number ends with other weights; None on a
+    GPU, and in checkpoints of earlier versions.
     """
 
     tensors: dict[str, dict[str, Tensor]]
     settings: dict[str, Any]
     data_sha256: str
     history: tuple[EpochRecord, ...]
+    threads: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """The epochs so far, as the file holds them."""
+    """The epochs so far and the threads that computed them, as the file holds them."""
 
     history: tuple[EpochRecord, ...]
+    threads: int | None = None
 
 
 class Pace:
@@ -77,6 +81,7 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         "settings": checkpoint.settings,
         "data_sha256": checkpoint.data_sha256,
         "history": [asdict(epoch) for epoch in checkpoint.history],
+        "threads": checkpoint.threads,
     }
     write_atomically(path, tensors_to_bytes(flat, {"checkpoint": json.dumps(record)}))
 
@@ -90,11 +95,14 @@ def read_checkpoint(path: Path) -> Checkpoint:
         for key, tensor in flat.items():
             part, name = key.split("/", 1)
             tensors[part][name] = tensor
+        held = {"history": record["history"], "threads": record.get("threads")}
+        epochs = from_plain(History, held, str(path))
         return Checkpoint(
             tensors=tensors,
             settings=dict(record["settings"]),
             data_sha256=record["data_sha256"],
-            history=from_plain(History, {"history": record["history"]}, str(path)).history,
+            history=epochs.history,
+            threads=epochs.threads,
         )
     except FileFormatError:
         raise
@@ -102,8 +110,10 @@ def read_checkpoint(path: Path) -> Checkpoint:
         raise FileFormatError(f"{path} is not a checkpoint of vqshield: {error!r}") from error
 
 
-def check_same_run(checkpoint: Checkpoint, *, settings: dict[str, Any], data_sha256: str) -> None:
-    """Raise where the checkpoint is of another run, naming what differs."""
+def check_same_run(
+    checkpoint: Checkpoint, *, settings: dict[str, Any], data_sha256: str, threads: int | None
+) -> None:
+    """Raise where the checkpoint is of another run, naming what differs; threads: None where none matter."""
     for name in sorted(settings.keys() | checkpoint.settings.keys()):
         old, new = checkpoint.settings.get(name), settings.get(name)
         if old != new:
@@ -115,4 +125,10 @@ def check_same_run(checkpoint: Checkpoint, *, settings: dict[str, Any], data_sha
         raise InvalidInputError(
             f"the checkpoint was made on data with sha256 {checkpoint.data_sha256}, "
             f"this run's have {data_sha256}; resume with the old data, or start over without resuming"
+        )
+    made, unfinished = checkpoint.threads, len(checkpoint.history) < settings["epochs"]
+    if unfinished and None not in (made, threads) and made != threads:
+        raise InvalidInputError(
+            f"the checkpoint was made with {made} threads, this run has {threads} and would end with other "
+            f"weights; resume with OMP_NUM_THREADS={made} in the environment, or start over without resuming"
         )

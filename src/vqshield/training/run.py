@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import torch
+
 from vqshield.checks import whole
 from vqshield.classifiers import Normalised
 from vqshield.data import ImageSet, load
@@ -75,22 +77,23 @@ def train_on(
 ) -> TrainResult:
     """Train on images already read; with model and defense, those in place of what the settings name.
 
-    With ``resume``, a checkpoint in ``out`` is continued; it must be of equal settings and data. Stopped at
-    any moment, even by kill -9, the run leaves the checkpoint of a whole epoch: the last, or, where writing
-    one takes long, one of the last few (``Pace``). On a CPU a resumed run ends with the very weights of an
-    unbroken one if torch, processor and number of threads are the same. Every ``test_every``-th epoch is
-    tested, and the last; what stands in ``notes`` goes into the card.
+    With ``resume``, a checkpoint in ``out`` is continued; it must be of equal settings and data, and on a CPU
+    of the same number of threads. Stopped at any moment, even by kill -9, the run leaves the checkpoint of a
+    whole epoch: the last, or, where writing one takes long, one of the last few (``Pace``). On a CPU a
+    resumed run ends with the very weights of an unbroken one if torch and processor are the same, too. Every
+    ``test_every``-th epoch is tested, and the last; what stands in ``notes`` goes into the card.
     """
     whole("test_every", test_every, least=1)
     place, watcher = pick_device(device), progress or Silent()
     checkpoint_file = checkpoint_path(settings.name, out)
     _keep_the_start(settings, Path(out))
     data_sha256 = _fingerprint(training, test)
+    threads = torch.get_num_threads() if place.type == "cpu" else None  # no GPU's results depend on it
     trainer = Trainer(settings, training, test, place, model=model, defense=defense)
     history: list[EpochRecord] = []
     if resume and checkpoint_file.is_file():
         checkpoint = read_checkpoint(checkpoint_file)
-        check_same_run(checkpoint, settings=settings.to_dict(), data_sha256=data_sha256)
+        check_same_run(checkpoint, settings=settings.to_dict(), data_sha256=data_sha256, threads=threads)
         trainer.restore(checkpoint.tensors)
         history = list(checkpoint.history)
     Path(out).mkdir(parents=True, exist_ok=True)  # here already: a wrong folder should not cost an epoch
@@ -105,6 +108,7 @@ def train_on(
                 settings=settings.to_dict(),
                 data_sha256=data_sha256,
                 history=tuple(history),
+                threads=threads,
             )
             check_finite_weights(state.tensors["weights"], epoch=number + 1, peak_lr=settings.peak_lr)
             if last or pace.due:

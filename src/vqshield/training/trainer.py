@@ -5,8 +5,9 @@ batches that it would have met anyway, and the global generator is left alone.
 
 What is promised: on a CPU, with one version of torch, one kind of processor and one number of threads
 (OMP_NUM_THREADS), the weights are the same, bit for bit and as files byte for byte, however often the run is
-killed and resumed. Another number of threads adds up in another order and ends with different weights. On a
-GPU nothing is promised: cuDNN chooses its algorithms by timing them, and some add up in no fixed order.
+killed and resumed. Another number of threads adds up in another order and ends with different weights: a
+checkpoint records the number, and a run with another one is refused. On a GPU nothing is promised: cuDNN
+chooses its algorithms by timing them, and some add up in no fixed order.
 """
 
 import copy
