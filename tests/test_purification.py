@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 import vqshield as vq
-from vqshield.errors import InvalidInputError
+from vqshield.errors import FileFormatError, InvalidInputError
 from vqshield.purification import plan, purify, stream_of
 
 
@@ -136,7 +136,7 @@ def test_one_bad_file_does_not_stop_the_rest(tmp_path):
     assert "missing.png: no such file" in results[2].error
     assert results[1].output is None
     assert (results[0].width, results[0].height) == (12, 10)
-    assert sorted(path.name for path in out.iterdir()) == ["a.png", "z.png"]
+    assert sorted(path.name for path in out.iterdir()) == ["a.png", "purified.jsonl", "z.png"]
 
 
 def test_an_input_is_never_overwritten(tmp_path):
@@ -166,6 +166,48 @@ def test_earlier_results_stay_unless_asked(tmp_path):
     (done,) = purify([path], out, defense=Negative(), overwrite=True)
     assert done.error is None
     assert Image.open(old).size == (12, 10)
+
+
+def test_a_result_counts_as_finished_for_its_picture_defense_seed_and_content_alone(tmp_path):
+    path, out = picture(tmp_path / "a.png"), tmp_path / "out"
+
+    def again(**given):
+        (result,) = purify(path, out, **{"defense": "randdisc:codes=3", "seed": 1, **given})
+        return result.skipped
+
+    assert [again(), again()] == [False, True]
+    assert again(defense=vq.RandDisc(codes=3, seed=1)), "the same defense as an object"
+    for other in ({"defense": "randdisc:codes=4"}, {"seed": 2}, {"seed": None}, {"defense": Negative()}):
+        (refused,) = purify(path, out, **{"defense": "randdisc:codes=3", "seed": 1, **other})
+        assert "is not recorded as made from this picture with these settings" in refused.error
+    content = (out / "a.png").read_bytes()
+    (out / "a.png").write_bytes(content[:-1])
+    assert not again(), "half a file"
+    (out / "a.png").unlink()
+    assert [again(), again()] == [False, True]
+    assert (out / "a.png").read_bytes() == content
+
+
+@pytest.mark.parametrize("entry", ["1", "null", '{"output": 5}', "[[[]]]"])
+def test_a_strange_entry_of_the_journal_is_no_finished_result(tmp_path, entry):
+    path, out = picture(tmp_path / "a.png"), tmp_path / "out"
+    old = picture(out / "a.png")
+    (out / "purified.jsonl").write_text(f'["a.png", {entry}]\n')
+    (refused,) = purify(path, out, defense=Negative())
+    assert f"{old} exists and is not recorded" in refused.error
+
+
+@pytest.mark.parametrize("content", ["no JSON\n", '{"a.png": 1}\n', "[" * 100_000 + "\n", None])
+def test_a_journal_that_is_none_is_named_and_a_link_is_not_followed(tmp_path, content):
+    path, journal = picture(tmp_path / "a.png"), tmp_path / "out" / "purified.jsonl"
+    journal.parent.mkdir()
+    if content is None:
+        journal.symlink_to(tmp_path / "elsewhere")
+    else:
+        journal.write_text(content)
+    with pytest.raises(FileFormatError, match=r"purified\.jsonl"):
+        purify(path, journal.parent, defense=Negative())
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_a_folder_in_the_way_is_reported(tmp_path):

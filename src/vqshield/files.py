@@ -109,12 +109,14 @@ class Journal(dict[str, Any]):
     """A dict of JSON values that is on the disk as soon as an entry is made: one line each, only appended to.
 
     The half line of a program that was killed while writing is dropped. Any other line that is not a pair of
-    a key and a value is a FileFormatError that names file and line.
+    a key and a value is a FileFormatError that names file and line; so is a link, which could lead anywhere.
     """
 
     def __init__(self, path: Path) -> None:
         super().__init__()
-        self._path = path
+        self.path = path
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            raise FileFormatError(f"{path} is not a regular file; remove it, or choose another folder")
         whole = 0
         for number, line in enumerate(_lines(path), start=1):
             if not line.endswith(b"\n"):
@@ -128,8 +130,8 @@ class Journal(dict[str, Any]):
 
     def __setitem__(self, key: str, value: Any) -> None:
         """Write the entry and wait for the disk."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("ab") as file:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab") as file:
             file.write(json.dumps([key, value]).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())

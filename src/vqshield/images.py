@@ -8,7 +8,7 @@ instead) and other metadata, frames after the first, and the low byte of 16-bit 
 import io
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,9 +88,14 @@ def open_image(path: Path, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> Iterator[
         raise FileFormatError(f"{path}: broken or unreadable image ({error})") from error
 
 
-def write_png(path: Path, picture: Picture) -> None:
-    """Write a lossless PNG; at every moment path holds a whole file or what it held before."""
-    write_atomically(path, encode_png(_to_bytes(picture), icc_profile=picture.icc_profile))
+def write_png(path: Path, picture: Picture, *, record: Callable[[bytes], None] = lambda _: None) -> None:
+    """Write a lossless PNG; at every moment path holds a whole file or what it held before.
+
+    record: called with the bytes before they are written.
+    """
+    content = encode_png(_to_bytes(picture), icc_profile=picture.icc_profile)
+    record(content)
+    write_atomically(path, content)
 
 
 def encode_png(pixels: Bytes, *, icc_profile: bytes | None = None) -> bytes:

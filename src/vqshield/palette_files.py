@@ -51,7 +51,6 @@ def index_files(
 
         def write(picture: Picture, file: PlannedFile = file) -> None:
             palettes = palette(_pixels(picture), colours, dither=dither, seed=seed)
-            file.target.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(file.target, encode_indexed_png(palettes, icc_profile=picture.icc_profile))
 
         found.append(convert_file(file, write, overwrite=overwrite, max_pixels=max_pixels))

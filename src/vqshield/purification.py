@@ -3,6 +3,9 @@
 An input's own name fixes its random stream: a file's name, or the path below the folder that was given, with
 .png as its ending. So with a seeded defense the same picture under the same name gets the same pixels,
 whatever else is purified beside it, even where another input takes its output name and it becomes NAME-2.png.
+
+purified.jsonl in the output folder has a line for each result: digests of the input and of the output, the
+defense and the version. A later run skips results that it lists for the same picture and settings.
 """
 
 import hashlib
@@ -16,9 +19,14 @@ from pathlib import Path, PurePosixPath
 import torch
 from torch import Tensor
 
+import vqshield
 from vqshield.defenses import Defense, DefenseLike, as_defense
 from vqshield.errors import InvalidInputError, VqshieldError, printable
+from vqshield.files import Journal
 from vqshield.images import DEFAULT_MAX_PIXELS, SUFFIXES, Picture, read_image, write_png
+
+JOURNAL = "purified.jsonl"
+"""In the output folder: what made each result."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +41,7 @@ class PlannedFile:
 
 @dataclass(frozen=True)
 class Purified:
-    """The outcome for one file; error is None exactly when output was written."""
+    """The outcome for one file; error is None exactly when output was written, now or (skipped) earlier."""
 
     input: Path
     output: Path | None
@@ -41,6 +49,7 @@ class Purified:
     height: int | None
     seconds: float
     error: str | None
+    skipped: bool = False
 
 
 def purify(
@@ -61,7 +70,8 @@ def purify(
         defense: a spec string ("swrd:size=3,tau=4/255"), "package.module:function", a Defense, or a module or
             function from images to images.
         seed: the same seed, picture and name give the same result; without it the noise is unpredictable.
-        overwrite: replace earlier results. An input is never replaced.
+        overwrite: replace earlier results. Without it, results of the same picture, defense, seed and version
+            are skipped, and any other file of that name is an error. An input is never replaced.
         max_pixels: refuse larger pictures, so that a decompression bomb cannot fill the memory.
         progress: called after each file with what became of it, how many are done, and how many there are.
 
@@ -85,9 +95,10 @@ def purify(
     shield = as_defense(defense, seed=seed)
     given = [paths] if isinstance(paths, Path | str) else list(paths)
     files = plan(map(Path, given), Path(out))
+    journal = Journal(Path(out) / JOURNAL)
     found: list[Purified] = []
     for file in files:
-        found.append(purify_file(file, shield, overwrite=overwrite, max_pixels=max_pixels))
+        found.append(purify_file(file, shield, journal, overwrite=overwrite, max_pixels=max_pixels))
         if progress is not None:
             progress(found[-1], len(found), len(files))
     return found
@@ -117,29 +128,57 @@ def plan(paths: Iterable[Path], out: Path) -> list[PlannedFile]:
 
 
 def purify_file(
-    file: PlannedFile, defense: Defense, *, overwrite: bool = False, max_pixels: int = DEFAULT_MAX_PIXELS
+    file: PlannedFile, defense: Defense, journal: Journal, *, overwrite: bool, max_pixels: int
 ) -> Purified:
     """Read, quantize and write one file; what goes wrong with it comes back as its error, naming it."""
+    name = file.target.relative_to(journal.path.parent).as_posix()
+
+    def entry(output: str) -> dict[str, str]:
+        # A defense shows its seed only where one was given.
+        made = {"defense": repr(defense), "stream": file.stream_name, "vqshield": vqshield.__version__}
+        return {"input": _digest(file.source), **made, "output": output}
+
+    def record(content: bytes) -> None:
+        journal[name] = entry(hashlib.sha256(content).hexdigest())
 
     def write(picture: Picture) -> None:
-        quantized = replace(picture, colour=_quantize(picture, defense, file))
-        file.target.parent.mkdir(parents=True, exist_ok=True)
-        write_png(file.target, quantized)
+        # Recorded first: a run that is killed leaves no file that the next one cannot explain.
+        write_png(file.target, replace(picture, colour=_quantize(picture, defense, file)), record=record)
 
-    return convert_file(file, write, overwrite=overwrite, max_pixels=max_pixels)
+    def finished() -> bool:
+        regular = file.source.is_file() and file.target.is_file()  # reading a pipe would not end
+        return regular and name in journal and journal[name] == entry(_digest(file.target))
+
+    return convert_file(file, write, overwrite=overwrite, max_pixels=max_pixels, finished=finished)
 
 
 def convert_file(
-    file: PlannedFile, write: Callable[[Picture], None], *, overwrite: bool, max_pixels: int
+    file: PlannedFile,
+    write: Callable[[Picture], None],
+    *,
+    overwrite: bool,
+    max_pixels: int,
+    finished: Callable[[], bool] = lambda: False,
 ) -> Purified:
-    """Read one file and have it written in another form; what goes wrong with it comes back as its error."""
+    """Read one file and have it written in another form; what goes wrong with it comes back as its error.
+
+    finished: whether the output that exists is the one that would be written.
+    """
     started = time.perf_counter()
     picture: Picture | None = None
     error: str | None = None
+    skipped = False
     try:
-        _check_target(file, overwrite)
-        picture = read_image(file.source, max_pixels=max_pixels)
-        write(picture)
+        _check_target(file)
+        skipped = not overwrite and file.target.exists()
+        if skipped and not finished():
+            raise InvalidInputError(
+                f"{file.source}: its output {file.target} exists and is not recorded as made from this "
+                "picture with these settings; allow overwriting or choose another"
+            )
+        if not skipped:
+            picture = read_image(file.source, max_pixels=max_pixels)
+            write(picture)
     except VqshieldError as problem:
         error = str(problem)
     except OSError as problem:
@@ -155,6 +194,7 @@ def convert_file(
         height=picture.height if picture else None,
         seconds=time.perf_counter() - started,
         error=error,
+        skipped=skipped and error is None,
     )
 
 
@@ -200,16 +240,12 @@ def _free_name(wanted: PurePosixPath, taken: set[str]) -> str:
     return str(candidate)
 
 
-def _check_target(file: PlannedFile, overwrite: bool) -> None:
+def _check_target(file: PlannedFile) -> None:
     if file.problem is not None:
         raise InvalidInputError(file.problem)
     if file.target.is_dir():
         raise InvalidInputError(
             f"{file.source}: its output {file.target} is a folder; move it or choose another"
-        )
-    if not overwrite and file.target.exists():
-        raise InvalidInputError(
-            f"{file.source}: its output {file.target} exists; allow overwriting or choose another"
         )
 
 
@@ -221,6 +257,11 @@ def _quantize(picture: Picture, defense: Defense, file: PlannedFile) -> Tensor:
     except InvalidInputError as error:  # smaller than a patch, or fewer patches than codes
         size = f"{picture.width}x{picture.height} pixels"
         raise InvalidInputError(f"{file.source}: cannot be quantized at {size}: {error}") from error
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _file_number(path: Path) -> tuple[int, int] | None:

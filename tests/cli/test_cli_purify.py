@@ -76,7 +76,7 @@ def test_json_is_one_object_with_every_file(album, tmp_path):
     assert answer["settings"]["codes"] == 4
     assert answer["settings"]["size"] == 2
     assert [set(file) for file in answer["files"]] == [
-        {"input", "output", "width", "height", "seconds", "error"}
+        {"input", "output", "width", "height", "seconds", "error", "skipped"}
     ] * 3
     fine, broken, _ = answer["files"]
     assert fine["output"] == str(tmp_path / "out" / "a.png")
@@ -92,12 +92,25 @@ def test_without_a_seed_the_answer_gives_none_away(album, tmp_path):
     assert "seed" not in answer["settings"]
 
 
-def test_a_second_run_is_refused_and_allowed_with_overwrite(album, tmp_path):
-    assert purify(album, "--out", tmp_path / "out").exit_code == 0
-    refused = purify(album, "--out", tmp_path / "out")
-    assert refused.exit_code == 1
-    assert str(tmp_path / "out" / "a.png") in refused.stderr
-    assert purify(album, "--out", tmp_path / "out", "--overwrite").exit_code == 0
+def test_a_second_run_skips_what_is_finished_and_lists_what_is_not_its_own(album, tmp_path):
+    out = tmp_path / "out"
+    assert purify(album, "--out", out).exit_code == 0
+    before = {path: path.read_bytes() for path in out.rglob("*.png")}
+    again = purify(album, "--out", out)
+    assert (again.exit_code, again.stderr) == (0, "")
+    assert "2 of 2 pictures quantized" in again.stdout
+    assert "2 of them by an earlier run" in again.stdout
+    assert {path: path.read_bytes() for path in out.rglob("*.png")} == before
+    other = purify(album, "--out", out, "--seed", 1, "--json")
+    assert other.exit_code == 1
+    assert all(f"{out / name} exists" in other.stderr for name in ("a.png", "sub/b.png"))
+    Image.new("RGB", (12, 10)).save(album / "a.png")
+    changed = purify(album, "--out", out, "--json")
+    assert changed.exit_code == 1
+    assert "a.png exists and is not recorded as made from this picture" in changed.stderr
+    assert [file["skipped"] for file in json.loads(changed.stdout)["files"]] == [False, True]
+    assert purify(album, "--out", out, "--overwrite").exit_code == 0
+    assert all(path.read_bytes() != content for path, content in before.items())
 
 
 @pytest.mark.parametrize(
@@ -135,20 +148,29 @@ def test_a_picture_over_the_pixel_limit_is_refused(album, tmp_path):
     assert "more than the allowed 100 pixels" in result.stderr
 
 
-def test_ctrl_c_leaves_only_whole_files(album, tmp_path, monkeypatch):
-    from vqshield import purification as library
+def test_ctrl_c_leaves_only_whole_files_and_the_next_run_continues(album, tmp_path, monkeypatch):
+    from vqshield import images as library
 
-    def interrupted(path, picture):
+    def interrupted(path, content):
         if path.name == "b.png":
             raise KeyboardInterrupt
-        write_png(path, picture)
+        write_atomically(path, content)
 
-    write_png = library.write_png
-    monkeypatch.setattr(library, "write_png", interrupted)
-    result = purify(album, "--out", tmp_path / "out")
+    write_atomically, out = library.write_atomically, tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr(library, "write_atomically", interrupted)
+        result = purify(album, "--out", out)
     assert result.exit_code == 130
-    assert result.stderr == "interrupted\n"
-    assert [path.name for path in (tmp_path / "out").rglob("*") if path.is_file()] == ["a.png"]
+    assert result.stderr == (
+        f"interrupted: what is finished is in {out}; run the same command again to continue\n"
+    )
+    assert [path.name for path in out.rglob("*.png") if path.is_file()] == ["a.png"]
+    before = (out / "a.png").read_bytes()
+    continued = purify(album, "--out", out)
+    assert continued.exit_code == 0
+    assert "2 of 2 pictures quantized with swrd" in continued.stdout
+    assert "1 of them by an earlier run" in continued.stdout
+    assert (out / "a.png").read_bytes() == before
 
 
 def test_a_file_name_cannot_steer_the_terminal(tmp_path):

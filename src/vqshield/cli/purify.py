@@ -45,7 +45,9 @@ def purify(
     overwrite: Annotated[
         bool,
         typer.Option(
-            "--overwrite/--no-overwrite", help="Replace earlier results. An input is never replaced."
+            "--overwrite/--no-overwrite",
+            help="Replace earlier results. Without it, those of the same picture and settings are skipped, "
+            "and any other file is an error. An input is never replaced.",
         ),
     ] = False,
     max_pixels: Annotated[
@@ -58,7 +60,11 @@ def purify(
         bool, typer.Option("--json", help="Print one JSON object instead of sentences.")
     ] = False,
 ) -> None:
-    """Quantize pictures so that a classifier sees them through the shield; exit with 1 if any file failed."""
+    """Quantize pictures so that a classifier sees them through the shield; exit with 1 if any file failed.
+
+    A run that was stopped continues: results that purified.jsonl in --out lists for the same picture and
+    settings are skipped.
+    """
     quantizer = as_defense(defense, seed=seed)
     name = defense if is_preprocessor(defense) else defense.partition(":")[0]
     with _progress(hidden=as_json) as bar:
@@ -69,16 +75,25 @@ def purify(
                 typer.echo(f"error: {file.error}", err=True)
             bar.update(task, completed=done, total=total)
 
-        results = purify_files(
-            images, out, defense=quantizer, overwrite=overwrite, max_pixels=max_pixels, progress=show
-        )
+        try:
+            results = purify_files(
+                images, out, defense=quantizer, overwrite=overwrite, max_pixels=max_pixels, progress=show
+            )
+        except KeyboardInterrupt as stop:
+            raise KeyboardInterrupt(
+                f"what is finished is in {printable(out)}; run the same command again to continue"
+            ) from stop
     if as_json:
         made_with: dict[str, object] = {"defense": name, "settings": quantizer.settings()}
         made_with["seed"] = quantizer._given_seed
         _print_json(made_with, results)
     else:
         written = sum(result.error is None for result in results)
-        typer.echo(f"{written} of {len(results)} pictures quantized with {name} into {printable(out)}")
+        earlier = sum(result.skipped for result in results)
+        typer.echo(
+            f"{written} of {len(results)} pictures quantized with {name} into {printable(out)}"
+            + (f", {earlier} of them by an earlier run" if earlier else "")
+        )
     if any(result.error is not None for result in results):
         raise typer.Exit(SOME_FAILED)
 
@@ -98,6 +113,7 @@ def _print_json(made_with: dict[str, object], results: list[Purified]) -> None:
             "height": result.height,
             "seconds": round(result.seconds, 3),
             "error": result.error,
+            "skipped": result.skipped,
         }
         for result in results
     ]
