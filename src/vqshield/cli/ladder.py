@@ -45,7 +45,7 @@ from vqshield.files import write_atomically
 from vqshield.plain import to_plain
 from vqshield.reports.ladder import ladder_notes, ladder_table, render_ladder
 from vqshield.runs.study import Progress
-from vqshield.studies.ladder import LadderSettings, LadderSummary
+from vqshield.studies.ladder import LEAST_CALLS, LadderSettings, LadderSummary
 from vqshield.studies.ladder import ladder as measure
 from vqshield.suites import list_suites
 
@@ -80,8 +80,9 @@ def ladder(
     calls: Annotated[
         list[int] | None,
         typer.Option(
-            help="Calls of the model for an image after which query attacks are looked at; may be repeated. "
-            f"Without it, {', '.join(map(str, FULL.calls))}, with --quick {', '.join(map(str, QUICK.calls))}."
+            help="Calls of the model for an image after which query attacks are looked at, at least "
+            f"{LEAST_CALLS}; may be repeated. Without it, {', '.join(map(str, FULL.calls))}, with --quick "
+            f"{', '.join(map(str, QUICK.calls))}."
         ),
     ] = None,
     train_dir: Annotated[

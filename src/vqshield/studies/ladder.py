@@ -49,6 +49,7 @@ PLAN = "ladder.json"
 MAIN = "model"
 """The subject that the ladder is about; all others are controls."""
 BARE = "bare"
+LEAST_CALLS = 100
 _TRIES = (1, 2, 3, 5, 10, 20, 50, 100)
 
 
@@ -152,14 +153,19 @@ class LadderSettings:
         ball = attack_room.ball(self.norm, self.eps)
         if not self.calls or sorted({*self.calls}) != list(self.calls):
             raise InvalidInputError(f"calls={self.calls} should be whole numbers that ascend, at least one")
-        for number in self.calls:
-            checks.whole("calls", number, least=100)
         if self.query_precision is not None:
             checks.one_of("query_precision", self.query_precision, attack_room.PRECISIONS)
         if not self.draws:
             raise InvalidInputError("draws are missing; give how many draws a query, as in 1 and 5")
-        for number in self.draws:
-            checks.whole("draws", number, least=1, below=self.calls[0] // 10 + 1)
+        for name, numbers in (("calls", self.calls), ("draws", self.draws)):
+            for number in numbers:
+                checks.whole(name, number, least=1)
+        fewest, most = self.calls[0], max(self.draws)
+        if fewest < (needed := max(LEAST_CALLS, 10 * most)):
+            raise InvalidInputError(
+                f"calls={fewest} with draws={most} allows {fewest // most} queries per image, too few for a "
+                f"query attack to mean anything; give at least {needed} calls"
+            )
         for text in (self.ignorant, self.transfer, self.suite):
             expand(text, ball)
         if any(each.surrogate != NONE for each in expand(self.ignorant, ball)):
