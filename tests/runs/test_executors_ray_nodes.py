@@ -161,3 +161,50 @@ def test_killed_in_the_middle_it_ends_in_the_same_bytes(here: Path, tmp_path: Pa
         os.kill(process.pid, signal.SIGKILL)
     assert (tmp_path / "records.jsonl").read_bytes().count(b"\n") == 1
     assert run(STUDY, tmp_path, LocalExecutor()) == (here / "records.jsonl").read_bytes()
+
+
+GUARDED = """
+import sys
+from ray.cluster_utils import Cluster
+
+size = {"num_cpus": 1, "object_store_memory": 100 * 2**20, "include_dashboard": False}
+cluster = Cluster(initialize_head=True, head_node_args=size)
+print(cluster.address, flush=True)
+sys.stdin.read()
+cluster.shutdown()
+"""
+
+
+def test_a_cluster_that_wants_a_token_says_so(tmp_path: Path) -> None:
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "a token of this test alone, 0123456789"}
+    with subprocess.Popen(
+        [sys.executable, "-c", GUARDED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env=os.environ | token | {"RAY_USAGE_STATS_ENABLED": "0"},
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        address = next(line for line in process.stdout if ":" in line and " " not in line).strip()
+        named = (
+            f"address='{address}' refuses this process: .*token is missing or incorrect.*RAY_AUTH_MODE=token"
+        )
+        with pytest.raises(InvalidInputError, match=named):
+            run(STUDY, tmp_path, RayExecutor(address=address))
+    assert not ray.is_initialized()
+
+
+def test_sigterm_means_what_it_meant_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray has a handler of its own, which ends the process at once."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ray, "init", partial(ray.init, num_cpus=1, **OPTIONS))
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run(
+                STUDY, tmp_path, RayExecutor(address="local"), lambda *_: os.kill(os.getpid(), signal.SIGTERM)
+            )
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert not ray.is_initialized(), "what it connected it leaves"
+    assert (tmp_path / "records.jsonl").read_bytes().count(b"\n") == 1, "kept"

@@ -7,6 +7,7 @@ study names. Where several cells need the same attack, the first makes it, and l
 
 import math
 import os
+import signal
 import socket
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
@@ -120,14 +121,14 @@ class RayExecutor(Executor):
             yield
             return
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would tell its makers
+        on_sigterm = signal.getsignal(signal.SIGTERM)
         try:
             _knock(self.address)
             ray.init(address=self.address, log_to_driver=False, logging_level="WARNING")
-        except (OSError, ValueError) as error:
-            raise InvalidInputError(
-                f"no cluster of Ray answers at address={self.address!r}: {error}; give the address that "
-                "ray start --head shows, or none for this machine alone"
-            ) from error
+        except (OSError, ValueError, ray.exceptions.RayError) as error:
+            raise InvalidInputError(_not_connected(self.address, error)) from error
+        if callable(on_sigterm) and signal.getsignal(signal.SIGTERM) is not on_sigterm:
+            signal.signal(signal.SIGTERM, on_sigterm)  # Ray's own leaves without summing up
         try:
             yield
         finally:
@@ -162,6 +163,20 @@ def _knock(address: str | None) -> None:
     host, _, port = (address or "").rpartition("://")[2].rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host, int(port)), timeout=10).close()
+
+
+def _not_connected(address: str | None, error: Exception) -> str:
+    """Why, in Ray's own words: those of a refused token are the last line of the cause."""
+    reason = str(error.__cause__ or error).strip().rpartition("\n")[2]
+    if "AuthenticationError" in f"{type(error).__name__}: {reason}":
+        return (
+            f"the cluster of Ray at address={address!r} refuses this process: {reason}; set "
+            "RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to the cluster's token"
+        )
+    return (
+        f"no cluster of Ray answers at address={address!r}: {reason}; give the address that ray start --head "
+        "shows, or none for this machine alone"
+    )
 
 
 def _package() -> Any:
