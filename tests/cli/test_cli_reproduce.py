@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 
 from vqshield.classifiers import Normalised, build, save_classifier
 from vqshield.cli.application import app
-from vqshield.cli.executors import chosen_executor
+from vqshield.cli.executors import chosen_executor, executor_for
 from vqshield.data import sample
+from vqshield.errors import InvalidInputError
 from vqshield.runs.executors import Executor, LocalExecutor, ProcessesExecutor, RayExecutor
 from vqshield.studies.evaluation import Evaluation
 
@@ -264,10 +265,21 @@ def test_nonsense_is_refused_before_any_work(tmp_path: Path, arguments: list[str
         ("processes", True, {"workers": 2}, ProcessesExecutor(workers=2)),
         ("ray", True, {"address": None}, RayExecutor(gpus=1.0)),
         ("ray", False, {"gpus": 0.5}, RayExecutor(gpus=0.5)),
+        ("ray", None, {}, RayExecutor(gpus=None)),
     ],
 )
-def test_what_an_executor_is_given(name: str, on_gpu: bool, given: dict, expected: Executor) -> None:
+def test_what_an_executor_is_given(name: str, on_gpu: bool | None, given: dict, expected: Executor) -> None:
     assert chosen_executor(name, on_gpu=on_gpu, **given) == expected
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus"), [("cuda", 1.0), ("cuda:1", 1.0), ("auto", None), ("cpu", 0), ("abacus", 0)]
+)
+def test_ray_chooses_the_device_where_its_tasks_run(device: str, gpus: float | None, monkeypatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert executor_for("ray", device=device) == RayExecutor(gpus=gpus)
+    with pytest.raises(InvalidInputError, match=r"device='cuda:9' cannot be used"):
+        executor_for("ray", device="cuda:9", here=True)
 
 
 @pytest.mark.slow

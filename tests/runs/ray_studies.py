@@ -16,7 +16,7 @@ from vqshield.runs.executors import Executor, LocalExecutor
 from vqshield.runs.study import CellProgress, Progress, no_cell_progress, no_progress
 from vqshield.runs.target import Target
 from vqshield.seeds import derived_seed
-from vqshield.studies.evaluation import Evaluation, EvaluationCell, EvaluationRecord
+from vqshield.studies.evaluation import Evaluation, EvaluationCell, EvaluationManifest, EvaluationRecord
 from vqshield.threats import Threat
 
 IMAGES, CELLS_A_CHUNK = 4, 7
@@ -98,6 +98,25 @@ class Trapped(Evaluation):
                 file.write(ray.get_runtime_context().get_node_id() + "\n")
             self.trap()
         return Evaluation.measure(self, cell, progress)
+
+
+class ElsewhereManifest:
+    """A cached property, which could not travel by value: it has a lock."""
+
+    def __get__(self, study: "Elsewhere", _: object = None) -> EvaluationManifest:
+        if study is None or os.getpid() == study.head:
+            raise InvalidInputError("device='cuda' cannot be used here")
+        found = replace(STUDY).manifest
+        machine = {**found.machine, "device": "a GPU", "processor": "a worker's"}
+        return vars(study).setdefault("manifest", replace(found, machine=machine))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Elsewhere(Evaluation):
+    """Cannot be loaded by the process that asks, as where that has no GPU."""
+
+    head: int
+    manifest = ElsewhereManifest()
 
 
 def attack_seed(defense: str, attack: str, start: int) -> int:

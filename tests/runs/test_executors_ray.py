@@ -17,6 +17,7 @@ from ray_studies import (
     STE,
     STUDY,
     Counted,
+    Elsewhere,
     Trapped,
     asked,
     attack_seed,
@@ -72,6 +73,18 @@ def test_records_and_manifest_are_those_of_one_process(two_cpus: None, here: Pat
     certified = [run(study, tmp_path / type(by).__name__, by) for by in (RayExecutor(), LocalExecutor())]
     assert certified[0] == certified[1] != b""
     assert len(list((tmp_path / "shared").iterdir())) == IMAGES // 2, "found by one, used by the other"
+
+
+def test_the_device_is_that_of_the_tasks(two_cpus: None, by_value: None, here: Path, tmp_path: Path) -> None:
+    study = Elsewhere(**asked(STUDY), head=os.getpid())
+    with pytest.raises(InvalidInputError, match="cannot be used here"):
+        run(study, tmp_path / "no GPU taken", RayExecutor())
+    found = run(study, tmp_path / "out", RayExecutor(gpus=None))
+    assert found == (here / "records.jsonl").read_bytes()
+    manifests = [json.loads((each / "manifest.json").read_text()) for each in (here, tmp_path / "out")]
+    manifests[0]["machine"]["device"] = "a GPU"
+    assert manifests[1] == manifests[0]
+    assert run(study, tmp_path / "out", RayExecutor(gpus=None)) == found, "resumed"
 
 
 def test_an_attack_that_ignores_the_defense_is_made_once(

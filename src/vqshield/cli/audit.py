@@ -93,8 +93,8 @@ def audit(
     or saw too few images.
     """
     where = executor_for(
-        executor, device=device, workers=workers, address=address, cpus=task_cpus, gpus=task_gpus,
-        retries=retries,
+        executor, device=device, here=True, workers=workers, address=address, cpus=task_cpus,
+        gpus=task_gpus, retries=retries,
     )  # fmt: skip
     judged = [with_precision(each, precision) for each in attack or [usual_suite(quick=quick)]]
     unseen = None if held_out is None else _unseen(held_out, limit)

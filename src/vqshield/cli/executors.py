@@ -50,14 +50,24 @@ _FLAGS = {
 }
 
 
-def executor_for(name: str, *, device: str, **given: Any) -> Executor | None:
-    """The executor for a command's device; None for local, which needs none."""
-    chosen = chosen_executor(name, on_gpu=pick_device(device).type == "cuda", **given)
+def executor_for(name: str, *, device: str, here: bool = False, **given: Any) -> Executor | None:
+    """The executor for a command's device; None for local, which needs none.
+
+    here: whether the command computes in this process as well, which then needs the device, too.
+    """
+    if name == "ray" and not here:  # the device is chosen where the tasks run
+        on_gpu = None if device == "auto" else device.startswith("cuda")
+    else:
+        on_gpu = pick_device(device).type == "cuda"
+    chosen = chosen_executor(name, on_gpu=on_gpu, **given)
     return None if name == "local" else chosen
 
 
-def chosen_executor(name: str, *, on_gpu: bool, **given: Any) -> Executor:
-    """An executor with the options that were typed; one that it does not have is answered with who has it."""
+def chosen_executor(name: str, *, on_gpu: bool | None, **given: Any) -> Executor:
+    """An executor with the options that were typed; one that it does not have is answered with who has it.
+
+    on_gpu: whether the work needs a GPU; None: where the executor has any.
+    """
     known = executor_options(name)
     options = {option: value for option, value in given.items() if value is not None}
     strange = [_FLAGS[option] for option in options if option not in known]
@@ -70,6 +80,6 @@ def chosen_executor(name: str, *, on_gpu: bool, **given: Any) -> Executor:
         )
     if on_gpu and name == "processes":
         options.setdefault("workers", _WORKERS_ON_A_GPU)
-    if on_gpu and name == "ray":
-        options.setdefault("gpus", 1.0)
+    if on_gpu is not False and name == "ray":
+        options.setdefault("gpus", 1.0 if on_gpu else None)
     return create_executor(name, **options)

@@ -143,8 +143,8 @@ def leaderboard(
             settings=settings, limit=QUICK_IMAGES if quick and limit is None else limit, device=device,
             progress=progress,
             executor=executor_for(
-                executor, device=device, workers=workers, address=address, cpus=task_cpus, gpus=task_gpus,
-                retries=retries,
+                executor, device=device, here=True, workers=workers, address=address, cpus=task_cpus,
+                gpus=task_gpus, retries=retries,
             ),
         )  # fmt: skip
 

@@ -46,7 +46,8 @@ class Executor(ABC):
             folder: where its records are, or will be; a run that was stopped continues there.
             progress: told what is being done, how much is done, and how much there is.
         """
-        with study.folder(folder).writing(self.manifest(study)) as writer:
+        manifest = self.manifest(study)
+        with study.folder(folder).writing(manifest) as writer:
             first = writer.done
             done = sum(map(study.cost, study.cells[:first]))
             if first == len(study.cells):  # a finished run starts no cluster

@@ -12,11 +12,14 @@ import socket
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
+import torch
+
 from vqshield import checks
+from vqshield.environment import environment
 from vqshield.errors import InvalidInputError, MissingExtraError, VqshieldError
 from vqshield.runs.executors.base import HELD, Executor, Measured, finders
 from vqshield.runs.executors.workers import Refusal, Request, answer, manifest_for, request_for
@@ -31,7 +34,8 @@ class RayExecutor(Executor):
     """Measures in tasks of Ray; without an address, on this machine alone or where Ray is connected already.
 
     retries: how often a task is begun again after its process or node was lost; errors are not tried again.
-    cpus, gpus: of each task; cpus is also how many threads it computes with.
+    cpus, gpus: of each task; cpus is also how many threads it computes with. gpus None: 1 where the cluster
+        has any. Where tasks have GPUs, device "auto" or "cuda" is theirs, and this process needs none.
     ahead: tasks that Ray has to run at once, not counting those that wait for what another finds; without it,
         two for each that the cluster can run at the same time.
     """
@@ -39,17 +43,25 @@ class RayExecutor(Executor):
     address: str | None = None
     retries: int = 3
     cpus: int = 1
-    gpus: float = 0
+    gpus: float | None = 0
     ahead: int | None = None
 
     def __post_init__(self) -> None:
         checks.whole("retries", self.retries, least=0)
         checks.whole("cpus", self.cpus, least=1)
-        checks.real("gpus", self.gpus)
+        if self.gpus is not None:
+            checks.real("gpus", self.gpus)
         if self.ahead is not None:
             checks.whole("ahead", self.ahead, least=1)
 
     def manifest(self, study: Study[Any, Any, Any]) -> Any:
+        if self.gpus != 0 and study.travels and "manifest" not in vars(study):
+            ray = _package()
+            with self._connected(ray):
+                found = self._answer(ray, self._remote(ray, _manifest).remote(study, self.cpus))
+            # As if this process had the tasks' device: a resumed run may ask another node.
+            machine = {**environment(), "device": found.machine["device"]}
+            vars(study)["manifest"] = replace(found, machine=machine)
         return manifest_for(study, self.cpus)
 
     def measured(
@@ -59,11 +71,7 @@ class RayExecutor(Executor):
         request = request_for(study)
         ray = _package()
         with self._connected(ray):
-            # Errors are answers, not failures: Ray begins again only what was lost.
-            task = ray.remote(
-                num_cpus=self.cpus, num_gpus=self.gpus, max_retries=self.retries, retry_exceptions=False
-            )(_task)
-            self._slots(ray, least=1)
+            task = self._remote(ray, _task)
             finder = finders(study, first)
 
             def begin(number: int, after: Any) -> Any:
@@ -71,6 +79,13 @@ class RayExecutor(Executor):
 
             for finished in self._in_order(ray, range(first, len(study.cells)), finder, begin):
                 yield self._answer(ray, finished)
+
+    def _remote(self, ray: Any, function: Callable[..., Any]) -> Any:
+        """A function as a task; refused where it fits on no node."""
+        self._slots(ray, least=1)
+        # Errors are answers, not failures: Ray begins again only what was lost.
+        options = {"num_gpus": self._gpus(ray), "max_retries": self.retries, "retry_exceptions": False}
+        return ray.remote(num_cpus=self.cpus, **options)(function)
 
     def _in_order(
         self, ray: Any, numbers: range, finder: dict[int, int], begin: Callable[[int, Any], Any]
@@ -96,9 +111,9 @@ class RayExecutor(Executor):
         """How many of them wait for no other one."""
         return sum(finder.get(each) not in running for each in running)
 
-    def _answer(self, ray: Any, begun: Any) -> Measured[Any]:
+    def _answer(self, ray: Any, begun: Any) -> Any:
         try:
-            found: Measured[Any] | Refusal = ray.get(begun)
+            found = ray.get(begun)
         except ray.exceptions.RayTaskError:  # a mistake in the program: its traceback is what one needs
             raise
         except ray.exceptions.RayError as error:
@@ -136,26 +151,46 @@ class RayExecutor(Executor):
 
     def _slots(self, ray: Any, *, least: int = 0) -> int:
         """How many tasks the cluster can run at once; nodes come and go."""
-        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        found = sum(map(self._fitting, nodes))
+        nodes, gpus = _nodes(ray), self._gpus(ray)
+        found = sum(self._fitting(node, gpus) for node in nodes)
         if found < least:
             sizes = [f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes]
             raise InvalidInputError(
-                f"a task with cpus={self.cpus}, gpus={self.gpus:g} fits on no node; they have "
+                f"a task with cpus={self.cpus}, gpus={gpus:g} fits on no node; they have "
                 f"{', '.join(sizes) or 'nothing, as there is none'}"
             )
         return max(1, found)
 
-    def _fitting(self, node: dict[str, float]) -> int:
+    def _fitting(self, node: dict[str, float], gpus: float) -> int:
         found = node.get("CPU", 0) / self.cpus
-        if self.gpus:
-            found = min(found, node.get("GPU", 0) / self.gpus)
+        if gpus:
+            found = min(found, node.get("GPU", 0) / gpus)
         return math.floor(found)
+
+    def _gpus(self, ray: Any) -> float:
+        """Of each task."""
+        if self.gpus is None:
+            return float(any(node.get("GPU") for node in _nodes(ray)))
+        return self.gpus
+
+
+def _nodes(ray: Any) -> list[dict[str, float]]:
+    """What each node has."""
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
 def _task(request: Request, number: int, threads: int, _: object) -> Measured[Any] | Refusal:
     """What runs in a worker; the last argument is only waited for."""
     return answer(request, number, threads)
+
+
+def _manifest(study: Study[Any, Any, Any], threads: int) -> Any:
+    """What runs in a worker that is asked what a study comes to there."""
+    torch.set_num_threads(threads)
+    try:
+        return study.manifest
+    except VqshieldError as error:
+        return Refusal(kind=type(error), message=str(error))
 
 
 def _knock(address: str | None) -> None:
