@@ -130,8 +130,11 @@ def _own_dtype(classifier: object, usual: torch.dtype) -> torch.dtype:
 
 def alteration_of(model: Defended) -> str | None:
     """Why classifier and defense do not say all about a model; None where they do."""
-    if type(model) is not Defended:
-        return f"{type(model).__name__} is a class of its own"
+    mro = type(model).__mro__
+    for kind in mro[: mro.index(Defended)]:
+        for name in vars(kind).keys() - {"__init__"}:
+            if callable(getattr(Defended, name, None)):
+                return f"{kind.__name__} has a {name} of its own"
     if model.defense._streams_from != "fresh":
         return f"streams={model.defense._streams_from!r} gives an image the same noise every time"
     for module in (model, model.defense):

@@ -93,7 +93,10 @@ def test_another_specification_is_refused_with_both_values(finished: tuple[Path,
         (["--device", "abacus"], ["device='abacus'"]),
         (["--summary-only"], ["there is no manifest.json"]),
         (["--norm", "l3"], ["norm='l3'", "l1, l2"]),
-        (["--norm", "l1", "--defense", "prd"], ["defense='prd' has no L1 certificate", "splitting:scale=0.5"]),
+        (
+            ["--norm", "l1", "--defense", "prd"],
+            ["defense='prd' has no L1 certificate", "splitting:scale=0.5"],
+        ),
         (["--after", "swrd"], ["after='swrd' goes with --norm l1"]),
     ],
 )

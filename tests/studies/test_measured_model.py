@@ -65,6 +65,12 @@ def subclass(kind: type[vq.Defended]):
     return lambda model: kind(model.classifier, model.defense)
 
 
+class Named(vq.Defended):
+    """A subclass that adds data alone."""
+
+    name: str = "mine"
+
+
 class Wrapper(nn.Module):
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
@@ -78,6 +84,7 @@ CHANGES = {
     "as it is": lambda model: model,
     "subclass": subclass(AlwaysWrong),
     "constant": subclass(Constant),
+    "named": subclass(Named),
     "negated by a hook": negate_after,
     "darkened by a hook": darken_before,
     "noise removed by a hook": without_noise,
@@ -136,7 +143,7 @@ def test_an_audit_is_of_the_model_itself(change: str) -> None:
 def test_a_certificate_is_of_the_model_itself_or_refused(change: str) -> None:
     torch.manual_seed(0)
     model = CHANGES[change](vq.defend(small_cifar10(), "gaussian:sigma=0.05"))
-    if change not in ("as it is", "hook in the classifier"):
+    if change not in ("as it is", "named", "hook in the classifier"):
         with pytest.raises(InvalidInputError, match=r"answers differently|draws nothing"):
             vq.certify(model, IMAGES, LABELS, certificate="vote", n0=5, n=20)
         return

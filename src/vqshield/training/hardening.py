@@ -228,7 +228,7 @@ def _classifier(given: nn.Module | str) -> tuple[Normalised, str]:
     """A copy of the classifier that can be trained, and what it is called."""
     if isinstance(given, Defended):
         raise InvalidInputError(
-            "the model has a defense already, or was changed after vq.defend made it (a subclass, hooks, "
+            "the model has a defense already, or was changed after vq.defend made it (hooks, "
             "streams); give model.classifier and a defense"
         )
     if isinstance(given, str):
