@@ -284,6 +284,50 @@ def test_a_trace_is_seen_in_the_defense_too() -> None:
     assert max(found.differences.values()) < 1e-4
 
 
+OWN = [
+    lambda: vq.GaussianNoise(sigma=0.02),
+    lambda: vq.RandDisc(codes=32, iterations=2, streams="content"),
+    lambda: vq.Preprocessor(lambda pixels: pixels**1.1),
+]
+
+
+@pytest.mark.parametrize("make", OWN)
+def test_a_defended_model_that_is_given_whole_raises_no_alarm_by_counting_its_draws(make) -> None:
+    """Its streams, and whether its function has a gradient, are the project's own notes."""
+    flag = judge(nn.Sequential(vq.defend(network(), make()))).flags[11]
+    assert (flag.name, flag.outcome) == ("R12", PASS), flag.figures
+
+
+class ByStreams(nn.Module):
+    """Other answers once the defense inside, which is the project's own, has counted far enough."""
+
+    def __init__(self, calls: int, noise: float) -> None:
+        super().__init__()
+        self.defended = vq.defend(network(), vq.GaussianNoise(sigma=noise))
+        self.calls = calls
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.defended(images)
+        return logits if int(self.defended.defense._next_stream) < self.calls else logits.roll(1, -1)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.02])
+def test_a_count_of_draws_is_no_place_to_hide_a_count_of_calls(noise: float) -> None:
+    flag = judge(ByStreams(10**6, noise)).flags[11]
+    assert (flag.name, flag.outcome) == ("R12", FAIL)
+    assert "differently when its own defenses have counted far" in flag.meaning
+
+
+def test_only_the_projects_own_classes_may_count() -> None:
+    class Mine(vq.GaussianNoise):
+        pass
+
+    Mine.__module__ = "vqshield.defenses.gaussian"
+    flag = judge(vq.defend(network(), Mine(sigma=0.02))).flags[11]
+    assert (flag.name, flag.outcome) == ("R12", SUSPICIOUS)
+    assert flag.figures["changed by being asked"] == "classifier's defense._next_stream"
+
+
 def test_what_a_module_keeps_is_seen_in_every_form() -> None:
     class Keeping(Wrapped):
         def __init__(self) -> None:

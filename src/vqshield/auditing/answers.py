@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from vqshield.auditing.traces import Seen, changed, dropout_on, snapshot
+from vqshield.auditing.traces import Seen, changed, dropout_on, far_on, snapshot
 from vqshield.defended import Defended
 from vqshield.defenses import Defense
 from vqshield.draws import Draws
@@ -79,6 +79,7 @@ def ask_in_every_way(
         "when asked alone": lambda: torch.cat([_probabilities(model, *each) for each in one_by_one]),
         "beside copies of itself": lambda: _beside_copies(model, images, streams),
         "when gradients are on": lambda: _with_gradients(model, images, streams),
+        "when its own defenses have counted far": lambda: _far_on(model, images, streams),
     }
     usual = _probabilities(model, images, streams)
     found = {how: ask() for how, ask in ways.items()}
@@ -128,6 +129,11 @@ def _with_gradients(model: Defended, images: Tensor, streams: Tensor) -> Tensor:
     with torch.enable_grad():
         logits: Tensor = model(images.detach().requires_grad_(), streams=streams)
     return logits.detach().double().softmax(-1)
+
+
+def _far_on(model: Defended, images: Tensor, streams: Tensor) -> Tensor:
+    with far_on(model.classifier):
+        return _probabilities(model, images, streams)
 
 
 def _accuracy(ask: Callable[[], Tensor], labels: Tensor, runs: int) -> Draws:

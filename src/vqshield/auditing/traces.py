@@ -4,15 +4,21 @@ Neither proves a trick, and a model that keeps its memory outside its own attrib
 found here is a reason to look.
 """
 
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from vqshield.defenses import Defense, Preprocessor, defense_class, list_all_defenses
+
 Seen = Mapping[str, object]
 _OF_EVERY_MODULE = frozenset(vars(nn.Module())) - {"_buffers"}
+_OWN_DEFENSES = frozenset({Preprocessor, *map(defense_class, list_all_defenses())})
+_OWN_NOTES = frozenset({"_next_stream", "_differentiable"})  # what these classes note of calls, no subclass
+_FAR_ON = 1 << 40  # calls
 _DROPOUTS = (
     "dropout", "dropout1d", "dropout2d", "dropout3d",
     "alpha_dropout", "feature_dropout", "feature_alpha_dropout",
@@ -28,6 +34,8 @@ def snapshot(model: object) -> Seen:
     for path, module in model.named_modules() if isinstance(model, nn.Module) else ():
         held = {key: value for key, value in vars(module).items() if key not in _OF_EVERY_MODULE}
         held |= held.pop("_buffers", {})
+        if type(module) in _OWN_DEFENSES:
+            held = {key: value for key, value in held.items() if key not in _OWN_NOTES}
         for key, value in held.items():
             summary = _summary(value)
             if summary is not None:
@@ -47,6 +55,23 @@ def _summary(value: object) -> object:
         sums = value.detach().double().sum() if value.numel() and not value.is_complex() else value.numel()
         return tuple(value.shape), float(sums)
     return len(value) if isinstance(value, Sized) and not isinstance(value, nn.Module) else None
+
+
+@contextmanager
+def far_on(model: object) -> Iterator[None]:
+    """Let the defenses inside a model count as if they had been called very often.
+
+    A count that `snapshot` leaves out could still decide what the model answers.
+    """
+    modules = list(model.modules()) if isinstance(model, nn.Module) else []
+    defenses = [each for each in modules if isinstance(each, Defense)]
+    for each in defenses:
+        each._count_from(int(each._next_stream) + _FAR_ON)
+    try:
+        yield
+    finally:
+        for each in defenses:
+            each._count_from(int(each._next_stream) - _FAR_ON)
 
 
 class _Watch(TorchFunctionMode):
