@@ -192,7 +192,7 @@ class FakesRecord:
     rows: tuple[FakeRow, ...]
 
 
-MARKS = {"pass": "", "fail": "**F**", "suspicious": "**S**", "too few images": "–", "not run": "–"}
+MARKS = {"pass": "", "fail": "**F**", "suspicious": "**S**", "undecided": "?", "not run": "–"}
 
 
 def fakes() -> str:

@@ -34,7 +34,7 @@ from vqshield.errors import InvalidInputError
 from vqshield.plain import from_plain, to_plain
 from vqshield.threats import Threat, threat
 
-SIDE, COUNT = 8, 24
+SIDE, COUNT = 8, 50
 BALL = Linf(16 / 255)
 IGNORANT = "pgd:steps=8,surrogate=none"
 STRAIGHT = "pgd:steps=8,eot=2"
@@ -130,7 +130,7 @@ def test_its_gradient_beats_the_identity_in_the_figures(believable: Audit) -> No
     assert figures["correlation"] == min(figures["soft"].corrected, figures["soft, attacked"].corrected) > 0.8
     assert figures["signs that agree"].mean > 0.8
     assert figures["ste"].pooled < 0.5
-    assert figures["soft"].images == COUNT
+    assert figures["soft"].images == 24
     assert (figures["soft"].directions, figures["soft"].draws) == (4, 16)
     assert figures["soft"].step == BALL.eps
 
@@ -260,7 +260,7 @@ def test_bad_input_is_named_before_any_work() -> None:
         ({"attacks": ["pgd:luck=1"]}, "pgd has no setting 'luck'"),
         ({"images": images * 3}, "every value should lie in"),
         ({"images": images[0]}, "should have 4 dimensions"),
-        ({"labels": labels[:3]}, r"labels of shape \(3,\) should be \(24,\)"),
+        ({"labels": labels[:3]}, r"labels of shape \(3,\) should be \(50,\)"),
         ({"labels": labels.float()}, "labels of type torch.float32 should be an int64 tensor"),
     ):
         with pytest.raises(InvalidInputError, match=message):
@@ -294,12 +294,12 @@ def probes(**changes) -> Probes:
 def test_a_threat_is_run_once_in_chunks_and_another_one_anew() -> None:
     recorded = Recorded(ball=BALL)
     mine = Threat(name="recorded", level="ste", attack=recorded)
-    measuring = probes(batch=5)
+    measuring = probes(batch=12)
     first = measuring.draws(mine)
     again = measuring.draws(mine)
     assert all(torch.equal(a.predictions, b.predictions) for a, b in zip(first, again, strict=True))
     assert torch.equal(measuring.left(mine).predictions, first[1].predictions)
-    assert [count for count, _ in recorded.seen] == [5, 5, 5, 5, 4]
+    assert [count for count, _ in recorded.seen] == [12, 12, 12, 12, 2]
     other = Threat(name="recorded", level="ste", attack=Recorded(ball=Linf(0.5)))
     measuring.draws(other)
     assert len(other.attack.seen) == 5

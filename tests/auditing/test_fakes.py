@@ -18,7 +18,7 @@ from vqshield.auditing import (
     PASS,
     SUSPICIOUS,
     TITLES,
-    TOO_FEW,
+    UNDECIDED,
     Audit,
     AuditSettings,
     answers,
@@ -29,7 +29,7 @@ from vqshield.plain import to_plain
 
 ROOT = Path(__file__).resolve().parents[2]
 
-SIDE, COUNT = 8, 24
+SIDE, COUNT, FEW = 8, 50, 24
 ATTACK = "pgd:steps=4,step=0.02,eot=2,surrogate=soft,loss=margin"
 SETTINGS = AuditSettings(
     runs=3, batch=50, queries=5, directions=4, draws=16, probe="pgd:steps=4,eot=2,surrogate=soft"
@@ -161,7 +161,7 @@ class OtherWithGradients(Wrapped):
 
 
 def judge(
-    model: nn.Module, *, count: int = COUNT, settings: AuditSettings = SETTINGS, right=None, held_out=None
+    model: nn.Module, *, count: int = FEW, settings: AuditSettings = SETTINGS, right=None, held_out=None
 ) -> Audit:
     defense = vq.RandDisc(codes=32, iterations=2, seed=1)
     return audit(
@@ -245,7 +245,8 @@ def test_an_answer_that_depends_on_more_than_its_image_is_caught(model: type[nn.
 def test_every_fake_of_the_table_is_told_by_its_flag(name: str) -> None:
     """As research/audit_fakes.py has it on real images: docs/attacks.md shows that table."""
     trick = audit_fakes.FAKES[name]
-    known = audit_fakes.Known(network(), images(), labels(), vq.RandDisc(codes=32, iterations=2, seed=1))
+    defense = vq.RandDisc(codes=32, iterations=2, seed=1)
+    known = audit_fakes.Known(network(), images()[:FEW], labels()[:FEW], defense)
     others = noise_images(2 * COUNT, 1, SIDE, SIDE, seed=9) * 0.8 + 0.1
     bright = (others.mean((1, 2, 3)) > images().mean()).long()
     held_out = (others, bright) if "held out" in trick.figure else None
@@ -466,12 +467,12 @@ def test_two_images_show_nothing() -> None:
     found = judge(network(), count=2)
     assert not found.passed
     assert PASS not in outcomes(found).values()
-    assert TOO_FEW in outcomes(found).values()
+    assert UNDECIDED in outcomes(found).values()
 
 
 def test_an_honest_model_passes_what_the_fakes_do_not() -> None:
     settings = dataclasses.replace(SETTINGS, draws=64)
-    found = outcomes(judge(network(), settings=settings))
+    found = outcomes(judge(network(), count=COUNT, settings=settings))
     assert {name: found[name] for name in ("R4", "R10", "R11", "R12")} == dict.fromkeys(
         ("R4", "R10", "R11", "R12"), PASS
     )

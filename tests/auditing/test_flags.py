@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,10 @@ from vqshield.auditing import (
     FAIL,
     NOT_RUN,
     PASS,
+    POWER,
     SUSPICIOUS,
     TITLES,
-    TOO_FEW,
+    UNDECIDED,
     Accuracy,
     Agreement,
     Audit,
@@ -66,7 +68,8 @@ COMPARISONS = [
 @pytest.mark.parametrize(("name", "compare"), COMPARISONS)
 def test_ten_images_that_all_change_the_same_way_are_more_than_luck(name: str, compare) -> None:
     """Of so many coins all fall alike once in a thousand times; of nine, which three errors are, twice."""
-    for gap, outcome in ((-9, PASS), (0, PASS), (9, PASS), (10, FAIL), (20, FAIL)):
+    gaps = ((-9, PASS), (0, PASS), (4, PASS), (5, UNDECIDED), (9, UNDECIDED), (10, FAIL), (20, FAIL))
+    for gap, outcome in gaps:
         found = compare(left(10 + gap), left(10))
         assert (found.name, found.outcome) == (name, outcome), gap
 
@@ -78,7 +81,7 @@ def test_the_error_is_that_of_the_difference_on_the_same_images(name: str, compa
     nested, crossed = left(23), Draws(1 - left(30 - 23).predictions, lower.labels)
     assert nested.mean == crossed.mean
     assert compare(nested, lower).outcome == FAIL
-    assert compare(crossed, lower).outcome == PASS, "12 are lost and 23 won: much luck in that"
+    assert compare(crossed, lower).outcome == UNDECIDED, "12 are lost and 23 won: much luck in that"
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=40))
@@ -95,22 +98,25 @@ def test_no_two_are_beyond_each_other(pairs: list[tuple[int, int]]) -> None:
 @pytest.mark.parametrize(
     ("right", "images", "outcome"),
     [
-        (0, 20, PASS), (2, 20, PASS), (3, 20, FAIL), (20, 20, FAIL),
-        (4, 50, PASS), (5, 50, FAIL), (7, 200, PASS), (8, 200, FAIL), (1, 1, PASS), (2, 2, FAIL),
+        (0, 20, UNDECIDED), (2, 20, UNDECIDED), (3, 20, FAIL), (20, 20, FAIL), (0, 24, PASS),
+        (3, 24, UNDECIDED), (1, 50, PASS), (2, 50, UNDECIDED), (4, 50, UNDECIDED), (5, 50, FAIL),
+        (5, 200, PASS), (6, 200, UNDECIDED), (7, 200, UNDECIDED), (8, 200, FAIL), (1, 1, UNDECIDED),
+        (2, 2, FAIL),
     ],
 )  # fmt: skip
 def test_r1_an_unbounded_attack_leaves_no_more_than_one_percent_explains(right, images, outcome) -> None:
     draws = left(right, images)
     flag = flags.unbounded(draws, 0.5)
     assert (flag.name, flag.outcome) == ("R1", outcome)
+    assert ("do not rule out an attack that 10 %" in flag.meaning) is (outcome == UNDECIDED)
     assert flag.figures == {"left at eps=0.5": shown(draws), "limit": 0.01}
 
 
 @pytest.mark.parametrize(("name", "what"), [("R2", "steps"), ("R3", "eps")])
 def test_r2_and_r3_name_the_rise(name: str, what: str) -> None:
     curve = [(1.0, left(5)), (2.0, left(12)), (4.0, left(16))]
-    for two in (curve[:2], curve[1:]):
-        assert flags.monotone(name, what, two).outcome == PASS
+    for two, outcome in ((curve[:2], UNDECIDED), (curve[1:], PASS)):
+        assert flags.monotone(name, what, two).outcome == outcome
     flag = flags.monotone(name, what, curve)
     assert flag.outcome == FAIL, "no step of it is beyond luck, the whole is"
     assert f"from {what} 1 to 4" in flag.meaning
@@ -120,7 +126,7 @@ def test_r2_and_r3_name_the_rise(name: str, what: str) -> None:
 
 
 def test_r4_blind_attacks_may_be_better_by_luck_only() -> None:
-    for right, outcome in ((15, PASS), (6, PASS), (4, FAIL), (0, FAIL)):
+    for right, outcome in ((15, PASS), (6, UNDECIDED), (4, FAIL), (0, FAIL)):
         flag = flags.without_gradients(left(15), {"square": left(right), "transfer": left(20)})
         assert (flag.name, flag.outcome) == ("R4", outcome), right
         assert ("square beats" in flag.meaning) is (outcome == FAIL)
@@ -140,7 +146,7 @@ def test_r4_fails_where_no_attack_uses_gradients() -> None:
 
 
 @pytest.mark.parametrize(
-    ("doubled", "outcome"), [(15, PASS), (16, PASS), (24, PASS), (6, PASS), (27, FAIL), (3, FAIL)]
+    ("doubled", "outcome"), [(15, PASS), (16, PASS), (24, UNDECIDED), (6, UNDECIDED), (27, FAIL), (3, FAIL)]
 )
 def test_r7_twice_the_draws_change_no_more_than_a_point_and_luck(doubled: int, outcome: str) -> None:
     flag = flags.draws_suffice(left(15), left(doubled), 5)
@@ -167,8 +173,8 @@ def test_r8_says_why_a_figure_flatters() -> None:
 @pytest.mark.parametrize(
     ("found", "valid", "outcome"),
     [
-        (24, 24, PASS), (20, 24, PASS), (18, 24, FAIL), (0, 20, FAIL), (0, 3, FAIL),
-        (10, 10, PASS), (9, 9, TOO_FEW), (1, 1, TOO_FEW), (0, 0, NOT_RUN),
+        (24, 24, PASS), (20, 24, PASS), (19, 24, UNDECIDED), (18, 24, FAIL), (0, 20, FAIL), (0, 3, FAIL),
+        (10, 10, PASS), (7, 7, PASS), (6, 6, UNDECIDED), (1, 1, UNDECIDED), (0, 0, NOT_RUN),
     ],
 )  # fmt: skip
 def test_r9_finds_ninety_five_of_a_hundred_or_has_bad_luck(found: int, valid: int, outcome: str) -> None:
@@ -186,7 +192,16 @@ def test_r9_finds_ninety_five_of_a_hundred_or_has_bad_luck(found: int, valid: in
 
 @pytest.mark.parametrize(
     ("corrected", "error", "outcome"),
-    [(0.8, 0.0, PASS), (0.799, 0.0, FAIL), (0.7, 0.051, PASS), (0.7, 0.049, FAIL), (-1.0, 0.1, FAIL)],
+    [
+        (0.8, 0.0, PASS),
+        (0.799, 0.0, FAIL),
+        (0.7, 0.051, PASS),
+        (0.7, 0.049, FAIL),
+        (-1.0, 0.1, FAIL),
+        (0.38, 0.217, UNDECIDED),
+        (0.6, 0.2, PASS),
+        (0.6, 0.22, UNDECIDED),
+    ],
 )
 def test_r10_fails_beyond_its_errors_at_either_place(corrected: float, error: float, outcome: str) -> None:
     poor = dataclasses.replace(AGREEMENT, corrected=corrected, error=error)
@@ -198,7 +213,8 @@ def test_r10_fails_beyond_its_errors_at_either_place(corrected: float, error: fl
 
 
 @pytest.mark.parametrize(
-    ("share", "error", "outcome"), [(0.7, 0.03, PASS), (0.5, 0.1, FAIL), (0.7, 0.02, FAIL)]
+    ("share", "error", "outcome"),
+    [(0.7, 0.03, PASS), (0.5, 0.1, FAIL), (0.7, 0.02, FAIL), (0.65, 0.06, UNDECIDED)],
 )
 def test_r10_looks_at_signs_as_well(share: float, error: float, outcome: str) -> None:
     flag = flags.gradients_agree({"soft": AGREEMENT}, Uncertain(share, error), {})
@@ -207,10 +223,10 @@ def test_r10_looks_at_signs_as_well(share: float, error: float, outcome: str) ->
 
 
 @pytest.mark.parametrize("name", ["reliability", "gradient_reliability"])
-def test_r10_is_not_run_where_all_is_sampling_noise(name: str) -> None:
+def test_r10_is_undecided_where_all_is_sampling_noise(name: str) -> None:
     noisy = dataclasses.replace(AGREEMENT, **{name: 0.1}, corrected=0.2)
     flag = flags.gradients_agree({"soft": noisy}, SURE, {})
-    assert flag.outcome == NOT_RUN
+    assert flag.outcome == UNDECIDED
     assert "take more draws" in flag.meaning
 
 
@@ -234,7 +250,7 @@ def test_r11_is_suspicious_where_moved_images_do_much_worse() -> None:
 
 
 @pytest.mark.parametrize(
-    ("elsewhere", "outcome"), [(38, PASS), (30, PASS), (20, SUSPICIOUS), (0, SUSPICIOUS)]
+    ("elsewhere", "outcome"), [(38, PASS), (30, UNDECIDED), (20, SUSPICIOUS), (0, SUSPICIOUS)]
 )
 def test_r11_compares_with_held_out_images_as_another_set(elsewhere: int, outcome: str) -> None:
     good, worse = (left(28), left(27)), (left(28), left(elsewhere, 40))
@@ -248,7 +264,7 @@ def test_r11_compares_with_held_out_images_as_another_set(elsewhere: int, outcom
 def test_r10_counts_two_errors_where_signs_agree_with_it_and_three_elsewhere() -> None:
     """Of one recorded honest audit: 0.625 ± 0.086, two errors below the limit, 83 % of the signs right."""
     doubtful = dataclasses.replace(AGREEMENT, corrected=0.625, error=0.086)
-    assert flags.gradients_agree({"soft": doubtful}, Uncertain(0.83, 0.05), {}).outcome == PASS
+    assert flags.gradients_agree({"soft": doubtful}, Uncertain(0.83, 0.05), {}).outcome == UNDECIDED
     assert flags.gradients_agree({"soft": doubtful}, Uncertain(0.78, 0.05), {}).outcome == FAIL
     clear = dataclasses.replace(AGREEMENT, corrected=0.5, error=0.086)
     assert flags.gradients_agree({"soft": clear}, Uncertain(0.83, 0.05), {}).outcome == FAIL
@@ -278,7 +294,8 @@ def test_r12_is_suspicious_of_traces_and_of_dropout_and_fails_before_that() -> N
 
 
 def test_r13_fails_where_dividing_the_logits_helps_the_attack() -> None:
-    assert flags.not_flat(0, 24, 5.0, None).outcome == flags.not_flat(2, 24, 5.0, None).outcome == PASS
+    for flat, outcome in ((0, PASS), (2, PASS), (3, UNDECIDED), (4, SUSPICIOUS)):
+        assert flags.not_flat(flat, 24, 5.0, None).outcome == outcome
     for pair, outcome in (
         (None, SUSPICIOUS),
         ((left(20), left(18)), SUSPICIOUS),
@@ -305,28 +322,119 @@ def test_r12_compares_probabilities_of_a_model_that_is_not_random() -> None:
 
 
 def test_r12_compares_accuracies_of_a_model_that_is_random() -> None:
-    for other, outcome in ((15, PASS), (20, PASS), (28, FAIL), (3, FAIL)):
+    for other, outcome in ((15, PASS), (18, PASS), (20, UNDECIDED), (28, FAIL), (3, FAIL)):
         flag = flags.same_answers(
             {"when asked again": 0.7}, True, {"when asked alone": (left(15), left(other))}
         )
         assert flag.outcome == outcome
 
 
-@pytest.mark.parametrize(
-    ("images", "outcome"), [(flags.LEAST_IMAGES, PASS), (flags.LEAST_IMAGES - 1, TOO_FEW), (2, TOO_FEW)]
-)
-def test_on_too_few_images_nothing_passes(images: int, outcome: str) -> None:
-    found = flags.in_order([flags.flag(name, PASS, "good") for name in TITLES], images)
-    assert {flag.outcome for flag in found} == {outcome}
-    assert all(f"on {images} images" in flag.meaning for flag in found if outcome == TOO_FEW)
-    assert flags.in_order([flags.flag("R1", FAIL, "bad")], images)[0].outcome == FAIL, (
+@pytest.mark.parametrize("name", [name for name in TITLES if name != "R9"])
+def test_on_fewer_images_than_it_needs_a_check_may_fail_and_never_passes(name: str) -> None:
+    least, misses = POWER[name]
+    place = list(TITLES).index(name)
+    for images, outcome in ((least, PASS), (least - 1, UNDECIDED), (2, UNDECIDED)):
+        flag = flags.in_order([flags.flag(name, PASS, "good")], images)[place]
+        assert flag.outcome == outcome
+        if outcome == UNDECIDED:
+            assert flag.meaning == f"these images do not rule out {misses}; it takes {least}, not {images}"
+    assert flags.in_order([flags.flag(name, FAIL, "bad")], 2)[place].meaning == "bad", (
         "what is found is found"
     )
 
 
+def binomial(count: int, total: int, chance: float) -> float:
+    return math.comb(total, count) * chance**count * (1 - chance) ** (total - count)
+
+
+COUNTS = [
+    ("R1", 0.01, 0.1, range(38, 101), lambda count, images: flags.unbounded(left(count, images), 0.5)),
+    ("R9", 0.05, 0.5, range(7, 25), lambda count, images: flags.planted(images - count, images, images, 0)),
+    ("R13", 0.01, 0.25, range(15, 25), lambda count, images: flags.not_flat(count, images, 1.0, None)),
+]
+
+
+@pytest.mark.parametrize(("name", "good", "bad", "images", "judge"), COUNTS, ids=[row[0] for row in COUNTS])
+def test_nine_of_ten_good_counts_pass_and_one_of_ten_bad_ones(name, good, bad, images, judge) -> None:
+    """Binomial sums over the counts that pass, from the smallest number of images on, and not below it."""
+    chances = {}
+    for number in range(images.start - 1, images.stop):
+        passing = [count for count in range(number + 1) if judge(count, number).outcome == PASS]
+        chances[number] = [
+            sum(binomial(count, number, chance) for count in passing) for chance in (good, bad)
+        ]
+    below, _ = chances.pop(POWER[name][0] - 1)
+    assert below < 0.9
+    assert min(chance for chance, _ in chances.values()) >= 0.9
+    assert max(chance for _, chance in chances.values()) <= 0.1
+
+
+def changed(up: int, down: int, images: int) -> tuple[Draws, Draws]:
+    """Some images that the second attack wins alone, some that the first does; neither wins the others."""
+    place = torch.arange(images)
+    lost = [(place < down), (place >= images - up)]
+    return tuple(Draws(each[None].long(), torch.zeros(images, dtype=torch.int64)) for each in lost)
+
+
+ONE_PAIR = [
+    ("R5", lambda one, other: flags.below_natural(one, other)),
+    ("R6", lambda one, other: flags.noise_is_weaker(noise=other, attack=one)),
+]
+
+
+@pytest.mark.parametrize(("name", "compare"), ONE_PAIR, ids=[row[0] for row in ONE_PAIR])
+def test_nine_of_ten_equal_attacks_pass_a_comparison(name: str, compare) -> None:
+    """The trinomial sum: either attack wins an image alone with chance 1/8, as Luck's of false alarms do."""
+
+    def passing(images: int) -> float:
+        chance = 0.0
+        for differ in range(images + 1):
+            ups = [
+                up for up in range(differ + 1)
+                if compare(*changed(up, differ - up, images)).outcome == PASS
+            ]  # fmt: skip
+            share = sum(math.comb(differ, up) for up in ups) / 2**differ
+            chance += binomial(differ, images, 1 / 4) * share
+        return chance
+
+    least = POWER[name][0]
+    assert passing(least - 1) < 0.9 <= min(passing(least), passing(least + 1), passing(50))
+
+
+ALL_PAIRS = [
+    *ONE_PAIR,
+    ("R2", lambda one, other: flags.monotone("R2", "steps", [(5, other), (10, one)])),
+    ("R3", lambda one, other: flags.monotone("R3", "eps", [(0.1, other), (0.2, one)])),
+    ("R4", lambda one, other: flags.without_gradients(one, {"square": other})),
+    ("R7", lambda one, other: flags.draws_suffice(one, other, 5)),
+    ("R8", lambda one, other: flags.knowing_helps(one, one, other, knows=True)),
+    ("R11", lambda one, other: flags.as_good_elsewhere("mirrored", [(one, other)])),
+]
+
+
+@pytest.mark.parametrize(("name", "compare"), ALL_PAIRS, ids=[row[0] for row in ALL_PAIRS])
+@pytest.mark.parametrize("images", [None, 50, 75, 100])
+def test_a_difference_that_a_comparison_should_see_passes_once_in_ten(images, name: str, compare) -> None:
+    """Binomial: each image is won by the second attack alone with that chance."""
+    count = images or POWER[name][0]
+    gap = {"R7": 0.26, "R11": 0.30}.get(name, 0.25)
+    passing = [up for up in range(count + 1) if compare(*changed(up, 0, count)).outcome == PASS]
+    assert 0 in passing
+    assert sum(binomial(up, count, gap) for up in passing) <= 0.1
+
+
+def test_an_audit_needs_what_its_most_demanding_check_needs() -> None:
+    assert list(POWER) == list(TITLES)
+    documented = (RESULTS.parent / "docs" / "attacks.md").read_text()
+    for name, (least, misses) in POWER.items():
+        noun = " (confirmed planted ones)" if name == "R9" else ""
+        assert f"| {name} | {least}{noun} | {misses} |" in documented
+    assert max(least for least, _ in POWER.values()) == flags.LEAST_IMAGES == 50
+
+
 def test_flags_come_in_order_and_those_missing_were_not_run() -> None:
     given_ones = [flags.not_run("R10", "why not"), flags.flag("R2", PASS, "good")]
-    found = flags.in_order(given_ones, 24)
+    found = flags.in_order(given_ones, 50)
     assert [flag.name for flag in found] == [f"R{n}" for n in range(1, 15)] == list(TITLES)
     assert found[1] is given_ones[1]
     assert found[9].meaning == "why not"
@@ -349,7 +457,7 @@ def audit_of(*found: Flag, passed: bool) -> Audit:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("outcome", [FAIL, NOT_RUN, SUSPICIOUS, TOO_FEW])
+@pytest.mark.parametrize("outcome", [FAIL, NOT_RUN, SUSPICIOUS, UNDECIDED, "too few images"])
 def test_an_audit_that_says_it_passed_must_have(outcome: str) -> None:
     good = [flags.flag(name, PASS, "so") for name in TITLES]
     assert audit_of(*good, passed=True).passed
@@ -371,7 +479,7 @@ def test_an_audit_is_plain_enough_for_json() -> None:
         flags.gradients_agree({"soft": AGREEMENT}, SURE, {}),
         flags.as_good_elsewhere("mirrored", [(left(28), left(0))]),
     ]
-    audit = audit_of(*flags.in_order(found, 24), passed=False)
+    audit = audit_of(*flags.in_order(found, 50), passed=False)
     plain = json.loads(json.dumps(to_plain(audit), allow_nan=False))
     assert from_plain(Audit, plain, "here") == audit
     assert list(plain) == ["passed", "n", "natural", "reported", "attacks", "flags"]
@@ -468,10 +576,9 @@ def test_a_poor_gradient_is_no_reason_to_doubt_that_nothing_is_left() -> None:
     nothing, something = left(0, runs=3), left(1, runs=3)
     found = flags.nothing_more_to_find(poor, nothing)
     assert found.outcome == PASS
-    assert found.meaning == (
-        "its gradient (soft) is a poor guide: a better one would find more, "
-        "if the attacks had left anything to be found"
-    )
+    assert found.meaning.startswith(f"{poor.meaning}; no image is right in any draw")
+    unsure = dataclasses.replace(poor, outcome=UNDECIDED)
+    assert flags.nothing_more_to_find(unsure, nothing).outcome == PASS
     assert found.figures == poor.figures
     assert flags.nothing_more_to_find(poor, something) == poor
     without = flags.no_gradient("the classifier has none")

@@ -1,13 +1,13 @@
 """Red flags: can a robust accuracy be believed? Checks with figures, for any classifier and defense."""
 
 from vqshield.auditing.auditor import PARTS, audit
-from vqshield.auditing.flags import LEAST_IMAGES, TITLES
+from vqshield.auditing.flags import LEAST_IMAGES, POWER, TITLES
 from vqshield.auditing.results import (
     FAIL,
     NOT_RUN,
     PASS,
     SUSPICIOUS,
-    TOO_FEW,
+    UNDECIDED,
     Accuracy,
     Agreement,
     Audit,
@@ -25,10 +25,11 @@ __all__ = [
     "NOT_RUN",
     "PARTS",
     "PASS",
+    "POWER",
     "QUICK",
     "SUSPICIOUS",
     "TITLES",
-    "TOO_FEW",
+    "UNDECIDED",
     "Accuracy",
     "Agreement",
     "Audit",

@@ -21,7 +21,7 @@ from vqshield.auditing.gradients import (
 )
 from vqshield.auditing.planting import plant_and_find
 from vqshield.auditing.probes import Probes
-from vqshield.auditing.results import FAIL, PASS, Accuracy, Agreement, Audit, Flag, Uncertain
+from vqshield.auditing.results import FAIL, PASS, UNDECIDED, Accuracy, Agreement, Audit, Flag, Uncertain
 from vqshield.auditing.settings import AuditSettings
 from vqshield.auditing.slopes import Rescaled, jump, saturation
 from vqshield.defenses import Defense
@@ -39,7 +39,7 @@ _WITH_GRADIENTS = ("ste", "eot", "adaptive")
 _UNBOUNDED = 0.5
 _GRADIENT_IMAGES = 24
 _FINER = (1 / 4, 1 / 16)  # of the budget: R10's steps where the loss bends over all of it
-_RULES = "by errors and signs"  # flags that earlier versions decided by other rules are not reused
+_RULES = "by three outcomes"  # flags that earlier versions decided by other rules are not reused
 _VARIED = ("R1", "R2", "R3", "R7", "R9", "R10")  # of the strongest attack that uses gradients
 
 
@@ -53,8 +53,9 @@ def audit(
 
     The classifier is put into evaluation mode, and back into its own at the end. `held_out` are images and
     labels that whoever made the model has not seen: R11 then compares with them too. `report` is called with
-    the name of each flag that is about to be measured. `known` is filled with what is measured, as JSON can
-    hold it; given again, with everything else the same, none of that is measured a second time.
+    the name of each check that is about to be measured, or cannot be. `known` is filled with what is
+    measured, as JSON can hold it; given again, with everything else the same, none of that is measured a
+    second time.
     """
     if not attacks:
         raise InvalidInputError("attacks should name at least one threat or suite, not none")
@@ -200,7 +201,7 @@ class _Run:
         found = saturation(probes.classifier, probes.fresh("R13"), some)
         left = None
         attackable = main is not None and probes.without_gradient is None
-        if main is not None and attackable and flags.flat_by_more_than_luck(found.flat, found.images):
+        if main is not None and attackable and flags.flat_loss(found.flat, found.images) == FAIL:
             rescaled = probes.of(Rescaled(probes.classifier, max(found.lead, 1.0)), "rescaled")
             left = (probes.left(main), rescaled.left(main))
         moved = jump(
@@ -248,12 +249,15 @@ class _Run:
         except NoGradientError as why:
             return flags.no_gradient(str(why))
         coarse, signs = self._judged(places, self._visible())
-        if coarse.outcome == FAIL and flags.leads_somewhere(signs):
+        found = coarse
+        if coarse.outcome in (FAIL, UNDECIDED) and flags.leads_somewhere(signs):
             for step in (share * self._visible() for share in _FINER):
                 fine, _ = self._judged(places, step)
                 if fine.outcome == PASS:
                     return flags.agree_in_small(coarse, fine, step)
-        return coarse
+                if fine.outcome == UNDECIDED:
+                    found = dataclasses.replace(coarse, outcome=UNDECIDED, meaning=fine.meaning)
+        return found
 
     def _place(
         self, name: str, purpose: str, images: Tensor, surrogates: Sequence[str | Surrogate], draws: int

@@ -1,13 +1,16 @@
-"""The red flags: from measured figures to an outcome, with a sentence of what it means. No network here.
+"""The red flags: from measured numbers to an outcome, with a sentence of what it means. No network here.
+
+A check fails where its limit is exceeded by more than luck, and passes where the measurement rules out what
+`POWER` says of it. Otherwise it is undecided.
 
 Two attacks are compared image by image: with d_i the difference between what they leave of image i, the
 standard error of the mean difference, if there is none in truth, is sqrt(sum d_i²)/N. An audit makes about
-twenty such comparisons, so three of these errors are needed for a verdict: with two, one honest audit in
+twenty such comparisons, so three of these errors are needed for a failure: with two, one honest audit in
 seven would fail by luck. Counts are compared by the binomial tail that is as unlikely as three errors are.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from torch import Tensor
 
@@ -16,7 +19,7 @@ from vqshield.auditing.results import (
     NOT_RUN,
     PASS,
     SUSPICIOUS,
-    TOO_FEW,
+    UNDECIDED,
     Accuracy,
     Agreement,
     Figure,
@@ -42,15 +45,41 @@ TITLES = {
     "R13": "answers are not so certain that the loss is flat",
     "R14": "an image that hardly changes keeps its answer",
 }
-LEAST_IMAGES = 20
-"""Fewer show nothing: no check passes on fewer."""
+_POINTS = 0.25  # of accuracy: a comparison that cannot rule out this difference is undecided
+POWER: Mapping[str, tuple[int, str]] = {
+    "R1": (38, "an attack that 10 % of the images withstand"),
+    "R2": (50, "a rise of 25 points"),
+    "R3": (50, "a rise of 25 points"),
+    "R4": (44, "an attack without gradients that is 25 points stronger"),
+    "R5": (35, "a rise of 25 points"),
+    "R6": (35, "noise that is 25 points stronger"),
+    "R7": (42, "a change of 26 points"),
+    "R8": (44, "another attack that is 25 points stronger"),
+    "R9": (7, "an attack that misses half of the planted images"),
+    "R10": (24, "a gradient with a correlation of 0.25"),
+    "R11": (35, "a fall of 30 points"),
+    "R12": (22, "other answers about a tenth of the images"),
+    "R13": (15, "a flat loss at a quarter of the images"),
+    "R14": (7, "jumps at three quarters of the images"),
+}
+"""Each check's smallest number of images, and what does not pass there in nine of ten audits.
+
+From that number on, nine of ten honest models pass: those at the limit of R1, R9 and R13; attacks of equal
+strength in the comparisons (R2 to R8, R11); gradients with a correlation of 0.92 in R10. R9 counts confirmed
+planted images. R9, R10 and R12 to R14 look at 24 images at most. Tests compute all of this.
+"""
+LEAST_IMAGES = max(images for images, _ in POWER.values())
+"""No audit of fewer images passes."""
 ERRORS = 3.0
 """Standard errors of a difference that are taken for more than luck."""
 TAIL = 0.00135  # of a normal distribution, beyond three standard errors
-LEAST_PLANTED = 10  # an attack that finds half of what is planted finds all of ten once in a thousand audits
+_DOUBT = 0.0228  # and beyond two: a count that is this unlikely at its limit does not pass
+_MISSED = 0.1  # the chance to pass what POWER names
+_BOUND = 1.645  # standard errors: nominally 95 %, so that of few images 90 % remain
 _GRADIENT_ERRORS = 2.0  # with three, gradients that are wrong for half of the images would pass
 _HALF = 0.5  # of the signs, which a gradient without any meaning gets right
 _LEAST_RELIABILITY = 0.3
+_CORRELATION = 0.25  # of a gradient that R10 does not pass
 _TOLERANCE = 0.01  # of a probability or a pixel: what rounding in another batch may change
 
 
@@ -71,31 +100,29 @@ def not_run(name: str, why: str) -> Flag:
 
 def unbounded(left: Draws, eps: float, limit: float = 0.01) -> Flag:
     """R1."""
-    good = _at_least(math.floor(float(_shares(left).sum()) + 1e-9), len(left.labels), limit) >= TAIL
-    meaning = (
-        "with room to paint any image, the attack wins: its gradients are good enough to steer by"
-        if good
-        else "an attack that may change every pixel by half of its range must win; this one is stuck, so its "
-        "figures at the real budget say nothing"
-    )
-    return flag("R1", _outcome(good), meaning, {f"left at eps={eps:g}": left, "limit": limit})
+    return _judged(
+        "R1", _counted(float(_shares(left).sum()), len(left.labels), limit, above=0.1),
+        "with room to paint any image, the attack wins: its gradients are good enough to steer by",
+        "an attack that may change every pixel by half of its range must win; this one is stuck, so its "
+        "figures at the real budget say nothing",
+        {f"left at eps={eps:g}": left, "limit": limit},
+    )  # fmt: skip
 
 
 def monotone(name: str, what: str, curve: Sequence[tuple[float, Draws]]) -> Flag:
     """R2 and R3: along a growing effort the accuracy never rises."""
     figures = {f"{what} {value:g}": draws for value, draws in curve}
-    rises = [
-        (a, b) for i, (a, before) in enumerate(curve) for b, after in curve[i + 1 :] if _beyond(after, before)
-    ]
-    if not rises:
-        return flag(name, PASS, f"accuracy does not rise with {what}", figures)
-    a, b = rises[0]
-    return flag(
-        name,
-        FAIL,
-        f"accuracy rises from {what} {a:g} to {b:g}: the attack loses its way; a better one would win more",
+    pairs = {
+        (a, b): _higher(after, before)
+        for i, (a, before) in enumerate(curve)
+        for b, after in curve[i + 1 :]
+    }  # fmt: skip
+    rises = [f"{what} {a:g} to {b:g}" for (a, b), outcome in pairs.items() if outcome == FAIL]
+    return _judged(
+        name, _worst(pairs.values()), f"accuracy does not rise with {what}",
+        f"accuracy rises from {''.join(rises[:1])}: the attack loses its way; a better one would win more",
         figures,
-    )
+    )  # fmt: skip
 
 
 def without_gradients(white: Draws | None, others: Mapping[str, Draws], slack: float = 0.002) -> Flag:
@@ -105,47 +132,48 @@ def without_gradients(white: Draws | None, others: Mapping[str, Draws], slack: f
             "R4", FAIL, "no attack given uses gradients of the defense; these need none, so nothing shows "
             "that the defense resists anything but ignorance", others,
         )  # fmt: skip
-    better = [name for name in others if _beyond(white, others[name], slack)]
+    outcomes = {name: _higher(white, other, slack) for name, other in others.items()}
+    better = [name for name, outcome in outcomes.items() if outcome == FAIL]
     best = min(better, key=lambda name: others[name].mean, default=None)
-    meaning = (
-        "attacks that know no gradient win no more than those that do"
-        if best is None
-        else f"{best} beats the attack with gradients: those are masked, and the true accuracy is lower"
-    )
-    return flag("R4", _outcome(best is None), meaning, {"with gradients": white, **others})
+    return _judged(
+        "R4", _worst(outcomes.values()), "attacks that know no gradient win no more than those that do",
+        f"{best} beats the attack with gradients: those are masked, and the true accuracy is lower",
+        {"with gradients": white, **others},
+    )  # fmt: skip
 
 
 def below_natural(robust: Draws, natural: Draws) -> Flag:
     """R5."""
-    good = not _beyond(robust, natural)
-    meaning = "attacked images are no easier than natural ones" if good else (
-        "attacked images are classified better than natural ones: the attack works against itself"
+    return _judged(
+        "R5", _higher(robust, natural), "attacked images are no easier than natural ones",
+        "attacked images are classified better than natural ones: the attack works against itself",
+        {"robust": robust, "natural": natural},
     )  # fmt: skip
-    return flag("R5", _outcome(good), meaning, {"robust": robust, "natural": natural})
 
 
 def noise_is_weaker(noise: Draws, attack: Draws) -> Flag:
     """R6."""
-    good = not _beyond(attack, noise)
-    meaning = "the attack does no less harm than noise of the same size" if good else (
-        "noise of the same size does more harm than the attack, which therefore searches in the wrong place"
+    return _judged(
+        "R6", _higher(attack, noise), "the attack does no less harm than noise of the same size",
+        "noise of the same size does more harm than the attack, which therefore searches in the wrong place",
+        {"random noise": noise, "attack": attack},
     )  # fmt: skip
-    return flag("R6", _outcome(good), meaning, {"random noise": noise, "attack": attack})
 
 
 def draws_suffice(usual: Draws, doubled: Draws, eot: int, slack: float = 0.01) -> Flag:
     """R7."""
-    good = not (_beyond(usual, doubled, slack) or _beyond(doubled, usual, slack))
-    meaning = "enough draws are averaged in each step" if good else (
-        "the figure still moves with the number of draws: average over more"
+    return _judged(
+        "R7", _different(usual, doubled, slack), "enough draws are averaged in each step",
+        "the figure still moves with the number of draws: average over more",
+        {f"eot {eot}": usual, f"eot {2 * eot}": doubled},
     )  # fmt: skip
-    return flag("R7", _outcome(good), meaning, {f"eot {eot}": usual, f"eot {2 * eot}": doubled})
 
 
 def knowing_helps(reported: Draws, ignorant: Draws, probe: Draws, knows: bool) -> Flag:
     """R8: what is reported beside the ignorant attack and beside a probe that knows the defense."""
     figures = {"reported": reported, "ignorant": ignorant, "probe that knows the defense": probe}
-    if _beyond(reported, probe):
+    against = _higher(reported, probe)
+    if against == FAIL:
         who = (
             "it comes from attacks that are too weak"
             if knows
@@ -155,31 +183,26 @@ def knowing_helps(reported: Draws, ignorant: Draws, probe: Draws, knows: bool) -
             "R8", FAIL, f"a short attack that knows the defense leaves {_estimate(probe)}, not "
             f"{_estimate(reported)}: the reported figure flatters the defense, {who}", figures,
         )  # fmt: skip
-    good = not _beyond(reported, ignorant)
-    meaning = "neither an attack that ignores the defense nor a probe that knows it wins more" if good else (
-        "the attack that knows the defense does worse than one that ignores it: it is misled by the defense"
+    return _judged(
+        "R8", _worst([against, _higher(reported, ignorant)]),
+        "neither an attack that ignores the defense nor a probe that knows it wins more",
+        "the attack that knows the defense does worse than one that ignores it: it is misled by the defense",
+        figures,
     )  # fmt: skip
-    return flag("R8", _outcome(good), meaning, figures)
 
 
-def planted(found: int, valid: int, total: int, blindly: int, least: float = 0.95) -> Flag:
+def planted(found: int, valid: int, total: int, blindly: int, limit: float = 0.05) -> Flag:
     """R9."""
     figures = {"planted": total, "confirmed": valid, "found": found, "found blindly": blindly}
     if valid == 0:
         return not_run("R9", "no planted image was confirmed: this test cannot judge the attack here")
-    figures_with_share = {**figures, "share": found / valid}
-    if _at_least(valid - found, valid, 1 - least) < TAIL:
-        return flag(
-            "R9", FAIL, "adversarial images are there, by construction, and the attack does not find them: "
-            "it is too weak", figures_with_share,
-        )  # fmt: skip
-    if valid < LEAST_PLANTED:
-        return flag(
-            "R9", TOO_FEW, f"of {total} planted images {valid} were confirmed; it takes {LEAST_PLANTED} to "
-            "judge the attack", figures_with_share,
-        )  # fmt: skip
-    meaning = "where adversarial images are known to be, the attack finds them"
-    return flag("R9", PASS, meaning, figures_with_share)
+    decided = _judged(
+        "R9", _counted(valid - found, valid, limit, above=0.5),
+        "where adversarial images are known to be, the attack finds them",
+        "adversarial images are there, by construction, and the attack does not find them: it is too weak",
+        {**figures, "share": found / valid},
+    )  # fmt: skip
+    return _if_enough(decided, valid)
 
 
 def gradients_agree(
@@ -210,9 +233,16 @@ def gradients_agree(
         )  # fmt: skip
     if not all(map(_reliable, places.values())):
         return flag(
-            "R10", NOT_RUN, "the measured changes are mostly sampling noise: take more draws", figures,
+            "R10", UNDECIDED, "the measured changes are mostly sampling noise: take more draws", figures,
         )  # fmt: skip
-    return flag("R10", PASS, "its gradient predicts how the expected loss changes", figures)
+    good = all(
+        each.truth + _GRADIENT_ERRORS * (each.error or 0.0) >= least
+        and each.truth - _BOUND * (each.error or 0.0) > _CORRELATION
+        for each in places.values()
+    ) and signs.mean - _BOUND * signs.standard_error > 0.5 + math.asin(_CORRELATION) / math.pi  # fmt: skip
+    meaning = "its gradient predicts how the expected loss changes"
+    needed = "more directions and draws decide it"
+    return _judged("R10", PASS if good else UNDECIDED, meaning, "", figures, needed)
 
 
 def leads_somewhere(signs: Uncertain) -> bool:
@@ -231,10 +261,11 @@ def agree_in_small(coarse: Flag, fine: Flag, step: float) -> Flag:
 
 
 def nothing_more_to_find(poor: Flag, reported: Draws) -> Flag:
-    """R10 where it says that a better gradient would find more, and the attacks left nothing to be found."""
-    if poor.outcome != FAIL or not poor.figures or bool(reported.right.any()):
+    """R10 where its gradient may be poor, and no image is right under attack."""
+    if poor.outcome not in (FAIL, UNDECIDED) or not poor.figures or bool(reported.right.any()):
         return poor
-    return flag("R10", PASS, f"{poor.meaning}, if the attacks had left anything to be found", poor.figures)
+    meaning = f"{poor.meaning}; no image is right in any draw, so a better gradient has nothing to find"
+    return flag("R10", PASS, meaning, poor.figures)
 
 
 def without_any_gradient(why: str, others: Mapping[str, Draws]) -> list[Flag]:
@@ -263,19 +294,20 @@ def as_good_elsewhere(
     """
     kinds = ("natural", "attacked")
     figures: dict[str, Draws] = {}
-    lost = []
-    for place, pairs, beyond in ((how, moved, _beyond), ("held out", held_out, _beyond_others)):
+    outcomes: dict[str, Outcome] = {}
+    for place, pairs, compare in ((how, moved, _higher), ("held out", held_out, _higher_of_others)):
         for kind, (given, other) in zip(kinds, pairs, strict=False):
             figures |= {kind: given, f"{kind}, {place}": other}
-            if beyond(given, other, slack):
-                lost.append((kind, f"when images are {how}" if place == how else "on held-out images"))
-    if lost:
-        kind, where = lost[0]
+            where = f"when images are {how}" if place == how else "on held-out images"
+            outcomes[f"{kind} accuracy falls {where}"] = compare(given, other, slack)
+    falls = [fall for fall, outcome in outcomes.items() if outcome == FAIL]
+    if falls:
         return flag(
-            "R11", SUSPICIOUS, f"{kind} accuracy falls {where}: either those are harder, or the model knows "
-            "these images by heart; try others that nobody has seen", figures,
+            "R11", SUSPICIOUS, f"{falls[0]}: either those are harder, or the model knows these images by "
+            "heart; try others that nobody has seen", figures,
         )  # fmt: skip
-    return flag("R11", PASS, "the model does as well on images that it cannot know by heart", figures)
+    good = "the model does as well on images that it cannot know by heart"
+    return _judged("R11", _worst(outcomes.values()), good, "", figures)
 
 
 def same_answers(
@@ -296,18 +328,17 @@ def same_answers(
         f"largest change of a probability {how}": value for how, value in differences.items()
     }
     if random:
-        wrong = [
-            how for how, (usual, other) in pairs.items() if _beyond(usual, other) or _beyond(other, usual)
-        ]
+        outcomes = {how: _different(*pair) for how, pair in pairs.items()}
         figures |= {f"accuracy {how}": other for how, (_, other) in pairs.items()}
         good = "the classifier draws at random itself; its accuracy is the same however it is asked"
     else:
-        wrong = [how for how, value in differences.items() if not value <= _TOLERANCE]
+        outcomes = {how: PASS if value <= _TOLERANCE else FAIL for how, value in differences.items()}
         good = "asked again, alone or in a batch, with gradients or without, the model says the same"
     if traces:
         figures["changed by being asked"] = ", ".join(traces)
     if dropout:
         figures["dropout that is on"] = ", ".join(dropout)
+    wrong = [how for how, outcome in outcomes.items() if outcome == FAIL]
     if wrong:
         return flag(
             "R12", FAIL, f"the model answers differently {wrong[0]}: what was measured says nothing about "
@@ -325,7 +356,7 @@ def same_answers(
             "(torch.nn.functional.dropout needs training=self.training); it hides gradients from attacks "
             "that do not average over draws", figures,
         )  # fmt: skip
-    return flag("R12", PASS, good, figures)
+    return _judged("R12", _worst(outcomes.values()), good, "", figures)
 
 
 def not_flat(flat: int, images: int, lead: float, left: tuple[Draws, Draws] | None) -> Flag:
@@ -340,11 +371,13 @@ def not_flat(flat: int, images: int, lead: float, left: tuple[Draws, Draws] | No
     figures: dict[str, Figure | Draws] = {
         "images without a slope": f"{flat} of {images}", "median lead of the first logit": lead,
     }  # fmt: skip
-    if not flat_by_more_than_luck(flat, images):
-        return flag("R13", PASS, "the cross-entropy has a slope that attacks can follow", figures)
+    outcome = flat_loss(flat, images)
+    if outcome != FAIL:
+        good = "the cross-entropy has a slope that attacks can follow"
+        return _judged("R13", outcome, good, "", figures)
     if left is not None:
         figures |= {"attack": left[0], "attack on logits divided by a constant": left[1]}
-        if _beyond(*left):
+        if _higher(*left) == FAIL:
             return flag(
                 "R13", FAIL, "divided by a constant, which changes no answer, the logits give the attack "
                 "more: their size hides the gradient", figures,
@@ -356,9 +389,9 @@ def not_flat(flat: int, images: int, lead: float, left: tuple[Draws, Draws] | No
     )  # fmt: skip
 
 
-def flat_by_more_than_luck(flat: int, images: int, limit: float = 0.01) -> bool:
-    """Whether more answers are without a slope than a share of one percent explains."""
-    return _at_least(flat, images, limit) < TAIL
+def flat_loss(flat: int, images: int) -> Outcome:
+    """Fail where more answers are without a slope than a share of one percent explains."""
+    return _counted(flat, images, 0.01, above=_POINTS)
 
 
 def continuous(jump: float, limit: float = 0.1) -> Flag:
@@ -377,24 +410,32 @@ def in_order(flags: Sequence[Flag], images: int) -> list[Flag]:
     """All flags in turn, those missing as not run; on too few images a flag may fail, never pass."""
     found = {each.name: each for each in flags}
     every = [found.get(name) or not_run(name, "not asked for") for name in TITLES]
-    return [_if_enough(each, images) for each in every]
+    return [each if each.name == "R9" else _if_enough(each, images) for each in every]
 
 
 def _if_enough(found: Flag, images: int) -> Flag:
-    if found.outcome != PASS or images >= LEAST_IMAGES:
+    if found.outcome != PASS or images >= POWER[found.name][0]:
         return found
-    meaning = f"nothing was found, and on {images} images nothing could be; take at least {LEAST_IMAGES}"
-    return Flag(found.name, found.title, TOO_FEW, meaning, found.figures)
+    return _judged(
+        found.name, UNDECIDED, "", "", found.figures, f"it takes {POWER[found.name][0]}, not {images}"
+    )
+
+
+def _judged(
+    name: str, outcome: Outcome, good: str, bad: str, figures: Mapping[str, Figure | Draws],
+    needed: str = "more images or draws decide it",
+) -> Flag:  # fmt: skip
+    if outcome == UNDECIDED:
+        meaning = f"these images do not rule out {POWER[name][1]}; {needed}"
+    else:
+        meaning = good if outcome == PASS else bad
+    return flag(name, outcome, meaning, figures)
 
 
 def _reliable(agreement: Agreement) -> bool:
     """Whether the measured and the predicted changes are more than sampling noise."""
     ceilings = (agreement.reliability, agreement.gradient_reliability or 0.0)
     return agreement.pooled == 0.0 or min(ceilings) >= _LEAST_RELIABILITY
-
-
-def _outcome(good: bool) -> Outcome:
-    return PASS if good else FAIL
 
 
 def _estimate(draws: Draws) -> Uncertain:
@@ -405,17 +446,42 @@ def _shares(draws: Draws) -> Tensor:
     return draws.right.double() / len(draws.predictions)
 
 
-def _beyond(one: Draws, other: Draws, slack: float = 0.0) -> bool:
-    """Whether one is higher than the other plus slack, by more than luck, image by image."""
+def _worst(outcomes: Iterable[Outcome]) -> Outcome:
+    found = set(outcomes)
+    return FAIL if FAIL in found else UNDECIDED if UNDECIDED in found else PASS
+
+
+def _higher(one: Draws, other: Draws, slack: float = 0.0) -> Outcome:
+    """Fail if one is higher than the other plus slack, image by image; pass if it is not much higher."""
     differences = _shares(one) - _shares(other) - slack
     error = float(differences.square().sum().sqrt())  # N times the standard error
-    return float(differences.sum()) > ERRORS * error
+    return _compared(float(differences.sum()), error, len(differences))
 
 
-def _beyond_others(one: Draws, other: Draws, slack: float = 0.0) -> bool:
-    """The same for two sets of images."""
-    errors = math.hypot(one.standard_error, other.standard_error)
-    return one.mean - other.mean - slack > ERRORS * max(errors, 1 / len(one.labels))
+def _different(one: Draws, other: Draws, slack: float = 0.0) -> Outcome:
+    return _worst([_higher(one, other, slack), _higher(other, one, slack)])
+
+
+def _higher_of_others(one: Draws, other: Draws, slack: float = 0.0) -> Outcome:
+    """As `_higher`, for two sets of images."""
+    error = math.hypot(one.standard_error, other.standard_error)
+    return _compared(one.mean - other.mean - slack, max(error, 1 / len(one.labels)), 1)
+
+
+def _compared(higher: float, error: float, whole: int) -> Outcome:
+    """By a difference and its standard error, both times `whole`."""
+    if higher > ERRORS * error:
+        return FAIL
+    return PASS if higher + _BOUND * error <= _POINTS * whole else UNDECIDED
+
+
+def _counted(count: float, total: int, limit: float, *, above: float) -> Outcome:
+    """Fail if a share of `limit` does not explain the count; pass if it does, and one of `above` does not."""
+    low, high = math.floor(count + 1e-9), math.ceil(count - 1e-9)
+    if _at_least(low, total, limit) < TAIL:
+        return FAIL
+    good = _at_least(high, total, limit) >= _DOUBT and 1 - _at_least(high + 1, total, above) <= _MISSED
+    return PASS if good else UNDECIDED
 
 
 def _at_least(count: int, total: int, chance: float) -> float:

@@ -11,11 +11,12 @@ from vqshield.draws import Draws
 from vqshield.errors import FileFormatError
 from vqshield.plain import Json, from_plain, to_plain
 
-Outcome = Literal["pass", "fail", "suspicious", "too few images", "not run"]
+Outcome = Literal["pass", "fail", "suspicious", "undecided", "not run", "too few images"]
+"""The last is in files of earlier versions alone."""
 PASS: Outcome = "pass"
 FAIL: Outcome = "fail"
 SUSPICIOUS: Outcome = "suspicious"
-TOO_FEW: Outcome = "too few images"
+UNDECIDED: Outcome = "undecided"
 NOT_RUN: Outcome = "not run"
 
 _WITHIN_BUDGET = (
@@ -124,7 +125,7 @@ class Audit:
     """The flags, R1 … R14, and the accuracies they were decided by.
 
     Attributes:
-        passed: whether all of them passed; one that is suspicious or was not run has not.
+        passed: whether all of them passed; one that is suspicious, undecided or not run has not.
         n: how many images.
         natural: accuracy without any attack.
         reported: what the attacks given leave, the strongest of each image.

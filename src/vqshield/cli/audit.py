@@ -83,14 +83,14 @@ def audit(
     ] = None,
     strict: Annotated[
         bool,
-        typer.Option("--strict", help="Checks that were not run, or saw too few images, count as failed."),
+        typer.Option("--strict", help="Checks that are undecided or were not run count as failed."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Try to catch a robust accuracy out: fourteen checks, R1 to R14, with figures and what they mean.
+    """Check whether a robust accuracy is credible: fourteen checks, R1 to R14, with what they found.
 
-    Ends with 0 if all checks passed, 3 if one failed or is suspicious, 4 if none failed but some were not run
-    or saw too few images.
+    Ends with 0 if all checks passed, 3 if one failed or is suspicious, 4 if none failed but some are
+    undecided or were not run. A credible robust accuracy may still be low.
     """
     where = executor_for(
         executor, device=device, here=True, workers=workers, address=address, cpus=task_cpus,

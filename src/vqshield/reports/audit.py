@@ -3,16 +3,18 @@
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from vqshield.auditing.results import FAIL, NOT_RUN, PASS, SUSPICIOUS, TOO_FEW, AuditReport, Figure, Outcome
+from vqshield.auditing import POWER
+from vqshield.auditing.results import FAIL, PASS, SUSPICIOUS, AuditReport, Figure
 from vqshield.errors import MissingExtraError
 from vqshield.reports.html import page
+from vqshield.settings import format_value
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-_STYLES = {
-    PASS: "green", FAIL: "bold red", SUSPICIOUS: "red", TOO_FEW: "yellow", NOT_RUN: "yellow",
-}  # fmt: skip
+_STYLES = {PASS: "green", FAIL: "bold red", SUSPICIOUS: "red"}
+_NORMS = {"linf": "L∞", "l2": "L2", "l1": "L1"}
+_LOW = 0.5  # of the clean accuracy
 
 
 def audit_table(report: AuditReport) -> "Table":
@@ -32,7 +34,7 @@ def audit_table(report: AuditReport) -> "Table":
     for flag in report.flags:
         table.add_row(
             flag.name,
-            Text(flag.outcome, style=_STYLES[flag.outcome]),
+            Text(flag.outcome, style=_STYLES.get(flag.outcome, "yellow")),
             flag.title,
             Text("\n".join(shown_figures(flag.figures))),
             Text(flag.meaning),
@@ -43,36 +45,34 @@ def audit_table(report: AuditReport) -> "Table":
 def render_audit(report: AuditReport) -> str:
     """One page that needs no network, no script and no other file."""
     flags = [(flag, list(shown_figures(flag.figures))) for flag in report.flags]
-    return page("audit.html", title=headline(report), flags=flags, facts=_facts(report))
+    return page("audit.html", title=headline(report), flags=flags, power=POWER, facts=_facts(report))
 
 
 def headline(report: AuditReport) -> str:
-    """The verdict first; no figure that this very audit contradicts or could not confirm stands alone."""
+    """Whether the robust accuracy is credible, and whether it is low: two different things."""
     audit = report.audit
+    budget = f"ε = {format_value(report.eps)}, {_NORMS.get(report.norm, report.norm)}, N = {audit.n}"
+    attacked = f"robust accuracy of {report.defense} under {', '.join(report.given)} ({budget})"
     if report.passed:
-        return f"{report.defense}: {audit.reported} under attack; all {len(report.flags)} checks passed"
-    if not audit.failed:
-        return f"{report.defense}: at most {audit.reported} under attack, not confirmed; {_counted(report)}"
-    lowest = audit.lowest
-    if lowest.mean < audit.reported.mean:
-        return (
-            f"{report.defense}: not believable: a probe leaves {100 * lowest.mean:.1f} % where the attacks "
-            f"given leave {100 * audit.reported.mean:.1f} %; {_counted(report)}"
+        low = audit.reported.mean < _LOW * audit.natural.mean
+        return f"Credible: {audit.reported} {attacked}." + (
+            f" This is low: the clean accuracy is {100 * audit.natural.mean:.1f} %." if low else ""
         )
-    failed = [flag.name for flag in report.flags if flag.outcome == FAIL]
-    verdict = "not believable" if failed else "suspicious"
-    reasons = failed or [flag.name for flag in report.flags if flag.outcome == SUSPICIOUS]
-    return f"{report.defense}: {verdict} because of {', '.join(reasons)}; {_counted(report)}"
-
-
-def _counted(report: AuditReport) -> str:
-    words: dict[Outcome, str] = {
-        PASS: "passed", FAIL: "failed", SUSPICIOUS: "suspicious", TOO_FEW: "on too few images",
-        NOT_RUN: "not run",
-    }  # fmt: skip
-    outcomes = [flag.outcome for flag in report.flags]
-    shown = [f"{outcomes.count(each)} {word}" for each, word in words.items() if each in outcomes]
-    return f"checks: {', '.join(shown)}"
+    names: dict[str, list[str]] = {FAIL: [], SUSPICIOUS: []}
+    for flag in report.flags:
+        if flag.outcome in names or not (audit.failed or flag.outcome == PASS):
+            names.setdefault(flag.outcome, []).append(flag.name)
+    reasons = "; ".join(
+        f"{', '.join(found)} {'failed' if outcome == FAIL else outcome}"
+        for outcome, found in names.items()
+        if found
+    )
+    if not audit.failed:
+        return f"Undecided ({reasons}): at most {audit.reported} {attacked}."
+    if audit.lowest.mean < audit.reported.mean:
+        lowest = f"{100 * audit.lowest.mean:.1f} % under another attack of this audit"
+        return f"Doubtful ({reasons}): {audit.reported} {attacked}, but {lowest}."
+    return f"Doubtful ({reasons}): the {attacked} may be lower than reported."
 
 
 def shown_figures(figures: Mapping[str, Figure]) -> Iterator[str]:
