@@ -3,7 +3,7 @@
 Every fake is the classifier with something wrong built in that flatters its robust accuracy, or hides how it
 is attacked. Fakes and honest models are judged by the same attacks, on the same images.
 
-    python research/audit_fakes.py [--device cuda] [--images 24]
+    python research/audit_fakes.py [--device cuda] [--images 50]
         [--adversarial FILE] [--hardened FILE --hardened-defense swrd]
 
 The two last honest models are classifiers that were trained for it; without a file they are left out, and a
@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from common import Target, defense_of, make_parser
 from torch import Tensor, nn
 
-from vqshield.auditing import QUICK, Flag, run_audit
+from vqshield.auditing import LEAST_IMAGES, QUICK, Flag, run_audit
 from vqshield.defenses import Defense
 from vqshield.environment import environment
 from vqshield.files import parse_json, write_json
@@ -293,7 +293,7 @@ def audited(name: str, model: nn.Module, defense: str, images: Images, held_out:
 
 def main() -> None:
     parser = make_parser(__doc__, "results/audit-fakes.json")
-    parser.add_argument("--images", type=int, default=20)
+    parser.add_argument("--images", type=int, default=LEAST_IMAGES)
     parser.add_argument("--adversarial", type=Path, help="a classifier that was trained adversarially")
     parser.add_argument("--hardened", type=Path, help="a classifier that was trained behind a defense")
     parser.add_argument("--hardened-defense", default="swrd", help="that defense")

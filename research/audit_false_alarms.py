@@ -4,7 +4,7 @@ tests/auditing/test_false_alarms.py simulates the decisions alone, thousands of 
 classifier stands bare, behind Gaussian noise, pRD and swRD, and one that was trained adversarially, where its
 file is given, stands bare; judged by attacks that are known to be good enough for them.
 
-    python research/audit_false_alarms.py --device cuda --workers 12 --deadline 540 --images 20 50 200 \\
+    python research/audit_false_alarms.py --device cuda --workers 12 --deadline 540 --images 50 200 \\
         --adversarial small-cifar10-adversarial.safetensors
 
 The file is written after every audit. Audits that are in it, with all of today's flags, are not repeated;
@@ -121,7 +121,7 @@ def audited(device: str, file: str, key: Key) -> Audited:
 def main() -> None:
     began = time.monotonic()
     parser = make_parser(__doc__, "results/false-alarms-audit.json")
-    parser.add_argument("--images", type=int, nargs="+", default=[20, 50])
+    parser.add_argument("--images", type=int, nargs="+", default=[50])
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--deadline", type=float, default=900.0, help="seconds after which it ends")
     parser.add_argument("--adversarial", help="a classifier that was trained adversarially")

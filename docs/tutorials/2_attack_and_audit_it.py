@@ -62,10 +62,11 @@ axis.set(xlabel="accuracy, %", xlim=(0, 100))
 # A robust accuracy is what *these* attacks leave; a better one may leave less. ``vq.audit`` looks
 # for signs that the attacks were too weak: an unbounded attack that does not win, random noise that
 # beats gradients, a gradient that points elsewhere than the loss goes. Let us hand it a bad
-# measurement on purpose, the attack that ignores the shield:
+# measurement on purpose, the attack that ignores the shield. An audit needs 50 images; a rehearsal
+# takes fewer, and its checks can fail but not pass:
 
 few = vq.auditing.AuditSettings(
-    runs=3, queries=20, directions=2, draws=8, probe="pgd:steps=5,surrogate=soft"
+    runs=3, queries=20, directions=2, draws=8, probe="pgd:steps=5,surrogate=soft", rehearsal=True
 )
 report = vq.audit(model, images, labels, attacks=attacks["ignores the shield"], settings=few)
 for flag in report.flags:
@@ -79,8 +80,8 @@ for flag in report.flags:
         print(textwrap.fill(f"{flag.name}: {flag.meaning}", 90))
 
 # %%
-# On few images a flag may be suspicious or undecided where more would settle it, and an audit that
-# was not passed does not say that the shield is bad: it says that the figure may be too high.
+# An audit that was not passed does not say that the shield is bad: it says that the robust accuracy
+# may be lower.
 # ``vqshield audit`` in a terminal writes the same as a page.
 #
 # Next: :doc:`3_harden_it`, which gives clean accuracy back, or :doc:`4_certify_it`, for statements

@@ -1,6 +1,8 @@
 """An audit in one call: the same for a defense and its text, resumable, and never mixed with another one."""
 
 import json
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ import vqshield as vq
 from vqshield.auditing import AuditSettings, read_audit, run_audit
 from vqshield.errors import InvalidInputError
 
-FEW = AuditSettings(runs=2, queries=2, directions=1, draws=4, probe="pgd:steps=1")
+FEW = AuditSettings(runs=2, queries=2, directions=1, draws=4, probe="pgd:steps=1", rehearsal=True)
 IMAGES, LABELS = noise_images(4, 1, 8, 8), torch.tensor([0, 1, 0, 1])
 SETTINGS = {"attacks": ["pgd:steps=1,surrogate=none"], "settings": FEW}
 
@@ -63,7 +65,8 @@ def test_held_out_images_are_part_of_what_is_judged(tmp_path: Path) -> None:
     "changed",
     [
         {"model": network(1)}, {"images": 1 - IMAGES}, {"labels": 1 - LABELS}, {"defense": "prd:codes=5"},
-        {"eps": 4 / 255}, {"norm": "l2"}, {"settings": AuditSettings(seed=1)}, {"data": "others"},
+        {"eps": 4 / 255}, {"norm": "l2"}, {"data": "others"},
+        {"settings": AuditSettings(seed=1, rehearsal=True)},
     ],
     ids=lambda changed: next(iter(changed)),
 )  # fmt: skip
@@ -92,6 +95,23 @@ def test_a_stopped_audit_is_resumed_and_ends_the_same(tmp_path: Path) -> None:
             json.loads((each / "audit.json").read_text()) for each in (folder, tmp_path / "whole")
         )
         assert {**first, "seconds": 0} == {**second, "seconds": 0}
+
+
+def test_too_few_images_are_refused_before_the_model_is_called(tmp_path: Path) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("the model was called")
+
+    model = network()
+    model.register_forward_pre_hook(never)
+    strict = replace(FEW, rehearsal=None)
+    images, labels = noise_images(49, 1, 8, 8), torch.arange(49) % 2
+    for audit, given in (
+        (run_audit, (model, "prd:codes=4", images, labels)),
+        (partial(vq.audit, defense="prd:codes=4"), (model, images, labels)),
+    ):
+        with pytest.raises(InvalidInputError, match=r"49 images cannot pass an audit, since R2 needs 50"):
+            audit(*given, attacks=["pgd:steps=1"], settings=strict, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

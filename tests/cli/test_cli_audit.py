@@ -35,6 +35,7 @@ TINY = dataclasses.replace(
     directions=2,
     draws=4,
     probe="pgd:steps=2,eot=2,surrogate=soft",
+    rehearsal=True,
 )
 FEW = ["--device", "cpu", "--limit", "4", "--defense", "prd:iterations=2"]
 IGNORANT = ["--attack", "pgd:steps=1,surrogate=none"]
@@ -159,6 +160,14 @@ def test_every_verdict_has_an_exit_code_of_its_own(
     assert run(*FEW, "--out", str(tmp_path), "--json").exit_code == code
 
 
+def test_too_few_images_are_refused_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "QUICK", QUICK)
+    refused = run("--device", "cpu", "--limit", "49", "--out", str(tmp_path / "out"))
+    assert refused.exit_code == 2
+    assert "49 images cannot pass an audit" in refused.stderr
+    assert not (tmp_path / "out").exists()
+
+
 def test_another_audit_in_the_same_folder_is_refused(ignorant: Path, tmp_path: Path) -> None:
     shutil.copytree(ignorant, tmp_path, dirs_exist_ok=True)
     before = (tmp_path / "measured.jsonl").read_bytes()
@@ -214,7 +223,8 @@ def test_without_an_attack_a_suite_is_judged(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("vqshield.auditing.run.audit", record_what_is_asked)
-    stopped = run(*FEW, *flag, "--out", str(tmp_path / "out"))
+    few = [each if each != "4" else "50" for each in FEW]
+    stopped = run(*few, *flag, "--out", str(tmp_path / "out"))
     assert stopped.exit_code == 130
     assert "run the same command again to continue" in stopped.output.replace("\n", " ")
     assert asked["attacks"] == (attack,)

@@ -54,7 +54,7 @@ def run(kind: str, out: Path, after: int) -> None:
 
     asked = target()
     if kind == "audit":
-        few = AuditSettings(runs=2, queries=2, directions=1, draws=4, probe="pgd:steps=1")
+        few = AuditSettings(runs=2, queries=2, directions=1, draws=4, probe="pgd:steps=1", rehearsal=True)
         run_audit(
             asked.model, "prd:codes=4", *asked.part(slice(None)), attacks=["pgd:steps=4,surrogate=soft"],
             settings=few, out=out, progress=watch,

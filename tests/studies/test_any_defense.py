@@ -20,7 +20,7 @@ from vqshield.studies.audit_target import AuditStudy
 from vqshield.studies.evaluation import Evaluation
 
 IMAGES, LABELS = noise_images(4, 3, 8, 8), torch.arange(4)
-FEW = AuditSettings(runs=2, queries=2, directions=1, draws=4, probe="pgd:steps=1")
+FEW = AuditSettings(runs=2, queries=2, directions=1, draws=4, probe="pgd:steps=1", rehearsal=True)
 MODULE = """
 import torch
 

@@ -25,7 +25,7 @@ FEW = BoardSettings(
         calls=(100,), draws=(1,), suite="pgd:steps=1", ignorant="pgd:steps=1,surrogate=none",
         transfer="pgd:steps=1", runs=2, selection=1, batch=2,
     ),
-    audit=AuditSettings(runs=1, queries=2, directions=1, draws=4, probe="pgd:steps=1"),
+    audit=AuditSettings(runs=1, queries=2, directions=1, draws=4, probe="pgd:steps=1", rehearsal=True),
 )  # fmt: skip
 ROWS = ("bare", BoardRow(name="mine", defense="prd:codes=4,iterations=1", paper="<b>a paper</b>"))
 

@@ -41,7 +41,7 @@ STUDIES: dict[str, Callable[[nn.Module], object]] = {
     ),
     "audit": lambda model: run_audit(
         model, "gaussian:sigma=1e-6", IMAGES, LABELS, attacks=["pgd:steps=1"],
-        settings=AuditSettings(runs=1, queries=2, directions=1, draws=4, probe="pgd:steps=1"),
+        settings=AuditSettings(runs=1, queries=2, directions=1, draws=4, probe="pgd:steps=1", rehearsal=True),
     ),
 }  # fmt: skip
 

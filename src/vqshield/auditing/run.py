@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from vqshield import attacks as known_attacks
 from vqshield import checks
 from vqshield.auditing.auditor import audit
+from vqshield.auditing.flags import LEAST_IMAGES, POWER
 from vqshield.auditing.results import AuditReport, read_audit
 from vqshield.auditing.settings import QUICK, AuditSettings
 from vqshield.defenses import Defense, Preprocessor, from_text, list_defenses
@@ -70,7 +71,7 @@ def run_audit(
         model: the classifier: images (B, q, h, w) in [0, 1] to logits (B, classes), on the images' device.
         defense: what stands in front of it, an object or text: "swrd:size=3,codes=25". Its own seed does not
             matter: every draw comes from the settings' seed.
-        images: float images in [0, 1], (N, q, h, w).
+        images: float images in [0, 1], (N, q, h, w), at least `LEAST_IMAGES` of them.
         labels: their true classes, int64, (N,).
         attacks: the attacks whose figure is judged, threats or suites as text: "pgd:steps=20,eot=5".
         norm: of the attacks' budget, "linf" or "l2".
@@ -87,14 +88,17 @@ def run_audit(
         The report: its flags with outcomes, figures and meanings, and everything it was made with.
 
     Raises:
-        InvalidInputError: for a value that cannot be used, or a folder that holds another audit.
+        InvalidInputError: for a value that cannot be used, too few images, or a folder that holds another
+            audit.
 
     Example:
         >>> import torch
         >>> from vqshield.auditing import AuditSettings, run_audit
         >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 2)).eval()
         >>> images, labels = torch.rand(4, 1, 8, 8), torch.tensor([0, 1, 0, 1])
-        >>> few = AuditSettings(runs=2, queries=2, directions=1, draws=4, probe="pgd:steps=1")
+        >>> few = AuditSettings(
+        ...     runs=2, queries=2, directions=1, draws=4, probe="pgd:steps=1", rehearsal=True
+        ... )
         >>> report = run_audit(
         ...     model, "prd:size=2,codes=4", images, labels, attacks=["pgd:steps=1"], settings=few
         ... )
@@ -107,6 +111,7 @@ def run_audit(
     ball = known_attacks.ball(norm, eps)
     shield, shown = _shield(defense, settings.seed)
     checks.image_batch(images)
+    check_images(len(images), settings)
     specification = _Specification(
         data=_Data(name=data, images=len(images), sha256=data_sha256 or _digest({"": images, "y": labels})),
         classifier=_Classifier(name=classifier, sha256=classifier_sha256 or _digest(model.state_dict())),
@@ -150,6 +155,16 @@ def check_audit(defense: str | Defense, attacks: Sequence[str], *, norm: str, ep
     ball = known_attacks.ball(norm, eps)
     for text in attacks:
         expand(text, ball)
+
+
+def check_images(count: int, settings: AuditSettings) -> None:
+    """Refuse fewer images than an audit can pass on, unless the settings say that this is a rehearsal."""
+    if count < LEAST_IMAGES and not settings.rehearsal:
+        name = next(name for name, (least, _) in POWER.items() if least == LEAST_IMAGES)
+        raise InvalidInputError(
+            f"{count} images cannot pass an audit, since {name} needs {LEAST_IMAGES}; give at least "
+            f"{LEAST_IMAGES} (AuditSettings(rehearsal=True) takes fewer, and no such audit passes)"
+        )
 
 
 def _held_out(images: Tensor, labels: Tensor) -> _Data:

@@ -1,6 +1,6 @@
 """How thorough an audit is."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from vqshield import checks
 
@@ -17,6 +17,7 @@ class AuditSettings:
         directions: of the finite differences (R10).
         draws: of the finite differences; a quarter of them serve R9.
         seed: decides every draw.
+        rehearsal: True takes fewer images than `LEAST_IMAGES`, too; such an audit cannot pass.
     """
 
     runs: int = 10
@@ -26,6 +27,7 @@ class AuditSettings:
     directions: int = 16
     draws: int = 512
     seed: int = 0
+    rehearsal: bool | None = field(default=None, metadata={"omit": True})
 
     def __post_init__(self) -> None:
         for name in ("runs", "batch", "queries", "directions"):

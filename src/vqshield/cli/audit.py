@@ -59,7 +59,7 @@ def audit(
     norm: Norm = "linf",
     eps: Eps = "8/255",
     limit: Annotated[
-        int, typer.Option(help=f"How many images; fewer than {LEAST_IMAGES} show nothing.")
+        int, typer.Option(help=f"Use the first N images, at least {LEAST_IMAGES}: no audit of fewer passes.")
     ] = 50,
     seed: Annotated[int, typer.Option(help="Decides every draw.")] = 0,
     precision: Precision = PRECISIONS[0],

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from vqshield.attacks import PRECISIONS
+from vqshield.auditing import LEAST_IMAGES
 from vqshield.cli.executors import (
     Address,
     ExecutorName,
@@ -45,7 +46,7 @@ from vqshield.studies.leaderboard import leaderboard as measure
 from vqshield.suites import list_suites
 
 FULL, QUICK = BoardSettings(), BoardSettings.quick()
-QUICK_IMAGES = 20  # on fewer, no check of an audit passes
+QUICK_IMAGES = LEAST_IMAGES
 
 
 def leaderboard(
@@ -96,7 +97,7 @@ def leaderboard(
         bool,
         typer.Option(
             "--quick/--full",
-            help=f"Fewer images ({QUICK_IMAGES}), calls and steps: a minute or two a row on two CPU cores.",
+            help=f"Fewer images ({QUICK_IMAGES}), calls and steps: a few minutes per row on two CPU cores.",
         ),
     ] = False,
     precision: Precision = PRECISIONS[0],

@@ -9,8 +9,16 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from vqshield.attacks import ball
-from vqshield.auditing import QUICK, AuditReport, AuditSettings, check_audit, read_audit, run_audit
-from vqshield.auditing.run import FILE
+from vqshield.auditing import (
+    LEAST_IMAGES,
+    QUICK,
+    AuditReport,
+    AuditSettings,
+    check_audit,
+    read_audit,
+    run_audit,
+)
+from vqshield.auditing.run import FILE, check_images
 from vqshield.classifiers import BUNDLED
 from vqshield.data import SAMPLE_NAME
 from vqshield.defenses import Defense, DefenseLike, Preprocessor
@@ -183,7 +191,7 @@ def audit(
         quick: fewer draws and steps, for a CPU.
         settings: how thorough, in full; then quick does not matter.
         seed: decides every draw.
-        limit: the first images alone.
+        limit: the first images alone, at least `vqshield.auditing.LEAST_IMAGES`.
         data_dir: where the files of a data set are; without it, the cache folder.
         device: "cpu", "cuda" or "auto", for a classifier given by name; a module stays where it is.
         out: a folder for audit.json and for all that is measured on the way; an audit that was stopped
@@ -198,12 +206,15 @@ def audit(
         The report: its flags with outcomes, figures and meanings, and everything it was made with.
 
     Raises:
-        InvalidInputError: something given is wrong, or the folder holds another audit.
+        InvalidInputError: something given is wrong, there are too few images, or the folder holds another
+            audit.
 
     Example:
-        >>> few = vq.auditing.AuditSettings(runs=2, queries=2, directions=1, draws=4, probe="pgd:steps=1")
+        >>> few = vq.auditing.AuditSettings(
+        ...     runs=2, queries=2, directions=1, draws=4, probe="pgd:steps=1", rehearsal=True
+        ... )
         >>> report = vq.audit(classifier, images[:2], labels[:2], attacks="pgd:steps=1", settings=few)
-        >>> report.passed  # two images show nothing
+        >>> report.passed  # no audit of two images does
         False
         >>> [flag.name for flag in report.flags][:3]
         ['R1', 'R2', 'R3']
@@ -212,6 +223,8 @@ def audit(
     if attacks is None:
         attacks = usual_suite(quick=quick)
     given = (attacks,) if isinstance(attacks, str) else tuple(attacks)
+    counts = [each for each in (limit, None if isinstance(images, str) else len(images)) if each is not None]
+    check_images(min(counts, default=LEAST_IMAGES), chosen)
     with split_model(model, defense) as (classifier, (text,)):
         check_audit(_shield(text), given, norm=norm, eps=eps)  # before anything is loaded
         study = AuditStudy(

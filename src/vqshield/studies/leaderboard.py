@@ -22,6 +22,7 @@ from vqshield import checks
 from vqshield.auditing import QUICK, AuditReport, AuditSettings, read_audit
 from vqshield.auditing.results import FAIL, PASS
 from vqshield.auditing.run import FILE as AUDIT_FILE
+from vqshield.auditing.run import check_images
 from vqshield.classifiers import BUNDLED, is_source
 from vqshield.data import SAMPLE_NAME
 from vqshield.defenses import DefenseLike
@@ -68,7 +69,7 @@ class BoardSettings:
 
     @classmethod
     def quick(cls) -> "BoardSettings":
-        """A minute or two a row for 20 images and the bundled classifier on two CPU cores; longer where the
+        """A few minutes a row for 50 images and the bundled classifier on two CPU cores; longer where the
         suite has to learn a surrogate, since the defense brings none.
         """
         # An audit asks for every member several times over: the shortest suite.
@@ -118,7 +119,7 @@ class BoardAudit:
     """Whether the white-box figure can be believed.
 
     Attributes:
-        verdict: "undecided" where no check failed, but some were not run or saw too few images.
+        verdict: "undecided" where no check failed, but some are undecided or were not run.
         not_passed: the checks that did not pass, R1 to R14, with their outcome.
         reported: what the suite leaves of the audited images; lowest: the least that anything left of them.
         file: audit.json, from the board's folder.
@@ -271,12 +272,14 @@ def leaderboard(
         >>> from vqshield.studies.leaderboard import BoardSettings
         >>> few = BoardSettings(
         ...     ladder=LadderSettings(calls=(100,), draws=(1,), suite="pgd:steps=1", runs=2, selection=1),
-        ...     audit=AuditSettings(runs=2, queries=2, directions=1, draws=4, probe="pgd:steps=1"),
+        ...     audit=AuditSettings(
+        ...         runs=2, queries=2, directions=1, draws=4, probe="pgd:steps=1", rehearsal=True
+        ...     ),
         ... )
         >>> found = vq.leaderboard(tempfile.mkdtemp(), ["bitdepth"], settings=few, limit=1)
         >>> [figure.rung for figure in found.row("bitdepth").figures]
         ['natural', 'ignorant', 'score', 'decision', 'white-box']
-        >>> found.row("bitdepth").audit.verdict != "passed"  # one image shows nothing
+        >>> found.row("bitdepth").audit.verdict != "passed"  # no audit of one image does
         True
     """
     with ExitStack() as held:
@@ -374,7 +377,9 @@ class _Line:
         return None if defenses_inside(self.model) else self.row.defense
 
     def check(self) -> None:
-        """Refuse a classifier or a defense that does not take these images."""
+        """Refuse a classifier or a defense that does not take these images, and too few images to audit."""
+        given, audited = len(self.target.images), self.settings.audit_images
+        check_images(given if audited is None else min(given, audited), self.settings.audit)
         try:
             _ = self.cost.manifest
         except InvalidInputError as error:
