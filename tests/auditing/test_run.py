@@ -42,7 +42,7 @@ def test_the_folder_holds_the_report_and_all_that_was_measured(tmp_path: Path) -
     )
     assert read_audit(tmp_path / "new" / "audit.json") == report
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["audit.json", "measured.jsonl"]
-    assert told[0] == "the attacks given"
+    assert told[0] == "R5, the attacks given"
 
 
 def test_held_out_images_are_part_of_what_is_judged(tmp_path: Path) -> None:

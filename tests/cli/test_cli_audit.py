@@ -26,6 +26,7 @@ from vqshield.auditing import (
 )
 from vqshield.auditing.results import Outcome
 from vqshield.cli.application import app
+from vqshield.cli.bars import LogProgress
 
 TINY = dataclasses.replace(
     QUICK,
@@ -166,6 +167,15 @@ def test_too_few_images_are_refused_before_any_work(tmp_path: Path, monkeypatch:
     assert refused.exit_code == 2
     assert "49 images cannot pass an audit" in refused.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_the_bar_counts_every_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = []
+    stop = LogProgress.stop
+    monkeypatch.setattr(LogProgress, "stop", lambda bar: (drawn.extend(bar.tasks), stop(bar)))
+    run(*FEW, *IGNORANT, "--out", str(tmp_path))
+    (task,) = drawn
+    assert (task.total, task.completed) == (len(TITLES), len(TITLES))
 
 
 def test_another_audit_in_the_same_folder_is_refused(ignorant: Path, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from vqshield.suites import expand
 from vqshield.surrogates import Surrogate
 from vqshield.threats import Threat
 
-PARTS = 11  # what an audit tells as it goes, at most
+PARTS = len(flags.TITLES)  # what an audit reports as it goes
 _WITH_GRADIENTS = ("ste", "eot", "adaptive")
 _UNBOUNDED = 0.5
 _GRADIENT_IMAGES = 24
@@ -76,7 +76,7 @@ class _Run:
         self.held_out = None if held_out is None else probes.on(*held_out, "held out")
 
     def audit(self) -> Audit:
-        self._report("the attacks given")
+        self._report("R5, the attacks given")
         first = self._first()
         natural = self.probes.natural()
         pairs = [self.probes.draws(threat) for threat in self.given]
@@ -103,11 +103,13 @@ class _Run:
 
     def _others(self, reported: Draws, main: Threat | None) -> list[Flag]:
         """R4, R6, R8: beside attacks that use less, or more, than those given."""
-        self._report("R4, R6, R8")
         quick, ball = self.settings, self.ball
+        self._report("R4")
         ignorant = self._left("pgd:steps=20,surrogate=none", ball)
         square = self._left(f"square:queries={quick.queries},eot=3", ball)
+        self._report("R6")
         noise = self._left("noise", ball)
+        self._report("R8")
         probe = self.probes.left(self._probe())
         blind = {"transfer from the bare classifier": ignorant, "square": square}
         why = self.probes.without_gradient
@@ -121,9 +123,11 @@ class _Run:
 
     def _varied(self, main: Threat | None, reported: Draws) -> list[Flag]:
         """R1, R2, R3, R7, R9, R10: the strongest attack that uses gradients, with more and with less."""
-        if self.probes.without_gradient is not None:
-            return []  # they are not run, as _others says
-        if main is None:
+        if main is None or self.probes.without_gradient is not None:
+            for name in _VARIED:
+                self._report(name)
+            if self.probes.without_gradient is not None:
+                return []  # they are not run, as _others says
             why = "no attack given uses gradients of the defense"
             return [flags.not_run(name, why) for name in _VARIED]
         place = [threat.name for threat in self.given].index(main.name)
@@ -196,7 +200,7 @@ class _Run:
 
     def _slopes(self, main: Threat | None) -> list[Flag]:
         """R13, R14."""
-        self._report("R13, R14")
+        self._report("R13")
         probes, some = self.probes, self.probes.images[:_GRADIENT_IMAGES]
         found = saturation(probes.classifier, probes.fresh("R13"), some)
         left = None
@@ -204,6 +208,7 @@ class _Run:
         if main is not None and attackable and flags.flat_loss(found.flat, found.images) == FAIL:
             rescaled = probes.of(Rescaled(probes.classifier, max(found.lead, 1.0)), "rescaled")
             left = (probes.left(main), rescaled.left(main))
+        self._report("R14")
         moved = jump(
             probes.classifier, probes.fresh("R14"), some, step=self._visible(), seed=self.settings.seed
         )
