@@ -1,5 +1,6 @@
 """An audit in one call: the same for a defense and its text, resumable, and never mixed with another one."""
 
+import itertools
 import json
 from dataclasses import replace
 from functools import partial
@@ -41,7 +42,9 @@ def test_the_folder_holds_the_report_and_all_that_was_measured(tmp_path: Path) -
         network(), "prd:codes=4", IMAGES, LABELS, **SETTINGS, out=tmp_path / "new", progress=told.append
     )
     assert read_audit(tmp_path / "new" / "audit.json") == report
-    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["audit.json", "measured.jsonl"]
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [
+        "audit.json", "measured.jsonl", "times.jsonl",
+    ]  # fmt: skip
     assert told[0] == "R5, the attacks given"
 
 
@@ -95,6 +98,28 @@ def test_a_stopped_audit_is_resumed_and_ends_the_same(tmp_path: Path) -> None:
             json.loads((each / "audit.json").read_text()) for each in (folder, tmp_path / "whole")
         )
         assert {**first, "seconds": 0} == {**second, "seconds": 0}
+
+
+def test_the_time_of_a_stopped_audit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that moves a second whenever it is read: whatever is measured takes its time."""
+    clock = itertools.count()
+    monkeypatch.setattr("vqshield.auditing.run.time.perf_counter", lambda: float(next(clock)))
+    given = {"out": tmp_path, **SETTINGS}
+
+    def stop(part: str) -> None:
+        if part == "R11":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_audit(network(), "prd:codes=4", IMAGES, LABELS, **given, progress=stop)
+    times = (tmp_path / "times.jsonl").read_text().splitlines()
+    before = len((tmp_path / "measured.jsonl").read_text().splitlines())
+    assert len(times) == before > 2
+    report = run_audit(network(), "prd:codes=4", IMAGES, LABELS, **given)
+    measured = len((tmp_path / "measured.jsonl").read_text().splitlines())
+    assert report.seconds == measured + 1, "a second for each entry, and one for the end"
+    assert run_audit(network(), "prd:codes=4", IMAGES, LABELS, **given).seconds == report.seconds
+    assert read_audit(tmp_path / "audit.json") == report
 
 
 def test_too_few_images_are_refused_before_the_model_is_called(tmp_path: Path) -> None:

@@ -170,7 +170,7 @@ class AuditReport:
         defense: as text, "swrd:size=3".
         given: the attacks that were judged, as text.
         machine: versions and hardware.
-        seconds: how long it took.
+        seconds: how long it took, in all its runs where it was resumed.
     """
 
     what: str = "red flags R1 to R14"

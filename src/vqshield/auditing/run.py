@@ -1,9 +1,8 @@
 """An audit in one call: measured, kept in a folder where it can be resumed, and written to audit.json."""
 
-import dataclasses
 import hashlib
 import time
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from vqshield import attacks as known_attacks
 from vqshield import checks
 from vqshield.auditing.auditor import audit
 from vqshield.auditing.flags import LEAST_IMAGES, POWER
-from vqshield.auditing.results import AuditReport, read_audit
+from vqshield.auditing.results import AuditReport
 from vqshield.auditing.settings import QUICK, AuditSettings
 from vqshield.defenses import Defense, Preprocessor, from_text, list_defenses
 from vqshield.environment import environment
@@ -124,8 +123,7 @@ def run_audit(
         machine=environment(images.device),
         held_out=None if held_out is None else _held_out(*held_out),
     )
-    known: MutableMapping[str, Json] = {} if out is None else _resumed(out, specification)
-    measured_before, began = len(known), time.perf_counter()
+    began, known = time.perf_counter(), None if out is None else _resumed(out, specification)
     found = audit(
         model, shield.to(images.device), images, labels, attacks=attacks, ball=ball, settings=settings,
         held_out=held_out, known=known, report=progress or (lambda part: None),
@@ -139,12 +137,10 @@ def run_audit(
         eps=ball.eps,
         settings=settings,
         machine=specification.machine,
-        seconds=round(time.perf_counter() - began, 1),
+        seconds=round(time.perf_counter() - began if known is None else known.seconds(), 1),
         audit=found,
     )
     if out is not None:
-        if len(known) == measured_before and (out / FILE).is_file():  # the time of whoever measured it
-            report = dataclasses.replace(report, seconds=read_audit(out / FILE).seconds)
         write_json(out / FILE, report.plain())
     return report
 
@@ -167,13 +163,38 @@ def check_images(count: int, settings: AuditSettings) -> None:
         )
 
 
+class _Measured(Journal):
+    """What an audit has measured, and in a file of its own how long that took: runs of it add up."""
+
+    def __init__(self, out: Path) -> None:
+        super().__init__(out / "measured.jsonl")
+        self._times, self._began = Journal(out / "times.jsonl"), time.perf_counter()
+        self._new = False
+
+    def __setitem__(self, key: str, value: Json) -> None:
+        super().__setitem__(key, value)
+        self._new = True
+        self._note()
+
+    def seconds(self) -> float:
+        """Of every run that measured something."""
+        if self._new:
+            self._note()
+        return float(sum(self._times.values()))
+
+    def _note(self) -> None:
+        now = time.perf_counter()
+        self._times[str(len(self._times))] = now - self._began
+        self._began = now
+
+
 def _held_out(images: Tensor, labels: Tensor) -> _Data:
     checks.image_batch(images)
     return _Data(name="held out", images=len(images), sha256=_digest({"": images, "y": labels}))
 
 
-def _resumed(out: Path, specification: _Specification) -> Journal:
-    known, wanted = Journal(out / "measured.jsonl"), to_plain(specification)
+def _resumed(out: Path, specification: _Specification) -> _Measured:
+    known, wanted = _Measured(out), to_plain(specification)
     if _SPECIFICATION not in known:
         known[_SPECIFICATION] = wanted
     if known[_SPECIFICATION] != wanted:
