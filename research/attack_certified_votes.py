@@ -57,7 +57,7 @@ class Plan:
 
     def attacks(self) -> dict[str, str]:
         """The threats, as `vqshield evaluate --attack` takes them."""
-        pgd = f"pgd:steps={self.steps},eot={self.eot},loss=margin,schedule=cosine,momentum=0.75"
+        pgd = f"pgd:steps={self.steps},step=eps/10,eot={self.eot},loss=margin,schedule=cosine,momentum=0.75"
         noise = f"noise:tries={self.tries},eot={self.eot}"
         return {
             "ste": pgd,

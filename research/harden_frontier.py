@@ -57,7 +57,7 @@ EPOCHS, LONG = 6, 30
 _CLIMB = "pgd:steps=60,step=2/255,schedule=cosine,momentum=0.75,candidates=4,eot=5"
 ATTACKS = {
     "natural": (),
-    "ignorant": ("pgd:steps=20,surrogate=none",),
+    "ignorant": ("pgd:steps=20,step=eps/10,surrogate=none",),
     "square5": ("square:queries=2000,eot=5",),
     "adaptive": ("adaptive-v1",),
 }

@@ -104,7 +104,9 @@ def main() -> None:
     )
     place = target.place
     began, rows = time.perf_counter(), []
-    attacks = [PGD(ball=Linf(eps), steps=options.steps, seed=options.seed) for eps in options.eps]
+    attacks = [
+        PGD(ball=Linf(eps), steps=options.steps, step="eps/10", seed=options.seed) for eps in options.eps
+    ]
     for number in options.image:
         image = target.images.floats(slice(number, number + 1)).to(place)
         label = target.images.labels[number : number + 1].to(place)

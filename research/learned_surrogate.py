@@ -22,9 +22,9 @@ from vqshield.runs.target import Target
 from vqshield.studies.evaluation import Evaluation, EvaluationRecord
 
 CASES = (
-    ("jpeg", "pgd:steps=20", "ste"),
-    ("median", "pgd:steps=20", "ste"),
-    ("swrd", "pgd:steps=20,eot=4", "soft"),
+    ("jpeg", "pgd:steps=20,step=eps/10", "ste"),
+    ("median", "pgd:steps=20,step=eps/10", "ste"),
+    ("swrd", "pgd:steps=20,step=eps/10,eot=4", "soft"),
 )
 """Defense, attack, and the surrogate written by hand; a random defense is attacked over several draws."""
 

@@ -23,6 +23,7 @@ from vqshield.suites import suite
         ("prd:init=kmeans++,padding=zero", "prd", {"init": "kmeans++", "padding": "zero"}),
         ("prd:codes=-1", "prd", {"codes": -1}),
         ("prd:sigma=0.5/255", "prd", {"sigma": 0.5 / 255}),
+        ("pgd:step=eps/10", "pgd", {"step": "eps/10"}),
         ("prd:seed=18446744073709551615", "prd", {"seed": 2**64 - 1}),
     ],
 )

@@ -10,7 +10,9 @@ from torch import nn
 
 import vqshield as vq
 from vqshield.attacks import L2, PGD, Linf, RayS, Square
+from vqshield.auditing import AuditSettings
 from vqshield.errors import InvalidInputError
+from vqshield.studies.ladder import LadderSettings
 from vqshield.suites import expand, list_suites, suite, with_precision
 from vqshield.surrogates import Soft, StraightThrough, get
 from vqshield.threats import Threat, threat
@@ -41,6 +43,16 @@ RELEASED = {
     },
 }
 RESTARTS = {"adaptive-v2/unrolled-targeted": 3}
+
+
+def test_what_earlier_results_were_made_with_names_its_step() -> None:
+    """The usual step of pgd may change; ladders, boards and audits stay comparable with recorded ones."""
+    texts = [AuditSettings().probe]
+    for settings in (LadderSettings(), LadderSettings.quick()):
+        texts += [settings.ignorant, settings.transfer]
+    for text in texts:
+        (member,) = expand(text, BALL)
+        assert member.attack.step == "eps/10"
 
 
 def test_every_suite_is_pinned() -> None:

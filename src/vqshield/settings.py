@@ -18,6 +18,7 @@ Setting = bool | int | float | str
 _FORM = "name or name:key=value,key=value, for example swrd:size=3,tau=4/255"
 _TRUTH = {"true": True, "false": False}
 _WORD = re.compile(r"[A-Za-z_][\w+-]*", re.ASCII)
+_SHARE = re.compile(r"eps/[1-9]\d*", re.ASCII)  # of an attack's budget
 _INTEGER = re.compile(r"[+-]?\d{1,30}", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
@@ -25,7 +26,8 @@ _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 def parse_spec(text: str) -> tuple[str, dict[str, Setting]]:
     """Split "name:key=value,..." into the name and its settings.
 
-    Values are whole numbers (25), decimals (0.5, 1e-3), fractions (4/255), true, false, words (kmeans++).
+    Values are whole numbers (25), decimals (0.5, 1e-3), fractions (4/255), true, false, words (kmeans++),
+    shares of an attack's budget (eps/4).
     """
     name, colon, rest = text.partition(":")
     name = name.strip()
@@ -58,7 +60,7 @@ def _parse_value(key: str, text: str) -> Setting:
         return int(text)
     if text in _TRUTH:
         return _TRUTH[text]
-    if _WORD.fullmatch(text):
+    if _WORD.fullmatch(text) or _SHARE.fullmatch(text):
         return text
     above, slash, below = (part.strip() for part in text.partition("/"))
     parts = (above, below) if slash else (above,)

@@ -18,6 +18,24 @@ def linear(channels: int = 3, side: int = 8, classes: int = 4) -> nn.Module:
         return nn.Sequential(nn.Flatten(), nn.Linear(channels * side * side, classes)).eval()
 
 
+def test_the_usual_step_is_a_quarter_of_eps_and_finds_more_than_the_papers() -> None:
+    """20 steps of eps/10 go back and forth where 20 of eps/4 arrive (issue 35, A.12)."""
+    held, model = vq.data.sample(40), vq.classifiers.small_cifar10()
+    images, labels = held.floats(), held.labels
+
+    def attacked(**settings) -> Tensor:
+        return PGD(ball=Linf(2 / 255), steps=20, **settings)(model, images, labels)
+
+    def right(found: Tensor) -> int:
+        with torch.no_grad():
+            return int((model(found).argmax(1) == labels).sum())
+
+    usual, papers = attacked(), attacked(step="eps/10")
+    assert torch.equal(usual, attacked(step=2 / 255 / 4))
+    assert torch.equal(papers, attacked(step=2 / 255 / 10))
+    assert right(usual) < right(papers)
+
+
 def test_zero_gradient_moves_nothing() -> None:
     images = noise_images(2, 3, 8, 8)
     attack = PGD(ball=Linf(0.1), steps=3, random_start=False)
@@ -182,6 +200,14 @@ def test_eot_gradient_is_the_mean_of_single_draw_gradients() -> None:
         (lambda: PGD(ball=Linf(0.1), steps=0), "steps=0 should be >= 1"),
         (lambda: PGD(ball=Linf(0.1), restarts=0), "restarts=0"),
         (lambda: PGD(ball=Linf(0.1), step=-1.0), "step=-1.0"),
+        (
+            lambda: PGD(ball=Linf(0.1), step="eps/0"),
+            "step='eps/0' should be a length such as 2/255, or a share",
+        ),
+        (
+            lambda: PGD(ball=Linf(0.1), step="long"),
+            "step='long' should be a length such as 2/255, or a share",
+        ),
         (lambda: PGD(ball=Linf(0.1), candidates=0), "candidates=0 should be >= 1"),
         (lambda: PGD(ball=Linf(0.1), judgements=0), "judgements=0 should be >= 1"),
         (lambda: PGD(ball=Linf(0.1), momentum=-0.5), "momentum=-0.5 should be >= 0"),

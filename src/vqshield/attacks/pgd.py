@@ -1,6 +1,7 @@
 """Projected gradient descent (Madry et al. 2018)."""
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +14,7 @@ from vqshield.attacks.balls import Ball
 from vqshield.attacks.base import Attack, random_start
 from vqshield.attacks.best import EARLY, Best
 from vqshield.attacks.losses import TARGETED, Loss, list_losses, loss, targeted_margin, wrong_classes
+from vqshield.errors import InvalidInputError
 from vqshield.models import Model, Part, asking_about, gradient
 
 SCHEDULES = ("constant", "linear", "cosine")
@@ -27,7 +29,11 @@ class PGD(Attack):
     Args:
         ball: where it may move an image to.
         steps: gradient steps of a climb.
-        step: the length of the first one; None is eps/10, the paper's for CIFAR.
+        step: the length of the first one, in units of [0, 1], or "eps/N", a share of eps. The default is
+            at least as strong as the paper's eps/10 and the common 2.5·eps/steps. Accuracy of the bundled
+            classifier on 100 images at 2/255 with eps/10, eps/4 and 2.5·eps/steps: 22, 15 and 17 % after 20
+            steps; 15, 13 and 18 % after 50; 12, 12 and 17 % after 100. With momentum 0.75, a cosine schedule
+            and the margin loss: 35, 19 and 29 % after 20 steps; 12, 11 and 28 % after 100.
         schedule: how steps shrink towards the end: "constant" (not at all), "linear" or "cosine".
         momentum: how much of the earlier directions stays (Dong et al. 2018).
         loss: what is climbed, a name of `list_losses()`; or "targeted-margin", the margin of one wrong class:
@@ -52,7 +58,7 @@ class PGD(Attack):
 
     ball: Ball
     steps: int = 20
-    step: float | None = None
+    step: float | str = "eps/4"
     schedule: str = "constant"
     momentum: float = 0.0
     loss: str = "cross-entropy"
@@ -70,8 +76,7 @@ class PGD(Attack):
         checks.real("momentum", self.momentum)
         checks.one_of("schedule", self.schedule, SCHEDULES)
         checks.one_of("loss", self.loss, [*list_losses(), TARGETED])
-        if self.step is not None:
-            checks.real("step", self.step)
+        checks.real("step", self._first_step)
 
     def run(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
         wanted, moved = self._wanted(), images
@@ -151,8 +156,20 @@ class PGD(Attack):
         change = self._length(number) * self.ball.steepest(direction)
         return self.ball.project(moved.detach() + change, images), direction
 
+    @property
+    def _first_step(self) -> float:
+        """The length of the first step: as it was given, or a share of eps."""
+        if not isinstance(self.step, str):
+            return self.step
+        share = re.fullmatch(r"eps/([1-9]\d*)", self.step)
+        if share is None:
+            raise InvalidInputError(
+                f"step={self.step!r} should be a length such as 2/255, or a share of the budget such as eps/4"
+            )
+        return self.ball.eps / int(share[1])
+
     def _length(self, number: int) -> float:
-        first = self.ball.eps / 10 if self.step is None else self.step
+        first = self._first_step
         done = number / self.steps
         shrink = {"constant": 1.0, "linear": 1 - done, "cosine": (1 + math.cos(math.pi * done)) / 2}
         return first * shrink[self.schedule]

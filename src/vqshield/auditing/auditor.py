@@ -105,7 +105,7 @@ class _Run:
         """R4, R6, R8: beside attacks that use less, or more, than those given."""
         quick, ball = self.settings, self.ball
         self._report("R4")
-        ignorant = self._left("pgd:steps=20,surrogate=none", ball)
+        ignorant = self._left("pgd:steps=20,step=eps/10,surrogate=none", ball)
         square = self._left(f"square:queries={quick.queries},eot=3", ball)
         self._report("R6")
         noise = self._left("noise", ball)

@@ -22,7 +22,7 @@ class AuditSettings:
 
     runs: int = 10
     batch: int = 250
-    probe: str = "pgd:steps=20,eot=5,surrogate=soft,loss=margin,momentum=0.75,schedule=cosine"
+    probe: str = "pgd:steps=20,step=eps/10,eot=5,surrogate=soft,loss=margin,momentum=0.75,schedule=cosine"
     queries: int = 500
     directions: int = 16
     draws: int = 512

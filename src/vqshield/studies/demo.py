@@ -60,7 +60,7 @@ class DemoSettings:
     @property
     def ignorant(self) -> PGD:
         """The paper's attack on the bare classifier."""
-        return PGD(ball=Linf(self.eps), steps=self.steps, seed=self.seed)
+        return PGD(ball=Linf(self.eps), steps=self.steps, step=self.eps / 10, seed=self.seed)
 
     @property
     def adaptive(self) -> PGD:

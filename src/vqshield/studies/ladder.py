@@ -131,8 +131,8 @@ class LadderSettings:
     calls: tuple[int, ...] = (1000, 5000, 10_000)
     draws: tuple[int, ...] = (1, 5)
     query_precision: str | None = field(default=None, metadata={"omit": True})
-    ignorant: str = "pgd:steps=20,surrogate=none"
-    transfer: str = "pgd:steps=100,momentum=1.0"
+    ignorant: str = "pgd:steps=20,step=eps/10,surrogate=none"
+    transfer: str = "pgd:steps=100,step=eps/10,momentum=1.0"
     diversity: float = 0.7
     suite: str = "adaptive-v2"
     own_arch: str | None = None
@@ -175,8 +175,8 @@ class LadderSettings:
     def quick(cls) -> "LadderSettings":
         """Under five minutes for 32 images and the bundled classifier on two CPU cores."""
         return cls(
-            calls=(100, 500), suite="adaptive-v1:precision=tf32", transfer="pgd:steps=20,momentum=1.0",
-            runs=5, selection=5, own_epochs=1, batch=32,
+            calls=(100, 500), suite="adaptive-v1:precision=tf32",
+            transfer="pgd:steps=20,step=eps/10,momentum=1.0", runs=5, selection=5, own_epochs=1, batch=32,
         )  # fmt: skip
 
     def in_precision(self, precision: str) -> "LadderSettings":
