@@ -14,6 +14,32 @@ from vqshield.attacks import L1, L2, Linf, ball, list_norms
 grey = 0.3 + 0.4 * noise_images(4, 3, 5, 6).double()  # no step of the sizes below reaches 0 or 1
 
 
+@pytest.mark.parametrize(
+    ("norm", "eps", "budget"),
+    [("linf", 8 / 255, "linf, eps 8/255"), ("l2", 0.5, "l2, eps 0.5"), ("l1", 12.0, "l1, eps 12")],
+)
+def test_each_norm_has_a_usual_budget(norm: str, eps: float, budget: str) -> None:
+    """8/255 in L2 attacks nothing: no norm borrows the budget of another (issue 35, A.4)."""
+    usual = ball(norm)
+    assert usual == ball(norm, eps)
+    assert usual.budget == budget
+    assert usual.caveat is None
+
+
+@pytest.mark.parametrize(
+    ("chosen", "caveat"),
+    [
+        (L2(8 / 255), "l2, eps 0.0313725 is outside the usual budgets of l2, 0.1 to 5; most .* have eps 0.5"),
+        (Linf(0.5), "linf, eps 0.5 is outside the usual budgets of linf, 1/255 to 0.35; .* eps 8/255"),
+        (L1(0.5), "l1, eps 0.5 is outside the usual budgets of l1, 1 to 100; most .* eps 12"),
+    ],
+    ids=str,
+)
+def test_an_unusual_budget_has_a_caveat(chosen, caveat: str) -> None:
+    assert re.match(caveat, chosen.caveat)
+    assert type(chosen)(0.0).caveat is None  # no attack, and nobody takes it for one
+
+
 def test_l2_projection_is_the_nearest_point_of_the_ball() -> None:
     change = noise_images(4, 3, 5, 6, seed=1).double() - 0.5
     change[0] *= 0.01  # inside already

@@ -100,6 +100,7 @@ def test_it_writes_both_files_and_prints_the_table(tmp_path: Path) -> None:
     for name in TITLES:
         assert f"\n {name} " in result.stdout
     assert "prd:iterations=2" in result.stdout
+    assert "budget: linf, eps 8/255" in result.stdout
     assert "Doubtful" in result.stdout
     assert "not run" in result.stdout
     assert str(out / "audit.html") in result.stdout.replace("\n", "")

@@ -96,6 +96,25 @@ def test_the_table_warns_of_attacks_that_prove_little(
 
 
 @pytest.mark.parametrize(
+    ("given", "shown", "eps"),
+    [
+        (["--norm", "l2"], "attacks: l2, eps 0.5;", 0.5),
+        (["--norm", "l1"], "attacks: l1, eps 12;", 12.0),
+        ([], "attacks: linf, eps 8/255;", 8 / 255),
+        (["--norm", "l2", "--eps", "8/255"], "l2, eps 0.0313725 is outside the usual budgets of l2", 8 / 255),
+    ],
+)
+def test_the_budget_is_the_norms_and_the_table_names_both(
+    tmp_path: Path, given: list[str], shown: str, eps: float
+) -> None:
+    result = evaluate(*QUICK, *IGNORANT, *given, "--out", str(tmp_path))
+    text = " ".join(result.stdout.split())
+    assert shown in text
+    assert ("WARNING" in text and "outside the usual" in text) is (eps < 0.1 and "l2" in given)
+    assert json.loads((tmp_path / "manifest.json").read_text())["eps"] == eps
+
+
+@pytest.mark.parametrize(
     ("arguments", "named"),
     [
         (["--data", "cifar11"], ["data='cifar11'", "cifar10-sample", "mnist"]),
@@ -108,13 +127,13 @@ def test_the_table_warns_of_attacks_that_prove_little(
         (["--attack", "pgd:luck=1"], ["'luck'", "steps", "surrogate"]),
         (["--attack", "pgd:surrogate=magic"], ["surrogate='magic'", "none", "ste"]),
         (["--attack", "pgd", "--attack", "pgd"], ["'pgd' is given twice"]),
-        (["--norm", "l7"], ["norm='l7'", "linf"]),
-        (["--eps", "-1/255"], ["eps=-0.0039"]),
-        (["--eps", "much"], ["eps='much'", "number"]),
-        (["--eps", "1,runs=3"], ["should be one number"]),
+        ([*PGD, "--norm", "l7"], ["norm='l7'", "linf"]),
+        ([*PGD, "--eps", "-1/255"], ["eps=-0.0039"]),
+        ([*PGD, "--eps", "much"], ["eps='much'", "number"]),
+        ([*PGD, "--eps", "1,runs=3"], ["should be one number"]),
         (["--limit", "0"], ["limit=0 should be >= 1"]),
         (["--runs", "0"], ["runs=0 should be >= 1"]),
-        (["--selection", "0"], ["selection=0 should be >= 1"]),
+        ([*PGD, "--selection", "0"], ["selection=0 should be >= 1"]),
         (["--batch", "0"], ["batch=0 should be >= 1"]),
         (["--seed", "-1"], ["seed=-1"]),
         (["--device", "abacus"], ["device='abacus'", "cpu, cuda or auto"]),

@@ -1,6 +1,7 @@
 """A ladder as a table, a picture and a page: every rung with its cost, a reason where it was not run."""
 
 import io
+from dataclasses import replace
 
 import pytest
 from pages import Page
@@ -87,6 +88,7 @@ def test_the_table_shows_every_figure_with_what_it_costs(summary, width: int) ->
     stream = io.StringIO()
     Console(file=stream, width=width).print(ladder_table(summary))
     text = stream.getvalue()
+    assert "attacks: linf, eps 8/255;" in " ".join(text.split())
     for shown in ("90.0 ± 2.0", "80.0 ± 2.0", "7.5 ± 2.0", "3.2 ± 2.0", "not run", "1,000", "12 s", "scores"):
         assert shown in text
     assert "…" not in text
@@ -104,10 +106,19 @@ def test_the_notes_say_what_was_not_run_not_finished_and_not_audited(summary) ->
     assert "no attack 45.0" in again[0]
 
 
+def test_another_norm_has_its_own_budget_and_an_unusual_one_a_warning(summary) -> None:
+    assert LadderSettings(norm="l2").eps == 0.5
+    assert not any("WARNING" in note for note in ladder_notes(summary))
+    small = replace(summary.plan, settings=LadderSettings(norm="l2", eps=8 / 255))
+    (warning,) = [note for note in ladder_notes(replace(summary, plan=small)) if "WARNING" in note]
+    assert "l2, eps 0.0313725 is outside the usual budgets of l2" in warning
+
+
 def test_the_page_holds_every_figure_and_nothing_from_elsewhere(summary) -> None:
     source = render_ladder(summary)
     page = Page(source)
     text = " ".join(" ".join(page.text).split())
+    assert "Attacks: linf, eps 8/255." in text
     for shown in ("90.0", "7.5", "3.2", "not run: no source was given", "When the attacker may try again"):
         assert shown in text
     for rung in RUNGS:

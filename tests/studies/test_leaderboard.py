@@ -138,6 +138,9 @@ def test_the_command_sums_up_a_folder(finished: tuple[Path, BoardSummary]) -> No
     )
     assert result.exit_code == 0, result.output
     assert "no defense (control)" in result.stdout
+    for text in (result.stdout, (out / "leaderboard.md").read_text()):
+        assert "linf, eps 8/255" in text
+    assert "ε = 8/255 (linf)" in (out / PAGE).read_text()
     assert PAGE in result.stdout
     wrong = CliRunner().invoke(app, ["leaderboard", "nothing.toml", "--out", str(out)])
     assert wrong.exit_code == 2

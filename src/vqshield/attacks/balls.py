@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from vqshield import checks
+from vqshield.settings import format_value
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,30 @@ class Ball(ABC):
     eps: float
     norm: ClassVar[str]
     most: ClassVar[float]  # no two images are farther apart, or no limit worth naming
+    usual: ClassVar[float]  # the budget of most published results on CIFAR-10
+    common: ClassVar[tuple[float, float]]  # budgets of published results, from MNIST to ImageNet
 
     def __post_init__(self) -> None:
         checks.real("eps", self.eps, most=self.most)
+
+    @property
+    def budget(self) -> str:
+        """The norm and eps as tables show them: "linf, eps 8/255", "l2, eps 0.5"."""
+        return f"{self.norm}, eps {self._shown(self.eps)}"
+
+    @property
+    def caveat(self) -> str | None:
+        """A sentence for the reader of results within an unusual budget; None where the budget is usual."""
+        least, most = self.common
+        if self.eps == 0 or least <= self.eps <= most:
+            return None
+        return (
+            f"{self.budget} is outside the usual budgets of {self.norm}, {self._shown(least)} to "
+            f"{self._shown(most)}; most results on CIFAR-10 have eps {self._shown(self.usual)}"
+        )
+
+    def _shown(self, eps: float) -> str:
+        return format_value(float(eps)) if self.norm == Linf.norm else f"{eps:g}"
 
     @abstractmethod
     def project(self, moved: Tensor, images: Tensor) -> Tensor:
@@ -70,6 +92,8 @@ class Linf(Ball):
 
     norm = "linf"
     most = 1.0
+    usual = 8 / 255
+    common = (1 / 255, 0.35)
 
     def project(self, moved: Tensor, images: Tensor) -> Tensor:
         return moved.clamp(images - self.eps, images + self.eps).clamp_(0, 1)
@@ -100,6 +124,8 @@ class L2(Ball):
 
     norm = "l2"
     most = 1e6
+    usual = 0.5
+    common = (0.1, 5.0)
 
     def project(self, moved: Tensor, images: Tensor) -> Tensor:
         """Back along the line to the image, then into [0, 1]: that only brings them nearer still."""
@@ -143,6 +169,8 @@ class L1(Ball):
 
     norm = "l1"
     most = 1e6
+    usual = 12.0
+    common = (1.0, 100.0)
 
     def project(self, moved: Tensor, images: Tensor) -> Tensor:
         """The nearest point, in L2, of what the ball and [0, 1] have in common (Croce and Hein 2021).
@@ -221,12 +249,12 @@ def list_norms() -> list[str]:
     return list(_BALLS)
 
 
-def ball(norm: str, eps: float) -> Ball:
+def ball(norm: str, eps: float | None = None) -> Ball:
     """The ball of a norm.
 
     Args:
         norm: one of `list_norms()`.
-        eps: its radius.
+        eps: its radius; None: the usual one for CIFAR-10, 8/255 for "linf", 0.5 for "l2", 12 for "l1".
 
     Raises:
         InvalidInputError: an unknown norm or an impossible radius.
@@ -234,5 +262,8 @@ def ball(norm: str, eps: float) -> Ball:
     Example:
         >>> vq.attacks.ball("l2", 0.5)
         L2(eps=0.5)
+        >>> vq.attacks.ball("linf").budget
+        'linf, eps 8/255'
     """
-    return _BALLS[checks.one_of("norm", norm, _BALLS)](eps)
+    kind = _BALLS[checks.one_of("norm", norm, _BALLS)]
+    return kind(kind.usual if eps is None else eps)

@@ -59,7 +59,7 @@ class _Specification:
 
 def run_audit(
     model: nn.Module, defense: str | Defense, images: Tensor, labels: Tensor, *,
-    attacks: Sequence[str] = ("adaptive-v1-quick",), norm: str = "linf", eps: float = 8 / 255,
+    attacks: Sequence[str] = ("adaptive-v1-quick",), norm: str = "linf", eps: float | None = None,
     settings: AuditSettings = QUICK, held_out: tuple[Tensor, Tensor] | None = None, out: Path | None = None,
     progress: Callable[[str], None] | None = None, data: str = "images", data_sha256: str | None = None,
     classifier: str = "model", classifier_sha256: str | None = None,
@@ -73,8 +73,8 @@ def run_audit(
         images: float images in [0, 1], (N, q, h, w), at least `LEAST_IMAGES` of them.
         labels: their true classes, int64, (N,).
         attacks: the attacks whose figure is judged, threats or suites as text: "pgd:steps=20,eot=5".
-        norm: of the attacks' budget, "linf" or "l2".
-        eps: the attacks' budget.
+        norm: of the attacks' budget, "linf", "l2" or "l1".
+        eps: the attacks' budget, in units of [0, 1] (default: 8/255 for linf, 0.5 for l2, 12 for l1).
         settings: how thorough; QUICK for a CPU, AuditSettings() for a GPU.
         held_out: images and labels that whoever made the model has not seen, for R11.
         out: a folder for audit.json and for all that is measured on the way. An audit that was stopped is
@@ -145,7 +145,7 @@ def run_audit(
     return report
 
 
-def check_audit(defense: str | Defense, attacks: Sequence[str], *, norm: str, eps: float) -> None:
+def check_audit(defense: str | Defense, attacks: Sequence[str], *, norm: str, eps: float | None) -> None:
     """Refuse what cannot be audited before anything is loaded, measured or written."""
     _shield(defense, seed=0)
     ball = known_attacks.ball(norm, eps)

@@ -57,7 +57,7 @@ def audit(
     data_dir: DataDir = None,
     classifier: Classifier = BUNDLED,
     norm: Norm = "linf",
-    eps: Eps = "8/255",
+    eps: Eps = None,
     limit: Annotated[
         int, typer.Option(help=f"Use the first N images, at least {LEAST_IMAGES}: no audit of fewer passes.")
     ] = 50,
@@ -102,9 +102,9 @@ def audit(
         task = bar.add_task("starting", total=PARTS)
         try:
             report = run_audit(
-                classifier, data, defense=defense, attacks=judged, norm=norm, eps=parse_eps(eps, norm),
-                quick=quick, seed=seed, limit=limit, data_dir=data_dir, device=device, out=out,
-                held_out=unseen, executor=where,
+                classifier, data, defense=defense, attacks=judged, norm=norm,
+                eps=None if eps is None else parse_eps(eps, norm), quick=quick, seed=seed, limit=limit,
+                data_dir=data_dir, device=device, out=out, held_out=unseen, executor=where,
                 progress=lambda part: bar.update(task, description=part, advance=1),
             )  # fmt: skip
         except KeyboardInterrupt as stop:

@@ -70,7 +70,7 @@ def evaluate(
     data_dir: DataDir = None,
     classifier: Classifier = BUNDLED,
     norm: Norm = DEFAULT.norm,
-    eps: Eps = "8/255",
+    eps: Eps = None,
     limit: Limit = None,
     runs: Annotated[int, typer.Option(help="Fresh draws of the defense behind each figure.")] = DEFAULT.runs,
     selection: Annotated[
@@ -100,8 +100,8 @@ def evaluate(
         return measure(
             classifier, data, attacks=[with_precision(each, precision) for each in attack or ()],
             defense=defense, norm=norm,
-            eps=parse_eps(eps, norm), runs=runs, selection=selection, seed=seed, batch=batch, limit=limit,
-            data_dir=data_dir, device=device, out=out, executor=where,
+            eps=None if eps is None else parse_eps(eps, norm), runs=runs, selection=selection, seed=seed,
+            batch=batch, limit=limit, data_dir=data_dir, device=device, out=out, executor=where,
             progress=progress,
         )  # fmt: skip
 

@@ -106,7 +106,7 @@ def ladder(
     data_dir: DataDir = None,
     classifier: Classifier = BUNDLED,
     norm: Norm = FULL.norm,
-    eps: Eps = "8/255",
+    eps: Eps = None,
     limit: Limit = None,
     runs: UsualRuns = None,
     seed: Seed = FULL.seed,
@@ -139,7 +139,7 @@ def ladder(
     settings = replace(
         usual,
         norm=norm,
-        eps=parse_eps(eps, norm),
+        eps=None if eps is None else parse_eps(eps, norm),
         suite=suite or usual.suite,
         calls=tuple(sorted(calls)) if calls else usual.calls,
         own_arch=own_arch,

@@ -88,7 +88,7 @@ def leaderboard(
     data: Data = SAMPLE_NAME,
     data_dir: DataDir = None,
     norm: Norm = FULL.ladder.norm,
-    eps: Eps = "8/255",
+    eps: Eps = None,
     limit: Limit = None,
     runs: UsualRuns = None,
     seed: Seed = FULL.ladder.seed,
@@ -126,7 +126,7 @@ def leaderboard(
         ladder=replace(
             usual.ladder,
             norm=norm,
-            eps=parse_eps(eps, norm),
+            eps=None if eps is None else parse_eps(eps, norm),
             suite=suite or usual.ladder.suite,
             calls=(calls,) if calls else usual.ladder.calls,
             runs=runs or usual.ladder.runs,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from vqshield.attacks import PRECISIONS, list_norms
+from vqshield.attacks import PRECISIONS, ball, list_norms
 from vqshield.data import list_datasets
 from vqshield.defenses import list_all_defenses
 from vqshield.errors import InvalidInputError
@@ -48,7 +48,13 @@ Behind = Annotated[
     ),
 ]
 Norm = Annotated[str, typer.Option(help=f"The attacks' norm: {', '.join(list_norms())}.")]
-Eps = Annotated[str, typer.Option(help="The attacks' budget, as in 8/255 or 0.5.")]
+Eps = Annotated[
+    str | None,
+    typer.Option(
+        help="The attacks' budget, as in 8/255 or 0.5 (default: "
+        f"{'; '.join(ball(norm).budget for norm in list_norms())})."
+    ),
+]
 Limit = Annotated[int | None, typer.Option(help="Only the first images, this many; without it, all.")]
 Seed = Annotated[int, typer.Option(help="Decides every draw of defenses and attacks.")]
 UsualRuns = Annotated[

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from vqshield.attacks import ball
 from vqshield.auditing import POWER
 from vqshield.auditing.results import FAIL, PASS, SUSPICIOUS, AuditReport, Figure
 from vqshield.errors import MissingExtraError
@@ -25,7 +26,10 @@ def audit_table(report: AuditReport) -> "Table":
         from rich.text import Text
     except ImportError as error:
         raise MissingExtraError("rich", "cli") from error
-    table = Table(title=Text(headline(report)), box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table = Table(
+        title=Text(headline(report)), caption=_budget(report), box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )  # fmt: skip
     table.add_column("flag", no_wrap=True)
     table.add_column("", no_wrap=True)
     table.add_column("what ought to hold", overflow="fold", ratio=2)
@@ -81,11 +85,18 @@ def shown_figures(figures: Mapping[str, Figure]) -> Iterator[str]:
         yield f"{name}: {value:.3g}" if isinstance(value, float) else f"{name}: {value}"
 
 
+def _budget(report: AuditReport) -> str:
+    within = ball(report.norm, report.eps)
+    return "; ".join(
+        filter(None, [f"budget: {within.budget}", within.caveat and f"WARNING: {within.caveat}"])
+    )
+
+
 def _facts(report: AuditReport) -> list[tuple[str, str]]:
     return [
         ("Natural accuracy", str(report.audit.natural)),
         ("Attacks given", "; ".join(f"{name} {each}" for name, each in report.audit.attacks.items())),
-        ("Budget", f"{report.norm}, eps {report.eps:.5g}"),
+        ("Budget", _budget(report)),
         ("Images", f"{report.audit.n} of {report.data}"),
         ("Classifier", report.classifier),
         ("Seed", str(report.settings.seed)),

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from vqshield.attacks import ball
 from vqshield.errors import MissingExtraError
 from vqshield.reports.numbers import percent
 from vqshield.settings import format_value
+from vqshield.studies.certification import NORM
 from vqshield.studies.certification_summary import CertificationSummary, DrawsSummary, LinfLine, VoteSummary
 from vqshield.studies.l1_certification import L1Summary
 
@@ -42,6 +44,8 @@ def certificate_caveats(summary: CertificationSummary) -> list[str]:
             "The error bounds hold for the given images alone, not for a ball around them: another attack "
             "needs draws of its own. The smallest of several bounds is no bound: choose one beforehand."
         )
+        caveats = [ball(NORM, each.eps).caveat for each in summary.draws]
+        lines += [f"WARNING: {each}." for each in caveats if each is not None]
     return lines
 
 
@@ -140,7 +144,7 @@ def _draws_table(title: str, rows: Sequence[DrawsSummary]) -> "Table":
         table.add_column(heading, justify="right")
     for row in rows:
         natural = row.eps == 0
-        source = "natural" if natural else f"{row.attack.name} at eps {format_value(row.eps)}"
+        source = "natural" if natural else f"{row.attack.name} at {ball(NORM, row.eps).budget}"
         table.add_section()
         table.add_row(text(f"{source}: draws right {percent(row.accuracy)}", style="bold"))
         for name, bound in row.bounds.items():

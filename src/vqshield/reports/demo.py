@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from vqshield.attacks import Linf
 from vqshield.errors import InvalidInputError, MissingExtraError
 from vqshield.reports.html import page
 from vqshield.reports.numbers import duration, percent
@@ -106,7 +107,8 @@ def demo_table(summary: DemoSummary) -> "Table":
     table = FoldingTable(
         title=Text(summary.title),
         caption=f"accuracy in %, ± standard error over images, "
-        f"N = {max((row.n for row in summary.rows), default=0)} images",
+        f"N = {max((row.n for row in summary.rows), default=0)} images; attacks: "
+        f"{Linf(summary.epsilon).budget}",
         box=box.SIMPLE_HEAD,
         pad_edge=False,  # five figures fit into 80 characters so
     )

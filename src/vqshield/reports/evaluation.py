@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from vqshield.attacks import ball
 from vqshield.errors import MissingExtraError
 from vqshield.names import NONE
 from vqshield.reports.numbers import percent
@@ -23,9 +24,11 @@ def evaluation_table(summary: EvaluationSummary) -> "Table":
     except ImportError as error:
         raise MissingExtraError("rich", "cli") from error
     runs = sorted({row.runs for row in summary.rows})
+    manifest = summary.manifest
+    budget = f"attacks: {ball(manifest.norm, manifest.eps).budget}; " if manifest.attacks else ""
     table = FoldingTable(
         title=Text(summary.title),
-        caption=f"accuracy in %, mean ± standard deviation of {' / '.join(map(str, runs))} runs; "
+        caption=f"{budget}accuracy in %, mean ± standard deviation of {' / '.join(map(str, runs))} runs; "
         "s.e.: standard error of the mean over images; vote: the runs' most frequent answer; "
         "worst: right in every run",
         box=box.SIMPLE_HEAD,

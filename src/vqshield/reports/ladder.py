@@ -78,8 +78,9 @@ def ladder_table(summary: LadderSummary) -> "Table":
         raise MissingExtraError("rich", "cli") from error
     table = FoldingTable(
         title=Text(summary.title),
-        caption="accuracy in %, ± standard error over images; calls: of the model, for an image, every draw "
-        "counted; time: for all images together, training included",
+        caption=f"attacks: {summary.plan.settings.ball.budget}; accuracy in %, ± standard error over images; "
+        "calls: of the model, for an image, every draw counted; time: for all images together, training "
+        "included",
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
         pad_edge=False,
@@ -117,6 +118,8 @@ def ladder_notes(summary: LadderSummary) -> list[str]:
     """
     lines = [] if summary.complete else ["The ladder is not finished: these are the figures so far."]
     lines += [f"WARNING: {warning}" for warning in summary.warnings]
+    caveat = summary.plan.settings.ball.caveat
+    lines += [] if caveat is None else [f"WARNING: {caveat}."]
     lines += [subject_title(each) for each in summary.plan.subjects]
     reasons: dict[tuple[str, str], list[str]] = {}
     for each in summary.plan.not_measured:
@@ -174,6 +177,7 @@ def render_ladder(summary: LadderSummary) -> str:
     return page(
         "ladder.html",
         title=summary.title,
+        budget=summary.plan.settings.ball.budget,
         subjects=summary.plan.subjects,
         subject_title=subject_title,
         lines=ladder_lines(summary),
@@ -214,7 +218,7 @@ def _inline(svg: bytes) -> str:
 def _facts(summary: LadderSummary) -> list[tuple[str, str]]:
     chosen = summary.plan.settings
     return [
-        ("Budget ε", f"{format_value(chosen.eps)} ({chosen.norm})"),
+        ("Budget", chosen.ball.budget),
         ("Images", f"{summary.images} of {summary.data}"),
         ("Ignorant attack", chosen.ignorant),
         ("Transfer attack", f"{chosen.transfer}, input diversity {format_value(chosen.diversity)}"),

@@ -79,7 +79,8 @@ def write_board(out: Path, summary: BoardSummary) -> None:
             report = render_audit(read_audit(out / result.audit.file))
             write_atomically(out / _audit_page(result), report.encode())
     write_json(out / SUMMARY, to_plain(summary))
-    write_atomically(out / MARKDOWN, (board_markdown(summary, links=True) + "\n").encode())
+    markdown = f"{board_markdown(summary, links=True)}\n\nAttacks: {summary.settings.ladder.ball.budget}.\n"
+    write_atomically(out / MARKDOWN, markdown.encode())
     write_atomically(out / PAGE, render_board(summary).encode())
 
 
@@ -172,7 +173,9 @@ def board_table(summary: BoardSummary) -> "Table":
     except ImportError as error:
         raise MissingExtraError("rich", "cli") from error
     table = FoldingTable(
-        title=Text(summary.title), caption="accuracy in %, ± standard error over images; time: ms an image",
+        title=Text(summary.title),
+        caption=f"attacks: {summary.settings.ladder.ball.budget}; accuracy in %, ± standard error over "
+        "images; time: ms an image",
         box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False,
     )  # fmt: skip
     table.add_column("defense", overflow="fold")
@@ -221,6 +224,8 @@ def _values(result: BoardResult, *, links: bool) -> list[str]:
 def board_notes(summary: BoardSummary) -> list[str]:
     """What must be said under the figures."""
     notes = [] if summary.complete else ["The board is not finished: these are the figures so far."]
+    caveat = summary.settings.ladder.ball.caveat
+    notes += [] if caveat is None else [f"WARNING: {caveat}."]
     for result in summary.rows:
         audit = result.audit
         if audit is not None and audit.verdict in ("failed", "suspicious"):

@@ -84,14 +84,14 @@ class AuditStudy(TargetStudy[AuditManifest, AuditCell, AuditRecord]):
     Attributes:
         defense: by text, "swrd:size=3", "package.module:function", or "none" for a model without one.
         attacks: those whose result is judged, by text.
-        norm, eps: their budget.
+        norm, eps: their budget; eps None: the usual one of the norm.
         settings: how thorough.
     """
 
     defense: str = NONE
     attacks: tuple[str, ...] = ("adaptive-v1-quick",)
     norm: str = "linf"
-    eps: float = 8 / 255
+    eps: float | None = None
     settings: AuditSettings = QUICK
 
     manifest_type = AuditManifest
@@ -99,14 +99,14 @@ class AuditStudy(TargetStudy[AuditManifest, AuditCell, AuditRecord]):
     @cached_property
     def manifest(self) -> AuditManifest:
         self.target.check()
-        defense = defense_from(self.defense, seed=0)
+        defense, within = defense_from(self.defense, seed=0), ball(self.norm, self.eps)
         return AuditManifest(
             data=self.target.data_id,
             classifier=self.target.classifier_id,
             norm=self.norm,
-            eps=self.eps,
+            eps=within.eps,
             defense=DefenseId.of(self.defense, defense, self.target),
-            attacks=attack_ids(self.attacks, ball(self.norm, self.eps)),
+            attacks=attack_ids(self.attacks, within),
             settings=self.settings,
             machine=environment(self.target.place),
             code=CodeId.of([defense], self.target.place),
@@ -163,7 +163,7 @@ def audit(
     defense: DefenseLike | None = None,
     attacks: str | Sequence[str] | None = None,
     norm: str = "linf",
-    eps: float = 8 / 255,
+    eps: float | None = None,
     quick: bool = True,
     settings: AuditSettings | None = None,
     seed: int = 0,
@@ -186,8 +186,8 @@ def audit(
             one that the model has, or that the classifier's file says it was fine-tuned behind, else none.
             Every draw comes from the audit's seed, not from its own.
         attacks: the attacks whose result is judged, as for `vq.evaluate`; without any, the adaptive suite.
-        norm: the norm of the attacks' budget, "linf" or "l2".
-        eps: the attacks' budget, in units of [0, 1].
+        norm: the norm of the attacks' budget, "linf", "l2" or "l1".
+        eps: the attacks' budget, in units of [0, 1] (default: 8/255 for linf, 0.5 for l2, 12 for l1).
         quick: fewer draws and steps, for a CPU.
         settings: how thorough, in full; then quick does not matter.
         seed: decides every draw.

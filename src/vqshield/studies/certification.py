@@ -104,7 +104,7 @@ class Certification(TargetStudy[CertificationManifest, CertificationCell, Certif
     defense: str = "prd"
     certificate: str = ALL
     attack: str = "pgd:steps=20,surrogate=none"
-    eps: tuple[float, ...] = (8 / 255,)
+    eps: tuple[float, ...] = (ball(NORM).eps,)
     draws: int = 1000
     delta: float = 0.005
     n0: int = 100
@@ -522,7 +522,7 @@ def certify(
     defense: DefenseLike | None = None,
     certificate: str = ALL,
     attack: str = "pgd:steps=20,surrogate=none",
-    eps: float | Sequence[float] = 8 / 255,
+    eps: float | Sequence[float] | None = None,
     draws: int = 1000,
     delta: float = 0.005,
     n0: int = 100,
@@ -552,7 +552,7 @@ def certify(
             same, but no more draws of an image than it takes to decide about the radii; "draws", error bounds
             that hold for given images alone; or "all", vote and draws.
         attack: makes the images of "draws", beside the natural ones.
-        eps: its L-inf budget, or several.
+        eps: its L-inf budget, or several (default: 8/255).
         draws: m, the draws behind an error bound.
         delta: the chance that an error bound fails.
         n0: draws that choose a vote's answer.
@@ -588,7 +588,7 @@ def certify(
             defense=text,
             certificate=certificate,
             attack=attack,
-            eps=tuple(eps) if isinstance(eps, Sequence) else (eps,),
+            eps=tuple(eps) if isinstance(eps, Sequence) else (ball(NORM, eps).eps,),
             draws=draws,
             delta=delta,
             n0=n0,

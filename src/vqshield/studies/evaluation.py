@@ -147,7 +147,7 @@ class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
         defenses: by text, "swrd:size=3"; "none": attack the bare classifier too, as a baseline. Its natural
             accuracy is measured in any case.
         attacks: by text, "pgd:steps=20,eot=5", or names of suites.
-        norm, eps: the attacks' budget.
+        norm, eps: the attacks' budget; eps None: the usual one of the norm.
         runs: draws of the defense that are reported; selection: other draws, by which the strongest of
             several attacks is chosen for each image (None: as many as runs).
         batch: images of a chunk; a chunk's results depend on nothing but the study.
@@ -156,7 +156,7 @@ class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
     defenses: tuple[str, ...] = (NONE,)
     attacks: tuple[str, ...] = ()
     norm: str = "linf"
-    eps: float = 8 / 255
+    eps: float | None = None
     runs: int = 10
     selection: int | None = None
     seed: int = 0
@@ -200,7 +200,7 @@ class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
             data=self.target.data_id,
             classifier=self.target.classifier_id,
             norm=self.norm,
-            eps=self.eps,
+            eps=self.ball.eps,
             runs=self.runs,
             selection=self.selection_draws,
             seed=self.seed,
@@ -548,6 +548,8 @@ def _warning(manifest: EvaluationManifest, records: Sequence[EvaluationRecord]) 
             "averaged no samples"
         )
     warnings += tuning_note(manifest.classifier, manifest.defenses)
+    if levels and (caveat := attack_room.ball(manifest.norm, manifest.eps).caveat):
+        warnings.append(caveat)
     return "; ".join(warnings) or None
 
 
@@ -559,7 +561,7 @@ def evaluate(
     attacks: str | Sequence[str] = (),
     defense: DefenseLike | Sequence[DefenseLike] | None = None,
     norm: str = "linf",
-    eps: float = 8 / 255,
+    eps: float | None = None,
     runs: int = 10,
     selection: int | None = None,
     seed: int = 0,
@@ -589,8 +591,8 @@ def evaluate(
             of your own, a Defense, "none" for the bare classifier, or several in a list. Without it, what is
             given is measured: a defended model with its defense, a classifier whose file names the defense
             that it was fine-tuned behind, behind that one, and any other classifier alone.
-        norm: the norm of the attacks' budget, "linf" or "l2".
-        eps: the attacks' budget, in units of [0, 1].
+        norm: the norm of the attacks' budget, "linf", "l2" or "l1".
+        eps: the attacks' budget, in units of [0, 1] (default: 8/255 for linf, 0.5 for l2, 12 for l1).
         runs: fresh draws of the defense behind each result.
         selection: draws that choose each image's strongest attack; without it, as many as runs.
         seed: decides every draw of defenses and attacks.

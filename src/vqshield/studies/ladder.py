@@ -110,7 +110,7 @@ class LadderSettings:
     """How high and how thoroughly a ladder is climbed.
 
     Attributes:
-        norm, eps: the attackers' budget.
+        norm, eps: the attackers' budget; eps None becomes the usual one of the norm.
         calls: calls of the model an image at which query attacks are looked at, ascending; every draw counts.
         draws: draws a query; the attacker has the better of them.
         query_precision: what the answers to query attacks are computed in, one of
@@ -127,7 +127,7 @@ class LadderSettings:
     """
 
     norm: str = "linf"
-    eps: float = 8 / 255
+    eps: float | None = None
     calls: tuple[int, ...] = (1000, 5000, 10_000)
     draws: tuple[int, ...] = (1, 5)
     query_precision: str | None = field(default=None, metadata={"omit": True})
@@ -150,7 +150,8 @@ class LadderSettings:
         for name in ("seed", "own_seed"):
             checks.whole(name, getattr(self, name), least=0, below=2**64)
         checks.real("diversity", self.diversity, most=1.0)
-        ball = attack_room.ball(self.norm, self.eps)
+        ball = self.ball
+        object.__setattr__(self, "eps", ball.eps)
         if not self.calls or sorted({*self.calls}) != list(self.calls):
             raise InvalidInputError(f"calls={self.calls} should be whole numbers that ascend, at least one")
         if self.query_precision is not None:
@@ -170,6 +171,11 @@ class LadderSettings:
             expand(text, ball)
         if any(each.surrogate != NONE for each in expand(self.ignorant, ball)):
             raise InvalidInputError(f"ignorant={self.ignorant!r} knows the defense; give surrogate=none")
+
+    @property
+    def ball(self) -> attack_room.Ball:
+        """Where attackers may move an image to."""
+        return attack_room.ball(self.norm, self.eps)
 
     @classmethod
     def quick(cls) -> "LadderSettings":
@@ -353,7 +359,7 @@ def _rows(plan: Plan, subject: Subject, found: Measured, tries: Sequence[int]) -
     rows: list[LadderRow | None] = []
     if found.inside is not None:
         groups: dict[str, dict[str, _ByImage]] = {"natural": {}, "ignorant": {}, "white-box": {}}
-        ignorant = expand(plan.settings.ignorant, attack_room.ball(plan.settings.norm, plan.settings.eps))
+        ignorant = expand(plan.settings.ignorant, plan.settings.ball)
         names = {each.name: "ignorant" for each in ignorant} | {NONE: "natural"}
         for each in found.inside.records:
             if each.defense == subject.defense:
@@ -610,7 +616,7 @@ class _Climb:
     def unfit(self) -> str | None:
         """Why the suite cannot be run on this defense, if it cannot."""
         defense = defense_from(self.subject.defense, seed=0)
-        members = expand(self.settings.suite, attack_room.ball(self.settings.norm, self.settings.eps))
+        members = expand(self.settings.suite, self.settings.ball)
         try:
             for each in members:
                 if defense is not None and each.surrogate != NONE:
@@ -645,7 +651,7 @@ class _Climb:
         chosen, shielded = self.settings, self.subject.defense != NONE
         attacks = transfers(self.sources, chosen.transfer, chosen.diversity)
         attacks += chosen.query_attacks(random=shielded or self.target.is_random)
-        members = expand(chosen.suite, attack_room.ball(chosen.norm, chosen.eps)) if own else []
+        members = expand(chosen.suite, chosen.ball) if own else []
         attacks += tuple(
             RemoteAttack(
                 name=f"grey-box/{each.name}", rung="grey-box", attack=chosen.suite, member=place,

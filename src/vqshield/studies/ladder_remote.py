@@ -163,7 +163,7 @@ class RemoteAttacks(TargetStudy[RemoteManifest, RemoteCell, RemoteRecord]):
     attacks: tuple[RemoteAttack, ...] = ()
     calls: tuple[int, ...] = (1000, 5000, 10_000)
     norm: str = "linf"
-    eps: float = 8 / 255
+    eps: float | None = None
     runs: int = 10
     selection: int = 10
     seed: int = 0
@@ -201,7 +201,7 @@ class RemoteAttacks(TargetStudy[RemoteManifest, RemoteCell, RemoteRecord]):
             classifier=self.target.classifier_id,
             defense=DefenseId.of(self.defense, defense, self.target),
             norm=self.norm,
-            eps=self.eps,
+            eps=self.ball.eps,
             calls=self.calls,
             runs=self.runs,
             selection=self.selection,
