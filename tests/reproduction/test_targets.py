@@ -65,6 +65,7 @@ def test_a_value_alone_is_meant_for_the_only_data_set() -> None:
         (["here"], [], ["--data-dir='here'", "which data set", "imagenet"]),
         (["cifar10=a", "cifar10=b"], ["cifar10"], ["--data-dir is given twice for cifar10"]),
         (["a", "cifar10=b"], ["cifar10"], ["--data-dir is given twice for cifar10"]),
+        (["mnist=a"], ["cifar10"], ["--data-dir is given for mnist", "give it for cifar10"]),
         (["cifar11=a"], ["cifar10"], ["--data-dir", "'cifar11'", "cifar10", "imagenet"]),
         (["=a"], ["cifar10"], ["''", "cifar10"]),
     ],

@@ -56,7 +56,7 @@ def load(name: str, split: str, folder: str | Path | None = None, *, limit: int 
     Args:
         name: one of ``list_datasets()``.
         split: "train" or "test".
-        folder: where its files are; without it, the cache folder. The bundled sample needs none.
+        folder: where its files are; without it, the cache folder. The bundled sample has none.
         limit: how many images, the first ones; no more than these are read. None: all.
     """
     one_of("name", name, list_datasets())
@@ -66,6 +66,11 @@ def load(name: str, split: str, folder: str | Path | None = None, *, limit: int 
     if name == SAMPLE_NAME:
         if split != "test":
             raise InvalidInputError(f"{SAMPLE_NAME!r} has no split {split!r}; it has 'test' only")
+        if folder is not None:
+            raise InvalidInputError(
+                f"folder {str(folder)!r} (--data-dir) is given for {SAMPLE_NAME!r}, which is bundled and has "
+                f"none; name the data set in it (--data), one of {', '.join(_READERS)}, or leave it out"
+            )
         return sample(limit)
     if folder is not None:
         return _READERS[name](split=split, folder=Path(folder), limit=limit)

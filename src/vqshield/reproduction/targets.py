@@ -98,10 +98,10 @@ class TargetChoices:
 def by_data(option: str, values: Iterable[str], needed: Iterable[str]) -> dict[str, str]:
     """NAME=VALUE, several times; a VALUE alone is meant for the only data set that is needed."""
     found: dict[str, str] = {}
+    only = list(needed)
     for text in values:
         name, equals, value = text.partition("=")
         if not equals:
-            only = list(needed)
             if len(only) != 1:
                 raise InvalidInputError(
                     f"{option}={text!r} does not say for which data set; write {option} NAME={text} with one "
@@ -109,6 +109,11 @@ def by_data(option: str, values: Iterable[str], needed: Iterable[str]) -> dict[s
                 )
             name, value = only[0], text
         checks.one_of(f"the data set in {option}", name, DATA)
+        if name not in only:
+            raise InvalidInputError(
+                f"{option} is given for {name}, which nothing here is about; give it for "
+                f"{' or '.join(only) or 'experiments that have data'}, or leave it out"
+            )
         if name in found:
             raise InvalidInputError(f"{option} is given twice for {name}; give it once")
         found[name] = value

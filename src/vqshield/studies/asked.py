@@ -82,6 +82,8 @@ def target_from(
     if isinstance(images, str):
         held = load(images, "test", data_dir).take(limit)
         images, labels = held.floats(), held.labels
+    elif data_dir is not None:
+        raise InvalidInputError(f"data_dir={str(data_dir)!r} is given with tensors; give the data set's name")
     if labels is None:
         raise InvalidInputError("labels are missing; give one for each image")
     called = None

@@ -289,6 +289,8 @@ def _data(
             _refuse_without_test(Path(folder))
         training = _held(load(images, "train", folder, limit=limit), model)
         return training, _held(load(images, "test", folder, limit=test_limit), model)
+    if folder is not None:
+        raise InvalidInputError(f"data_dir={str(folder)!r} is given with tensors; give the data set's name")
     if labels is None:
         raise InvalidInputError("labels are missing; give one for each image")
     given = _from_tensors(images, labels, model)
