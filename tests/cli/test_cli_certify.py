@@ -99,7 +99,7 @@ def test_another_specification_is_refused_with_both_values(finished: tuple[Path,
             ["--norm", "l1", "--defense", "prd"],
             ["defense='prd' has no L1 certificate", "splitting:scale=0.5"],
         ),
-        (["--after", "swrd"], ["after='swrd' goes with --norm l1"]),
+        (["--after", "swrd"], ["--after given without --norm l1"]),
     ],
 )
 def test_nonsense_is_refused_before_any_work(tmp_path: Path, arguments: list[str], named: list[str]) -> None:

@@ -19,6 +19,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import vqshield
+from vqshield.cli.unused import refuse_unused
 from vqshield.errors import VqshieldError, printable
 
 FAILED = 1  # nothing was wrong with the command: a full disk, no permission
@@ -124,6 +125,14 @@ def _sigterm_interrupts(received: list[int]) -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+class StrictCommand(TyperCommand):
+    """A command that refuses options without effect."""
+
+    def invoke(self, ctx: Any) -> Any:
+        refuse_unused(self.name or "", ctx)
+        return super().invoke(ctx)
+
+
 def command_function(name: str) -> Callable[..., None]:
     """The function behind a command."""
     module, _, function = COMMANDS[name].partition(":")
@@ -144,7 +153,7 @@ def command_help(name: str) -> str:
 def load_command(name: str) -> Any:
     """The command itself, its file imported now."""
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    alone.command(name)(command_function(name))
+    alone.command(name, cls=StrictCommand)(command_function(name))
     command = typer.main.get_command(alone)
     command.name = name
     return command

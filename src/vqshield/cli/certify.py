@@ -34,7 +34,6 @@ from vqshield.cli.options import (
 )
 from vqshield.cli.resumable import run_to_end, set_aside, write_summary
 from vqshield.data import SAMPLE_NAME
-from vqshield.errors import InvalidInputError
 from vqshield.plain import to_plain
 from vqshield.reports.certification import certificate_caveats, certificate_tables
 from vqshield.runs.study import Progress
@@ -109,24 +108,23 @@ def certify(
     as_json: AsJson = False,
 ) -> None:
     """Certify a defended classifier: tables, summary.json, and records.jsonl with a line for every image."""
-
+    where = executor_for(
+        executor, device=device, workers=workers, address=address, cpus=task_cpus, gpus=task_gpus,
+        retries=retries,
+    )  # fmt: skip
     if checks.one_of("norm", norm, ("l1", "l2")) == "l1":
         certify_exactly(
             classifier, data, defense=defense, after=after, radii=radius or (), seed=seed, batch=batch,
             precision=precision, limit=limit, data_dir=data_dir, device=device, out=out, fresh=fresh,
-            summary_only=summary_only, as_json=as_json,
+            summary_only=summary_only, as_json=as_json, executor=where,
         )  # fmt: skip
         return
-    if after is not None:
-        raise InvalidInputError(
-            f"after={after!r} goes with --norm l1; a noisy quantizer is itself a --defense"
-        )
 
     def stored() -> CertificationSummary:
         return CertificationSummary.of(Certification.read(out), radii=radius or ())
 
     def run(progress: Progress) -> CertificationSummary:
-        budgets = DEFAULT.eps if eps is None else tuple(parse_eps(each) for each in eps)
+        budgets = None if eps is None else tuple(parse_eps(each) for each in eps)
         return measure(
             classifier, data, defense=defense, certificate=certificate, attack=attack, eps=budgets,
             draws=draws, delta=delta, n0=n0, n=n, alpha=alpha, radii=radius or (), seed=seed, batch=batch,
@@ -134,10 +132,6 @@ def certify(
             progress=progress,
         )  # fmt: skip
 
-    where = executor_for(
-        executor, device=device, workers=workers, address=address, cpus=task_cpus, gpus=task_gpus,
-        retries=retries,
-    )  # fmt: skip
     if fresh and not summary_only:
         set_aside(out)
     summary = stored() if summary_only else run_to_end(run, stored, out, hidden=as_json)

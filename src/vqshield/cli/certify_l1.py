@@ -10,6 +10,7 @@ from rich.console import Console
 from vqshield.cli.resumable import run_to_end, set_aside, write_summary
 from vqshield.plain import to_plain
 from vqshield.reports.certification import l1_caveats, l1_table
+from vqshield.runs.executors import Executor
 from vqshield.runs.study import Progress
 from vqshield.studies.l1_certification import L1Certification, L1Summary, certify_l1
 
@@ -31,6 +32,7 @@ def certify_exactly(
     fresh: bool,
     summary_only: bool,
     as_json: bool,
+    executor: Executor | None,
 ) -> None:
     """Run or sum up, and show the table."""
 
@@ -40,7 +42,8 @@ def certify_exactly(
     def run(progress: Progress) -> L1Summary:
         return certify_l1(
             classifier, data, defense=defense, after=after, radii=radii, seed=seed, batch=batch,
-            precision=precision, limit=limit, data_dir=data_dir, device=device, out=out, progress=progress,
+            precision=precision, limit=limit, data_dir=data_dir, device=device, out=out, executor=executor,
+            progress=progress,
         )  # fmt: skip
 
     if fresh and not summary_only:
