@@ -1,7 +1,12 @@
 """The data flows one way: a module imports only from those listed before it."""
 
 import ast
+import os
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 import vqshield
 
@@ -78,3 +83,41 @@ def test_imports_point_one_way() -> None:
         for other in imported_parts(path) - {here}:
             assert LEVEL[other] < LEVEL[here] or other in ORDER[LEVEL[here]], f"{path} imports {other}"
             assert other not in FORBIDDEN.get(here, set()), f"{path}: {here} must not know {other}"
+
+
+OPTIONAL = {
+    "adversarial-robustness-toolbox", "albumentations", "kornia", "lightning", "onnx", "onnxruntime",
+    "onnxscript", "timm", "torchvision", "transformers", "triton",
+}  # fmt: skip
+OFFLINE = """
+import importlib, pkgutil, sys, warnings
+
+module = "vqshield"
+
+def refuse(event, details):
+    if event in ("socket.connect", "socket.getaddrinfo"):
+        print(f"{module} connects to {details}", flush=True)  # a library may swallow the exception
+        raise OSError("the network is blocked")
+
+sys.addaudithook(refuse)
+warnings.simplefilter("ignore")
+import vqshield
+for found in pkgutil.walk_packages(vqshield.__path__, "vqshield."):
+    module = found.name
+    if "._native" in module:  # shared libraries, loaded by torch
+        continue
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        if not {*str(error.name).split()} & {*sys.argv[1:]}:  # or "a torchvision that imports beside torch …"
+            raise
+"""
+
+
+@pytest.mark.slow
+def test_no_import_uses_the_network() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "NO_ALBUMENTATIONS_UPDATE"}
+    done = subprocess.run(
+        [sys.executable, "-c", OFFLINE, *OPTIONAL], env=environment, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr

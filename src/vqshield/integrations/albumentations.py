@@ -1,5 +1,6 @@
 """A shield among the transforms of albumentations."""
 
+import os
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from vqshield.errors import InvalidInputError
 from vqshield.integrations import require
 from vqshield.integrations.shield import Shield
 
+os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # its import would query a package index
 _Transform: Any = require("albumentations.core.transforms_interface", "albumentations").ImageOnlyTransform
 _Schema: Any = _Transform.InitSchema
 
