@@ -2,8 +2,9 @@
 
 import importlib.util
 import json
+import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -78,9 +79,9 @@ def type_number(page: Page, control: str, value: int) -> None:
 
 def pick(page: Page, number: int) -> None:
     """Click on a bundled picture, and wait until it is shown."""
-    before = shown(page, "shielded")
+    before = page.evaluate(SHOWN % "shielded")
     page.click(f"#gallery .gallery-item:nth-of-type({number + 1}) button")
-    page.until(f"{SHOWN % 'shielded'} != {json.dumps(before)}")
+    page.until(f"![{json.dumps(before)}, ''].includes({SHOWN % 'shielded'})")
 
 
 def in_words(page: Page, part: str) -> str:
@@ -115,6 +116,71 @@ def test_an_attack_is_shown_with_the_adaptive_figure_in_view(page: Page, kind: s
     page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
     where = page.evaluate("document.querySelector('#worth .adaptive dd').getBoundingClientRect().toJSON()")
     assert 0 <= where["top"] < where["bottom"] <= page.evaluate("innerHeight")
+
+
+def change_picture(page: Page, _: Path) -> None:
+    pick(page, 3)
+
+
+def change_upload(page: Page, folder: Path) -> None:
+    Image.new("RGB", (40, 40), "red").save(folder / "red.png")
+    page.upload("#upload input[type=file]", folder / "red.png")
+
+
+def change_defense(page: Page, _: Path) -> None:
+    page.click("#defense input[value=prd]")
+
+
+def change_setting(page: Page, _: Path) -> None:
+    type_number(page, "codes", 4)
+
+
+def change_attacker(page: Page, _: Path) -> None:
+    page.click("#kind input[value=ignorant]")
+
+
+CHANGES = [change_picture, change_upload, change_defense, change_setting, change_attacker]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_clears_the_attack(page: Page, tmp_path: Path, change: Callable[[Page, Path], None]) -> None:
+    page.click("#attack")
+    page.until("document.querySelector('#attacked-answers .vq-bars')")
+    shown(page, "attacked")
+    change(page, tmp_path)
+    page.until("!document.querySelector('#attacked-answers .vq-bars, #attacked img')")
+
+
+def test_an_attack_that_was_overtaken_by_a_change_is_not_shown(window: Browser, tmp_path: Path) -> None:
+    entered, go_on, ended = (tmp_path / name for name in ("entered", "go-on", "ended"))
+    held = (
+        "import pathlib, time, vqshield.app.handlers as handlers\nattack = handlers.attack\n"
+        "def hold(*given, **more):\n"
+        f"    pathlib.Path({str(entered)!r}).touch()\n"
+        f"    while not pathlib.Path({str(go_on)!r}).exists(): time.sleep(0.01)\n"
+        "    found = attack(*given, **more)\n"
+        f"    pathlib.Path({str(ended)!r}).touch()\n"
+        "    return found\n"
+        "handlers.attack = hold"
+    )
+    with running_app(held) as address:
+        page = window.open(address, width=1300)
+        page.until(ANSWERED)
+        page.click("#attack")
+        wait_for(entered)
+        page.click("#kind input[value=ignorant]")
+        page.until("document.querySelector('#attacked-answers .hide')")  # it no longer waits for an answer
+        go_on.touch()
+        wait_for(ended)
+        before = shown(page, "shielded")
+        page.click("#again")  # its answer comes after that of the attack
+        page.until(f"{SHOWN % 'shielded'} != {json.dumps(before)}")
+        assert not page.evaluate("!!document.querySelector('#attacked-answers .vq-bars, #attacked img')")
+
+
+def wait_for(path: Path) -> None:
+    while not path.exists():
+        threading.Event().wait(0.01)
 
 
 def test_uploads_good_and_bad(page: Page, tmp_path: Path) -> None:

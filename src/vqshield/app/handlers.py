@@ -48,7 +48,7 @@ class Controls:
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """What an event shows; None leaves a part of the page as it is.
+    """What an event shows; None clears a part of the page.
 
     pair: two pictures of equal size for the slider between them, (h, w, 3) bytes.
     """

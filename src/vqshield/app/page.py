@@ -101,7 +101,7 @@ def create_page(limits: Limits) -> Any:
         _wire(
             gradio, page, limits, inputs, kind, again=again, attack=attack,
             shield_outputs=[notice, worth, pair, answers, codebook],
-            attack_outputs=[notice, worth, attacked_pair, attacked_answers],
+            attacked=[attacked_pair, attacked_answers],
         )  # fmt: skip
     page.queue(max_size=limits.waiting, default_concurrency_limit=1)
     return page
@@ -162,7 +162,7 @@ def _wire(
     again: Any,
     attack: Any,
     shield_outputs: Sequence[Any],
-    attack_outputs: Sequence[Any],
+    attacked: Sequence[Any],
 ) -> None:
     """Say which event calls what."""
     names = [field.name for field in fields(Controls)]
@@ -170,11 +170,11 @@ def _wire(
 
     def shield_values(*given: Any) -> tuple[Any, ...]:
         view = show_shield(Controls(**dict(zip(names, given, strict=True))), limits)
-        return _updates(gradio, view.notice, view.worth, view.pair, view.answers, view.codebook)
+        return view.notice, view.worth, view.pair, view.answers, view.codebook
 
     def attack_values(kind: str, *given: Any) -> tuple[Any, ...]:
         view = show_attack(Controls(**dict(zip(names, given, strict=True))), kind, limits)
-        return _updates(gradio, view.notice, view.worth, view.pair, view.answers)
+        return view.notice, view.worth, view.pair, view.answers
 
     def slider_values(defense: str) -> list[Any]:
         chosen = controls_of(defense)
@@ -208,15 +208,14 @@ def _wire(
     shield_on(chosen.then, api_visibility="private")
     selected = inputs["gallery"].select(picked, None, [inputs["number"], inputs["upload"]], **hidden)
     shield_on(selected.then, api_visibility="private")
-    attack.click(
-        attack_values, [kind, *values], attack_outputs, concurrency_limit=1, concurrency_id="attack",
-        api_name="attack", show_progress="minimal",
+    attacking = attack.click(
+        attack_values, [kind, *values], [*shield_outputs[:2], *attacked], api_name="attack",
+        concurrency_limit=1, concurrency_id="attack", show_progress="minimal",
     )  # fmt: skip
-
-
-def _updates(gradio: Any, *parts: Any) -> tuple[Any, ...]:
-    """Parts that there is nothing new for stay as they are."""
-    return tuple(gradio.skip() if part is None else part for part in parts)
+    # An attack belongs to the values it was made with: cancel one that still runs, clear one that is shown.
+    changes = [each.change for each in (kind, *values)]
+    gradio.on(changes, None, cancels=[attacking], **hidden)
+    gradio.on(changes, lambda: (None, None), None, attacked, trigger_mode="multiple", **hidden)
 
 
 def _first_controls() -> Controls:
