@@ -1,6 +1,8 @@
 """How the page is wired and served, with a stand-in for Gradio that calls the listeners at once."""
 
+import os
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -77,7 +79,7 @@ class Gradio(SimpleNamespace):
     """As much of the module as the page needs; `parts` has what was made, by its id."""
 
     def __init__(self) -> None:
-        super().__init__(parts={}, on=Listener, SelectData=object)
+        super().__init__(parts={}, on=Listener, SelectData=object, themes=SimpleNamespace(Default=dict))
 
     def __getattr__(self, name: str) -> Any:
         if name in ("Blocks", "Row", "Column"):
@@ -124,3 +126,29 @@ def test_an_attack_that_fails_leaves_no_other_on_the_page(
         gradio.parts["attack"].fire("click")
     assert gradio.parts["notice"].value == "stopped"
     assert (gradio.parts["attacked"].value, gradio.parts["attacked-answers"].value) == (None, None)
+
+
+def serve(monkeypatch: pytest.MonkeyPatch, launch: Any, host: str = "127.0.0.1") -> None:
+    """Serve a page that is only launched."""
+    page = SimpleNamespace(launch=launch, block_thread=lambda: None, server_port=7860)
+    monkeypatch.setattr(app_page, "create_page", lambda _: page)
+    monkeypatch.setattr(app_page, "show_shield", lambda *_: None)
+    monkeypatch.setattr(app_page.torch, "set_num_threads", lambda _: None)
+    monkeypatch.setattr(app_page.signal, "signal", lambda *_: None)
+    app_page.serve(host=host)
+
+
+def test_uploads_lie_in_a_private_folder_that_is_removed(
+    gradio: Gradio, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    seen: list[tuple[Path, int]] = []
+
+    def launch(**_: Any) -> None:
+        folder = Path(os.environ["GRADIO_TEMP_DIR"])
+        seen.append((folder.parent, folder.stat().st_mode & 0o777))
+        (folder / "upload.png").touch()
+
+    serve(monkeypatch, launch)
+    assert seen == [(tmp_path, 0o700)]
+    assert list(tmp_path.iterdir()) == []

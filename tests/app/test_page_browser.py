@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import threading
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -223,6 +224,21 @@ def test_the_server_calls_nobody() -> None:
     """Every address that it connects to, or looks up, is this machine's."""
     with running_app(before=WATCHED) as address, urllib.request.urlopen(address, timeout=60) as answer:
         assert answer.status == 200
+
+
+def test_uploads_are_private_and_gone_in_the_end(
+    window: Browser, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    with running_app() as address:
+        page = window.open(address, width=1300)
+        page.until(ANSWERED)
+        change_upload(page, tmp_path)
+        page.until("document.querySelector('#notice').innerText.includes('40×40 pixels')")
+        (folder,) = tmp_path.glob("vqshield-app-*")
+        assert list(folder.rglob("red.png"))
+        assert folder.stat().st_mode & 0o777 == 0o700
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize("colours", ["light", "dark"])

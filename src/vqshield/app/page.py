@@ -1,9 +1,11 @@
 """The page itself, in Gradio, and the server behind it: it works offline and reports to nobody."""
 
 import os
+import signal
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from importlib import resources
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -35,6 +37,7 @@ _KEPT = (
     3600,
     3600,
 )  # seconds: how often pictures that were shown are cleared away, and how old they are then
+_UPLOADS = "GRADIO_TEMP_DIR"
 _SYSTEM_FONTS = ["system-ui", "sans-serif"]
 
 
@@ -54,25 +57,30 @@ def serve(
         InvalidInputError: the port is taken, or the host is not this machine.
     """
     limits = limits or Limits()
-    page = create_page(limits)
+    gradio = _gradio()
     # A thread a call, a call a core: threads that share cores wait for each other most of the time.
     torch.set_num_threads(1)
     show_shield(_first_controls(), limits)  # the first call is slow: nobody should have to wait for it
-    gradio = _gradio()
-    try:
-        page.launch(
-            server_name=host, server_port=port, inbrowser=browser, share=False, quiet=True, ssr_mode=False,
-            pwa=False, mcp_server=False, enable_monitoring=False, max_file_size=limits.max_bytes,
-            footer_links=[], prevent_thread_lock=True, show_error=False,
-            theme=gradio.themes.Default(font=_SYSTEM_FONTS, font_mono=["ui-monospace", "monospace"]),
-            css=(resources.files("vqshield.app") / "assets" / "style.css").read_text(encoding="utf-8"),
-        )  # fmt: skip
-    except OSError as error:
-        raise InvalidInputError(
-            f"port {port} of {host} is taken, or {host} is no address of this machine; choose another"
-        ) from error
-    print(f"vqshield app is at http://{host}:{page.server_port} until Ctrl-C", flush=True)
-    page.block_thread()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C: the uploads are removed
+    with TemporaryDirectory(
+        prefix="vqshield-app-", dir=os.environ.get(_UPLOADS), ignore_cleanup_errors=True
+    ) as folder:
+        os.environ[_UPLOADS] = folder  # readable by this user alone, unlike Gradio's default
+        page = create_page(limits)
+        try:
+            page.launch(
+                server_name=host, server_port=port, inbrowser=browser, share=False, quiet=True,
+                ssr_mode=False, pwa=False, mcp_server=False, enable_monitoring=False,
+                max_file_size=limits.max_bytes, footer_links=[], prevent_thread_lock=True, show_error=False,
+                theme=gradio.themes.Default(font=_SYSTEM_FONTS, font_mono=["ui-monospace", "monospace"]),
+                css=(resources.files("vqshield.app") / "assets" / "style.css").read_text(encoding="utf-8"),
+            )  # fmt: skip
+        except OSError as error:
+            raise InvalidInputError(
+                f"port {port} of {host} is taken, or {host} is no address of this machine; choose another"
+            ) from error
+        print(f"vqshield app is at http://{host}:{page.server_port} until Ctrl-C", flush=True)
+        page.block_thread()
 
 
 def create_page(limits: Limits) -> Any:
