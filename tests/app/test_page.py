@@ -152,3 +152,35 @@ def test_uploads_lie_in_a_private_folder_that_is_removed(
     serve(monkeypatch, launch)
     assert seen == [(tmp_path, 0o700)]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("host", "answered", "refused"),
+    [
+        ("127.0.0.1", ["127.0.0.1:7860", "localhost:7860", "[::1]:7860"], ["evil.example", "10.0.0.1", ""]),
+        ("box.lan", ["box.lan", "localhost"], ["evil.example", "box.lan.evil.example"]),
+        ("fe80::1", ["[fe80::1]:7860"], ["evil.example"]),
+        ("0.0.0.0", ["any.example", "10.0.0.1:7860"], []),
+    ],
+)
+def test_foreign_host_headers_are_refused(
+    gradio: Gradio,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    host: str,
+    answered: list[str],
+    refused: list[str],
+) -> None:
+    pytest.importorskip("httpx", reason="starlette's TestClient needs httpx")
+    starlette = pytest.importorskip("starlette.applications", reason="comes with Gradio")
+    from starlette.testclient import TestClient
+
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    clients: list[TestClient] = []
+    serve(
+        monkeypatch,
+        lambda app_kwargs, **_: clients.append(TestClient(starlette.Starlette(**app_kwargs))),
+        host,
+    )
+    statuses = {name: clients[0].get("/", headers={"Host": name}).status_code for name in answered + refused}
+    assert statuses == dict.fromkeys(answered, 404) | dict.fromkeys(refused, 400)

@@ -226,6 +226,11 @@ def test_the_server_calls_nobody() -> None:
         assert answer.status == 200
 
 
+def test_a_foreign_host_header_is_refused(address: str) -> None:
+    with pytest.raises(urllib.error.HTTPError, match="400"):
+        urllib.request.urlopen(urllib.request.Request(address, headers={"Host": "evil.example"}), timeout=60)
+
+
 def test_uploads_are_private_and_gone_in_the_end(
     window: Browser, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -74,6 +74,7 @@ def serve(
                 max_file_size=limits.max_bytes, footer_links=[], prevent_thread_lock=True, show_error=False,
                 theme=gradio.themes.Default(font=_SYSTEM_FONTS, font_mono=["ui-monospace", "monospace"]),
                 css=(resources.files("vqshield.app") / "assets" / "style.css").read_text(encoding="utf-8"),
+                app_kwargs={"middleware": [_host_check(host)]},
             )  # fmt: skip
         except OSError as error:
             raise InvalidInputError(
@@ -81,6 +82,17 @@ def serve(
             ) from error
         print(f"vqshield app is at http://{host}:{page.server_port} until Ctrl-C", flush=True)
         page.block_thread()
+
+
+def _host_check(host: str) -> Any:
+    """Refuse Host headers with foreign names, by which a page from elsewhere could read this one.
+
+    At 0.0.0.0 and :: any name may be this machine's, so all are answered.
+    """
+    trusted = require("starlette.middleware.trustedhost", "app").TrustedHostMiddleware
+    named = f"[{host}]" if ":" in host else host
+    hosts = ["*"] if host in ("0.0.0.0", "::") else ["127.0.0.1", "localhost", "[::1]", named]
+    return require("starlette.middleware", "app").Middleware(trusted, allowed_hosts=hosts)
 
 
 def create_page(limits: Limits) -> Any:
