@@ -27,6 +27,14 @@ def test_half_a_line_is_dropped_and_the_next_entry_is_whole(tmp_path: Path, kept
     assert dict(Journal(path)) == {"a": 1, "c": 3}
 
 
+def test_a_journal_does_not_follow_a_symbolic_link(tmp_path: Path) -> None:
+    (tmp_path / "target").write_bytes(b"[")  # else the half line would be cut off
+    (tmp_path / "journal").symlink_to(tmp_path / "target")
+    with pytest.raises(FileFormatError, match="journal is a symbolic link"):
+        Journal(tmp_path / "journal")
+    assert (tmp_path / "target").read_bytes() == b"["
+
+
 def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
     target = tmp_path / "file"
     write_atomically(target, b"old")

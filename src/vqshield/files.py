@@ -85,6 +85,13 @@ def _parsed(parse: Callable[[Any], Any], text: str | bytes, where: object, kind:
         raise FileFormatError(f"{where} is not {kind}: {error}") from error
 
 
+def refuse_symlink(path: Path) -> None:
+    """Refuse a symbolic link before something is appended: its target may be any file of the user."""
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        kind = "a symbolic link" if path.is_symlink() else "not a regular file"
+        raise FileFormatError(f"{path} is {kind}; remove it, or choose another folder")
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Write beside the target and move: a reader or a crash never meets half a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -114,9 +121,8 @@ class Journal(dict[str, Any]):
 
     def __init__(self, path: Path) -> None:
         super().__init__()
+        refuse_symlink(path)
         self.path = path
-        if path.is_symlink() or (path.exists() and not path.is_file()):
-            raise FileFormatError(f"{path} is not a regular file; remove it, or choose another folder")
         whole = 0
         for number, line in enumerate(_lines(path), start=1):
             if not line.endswith(b"\n"):

@@ -109,7 +109,9 @@ class TestTable:
         assert "3.0 ± 1.2" in lines["prd"]
         assert "not run" in lines["prd"]
         assert "66.0 ± 1.2" in lines["swrd"]
-        assert "± standard error over images, N = 100 images; attacks: linf, eps 8/255" in " ".join(text.split())
+        assert "± standard error over images, N = 100 images; attacks: linf, eps 8/255" in " ".join(
+            text.split()
+        )
         assert "A [bold]title[/bold]" in text  # a title is text, not markup
 
     def test_two_settings_of_one_defense_are_two_lines(self) -> None:

@@ -243,3 +243,15 @@ def test_what_a_later_version_adds_to_a_manifest_is_passed_over(tmp_path: Path) 
     path = tmp_path / "manifest.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "later": 1}))
     assert read_manifest(Manifest, tmp_path) == MANIFEST
+
+
+@pytest.mark.parametrize("name", ["records.jsonl", "times.jsonl", ".lock"])
+def test_a_symbolic_link_is_not_followed(tmp_path: Path, name: str) -> None:
+    target = tmp_path / "target"
+    write(tmp_path / "out", 1)
+    (tmp_path / "out" / name).rename(target)
+    before = target.read_bytes()
+    (tmp_path / "out" / name).symlink_to(target)
+    with pytest.raises(FileFormatError, match=f"{name} is a symbolic link; remove it"):
+        write(tmp_path / "out")
+    assert target.read_bytes() == before

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any, Generic, Self, TypeVar
 
 from vqshield.errors import FileFormatError, InvalidInputError
-from vqshield.files import write_atomically, write_json
+from vqshield.files import refuse_symlink, write_atomically, write_json
 from vqshield.plain import to_plain
 from vqshield.runs.manifests import MANIFEST, check_same
 
@@ -104,6 +104,8 @@ class RecordFolder(Generic[AnyRecord]):
                 yield Writer(file, times, _whole(self._cells, len(records)))
 
     def _refuse_foreign_files(self, manifest: object) -> None:
+        for name in (RECORDS, TIMES, LOCK):
+            refuse_symlink(self.folder / name)
         if (self.folder / MANIFEST).is_file():
             check_same(manifest, self.folder)
             return
