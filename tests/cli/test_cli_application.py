@@ -52,7 +52,7 @@ def test_an_expected_failure_ends_in_one_line(monkeypatch, problem, code, line):
     def failing(*_):
         raise problem
 
-    monkeypatch.setattr("vqshield.cli.purify.parse_spec", failing)
+    monkeypatch.setattr("vqshield.cli.purify.as_defense", failing)
     result = RUNNER.invoke(app, ["purify", "a.png", "--out", "out"])
     assert (result.exit_code, result.stdout, result.stderr) == (code, "", line)
 
@@ -61,7 +61,7 @@ def test_a_fault_of_ours_is_not_hidden(monkeypatch):
     def failing(*_):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("vqshield.cli.purify.parse_spec", failing)
+    monkeypatch.setattr("vqshield.cli.purify.as_defense", failing)
     result = RUNNER.invoke(app, ["purify", "a.png", "--out", "out"])
     assert isinstance(result.exception, ZeroDivisionError)
 

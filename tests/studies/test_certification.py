@@ -253,7 +253,7 @@ def test_a_line_that_was_changed_is_named(finished, study: Certification, tmp_pa
         ({"eps": (0.0,)}, "natural images are certified in any case"),
         ({"eps": (2.0,)}, "eps=2.0 should be from 0 to 1"),
         ({"attack": "adaptive-v1"}, "attack='adaptive-v1' is unknown"),
-        ({"defense": "none"}, "leaves nothing to certify; give one of randdisc, prd, swrd, gaussian"),
+        ({"defense": "none"}, "leaves nothing to certify; give a defense, one of randdisc, prd, swrd, gaussian"),
         ({"defense": "gaussian"}, "gaussian takes sigma"),
         ({"defense": "gaussian:sigma=0"}, "no certificate holds for sigma=0"),
         ({"defense": "gaussian:sigma=0.1", "attack": "pgd:steps=2"}, "goes through a quantizer"),
@@ -408,7 +408,7 @@ def test_names_tensors_and_defended_models_certify_alike(by_names: Certification
     assert found_by(certify(shielded, images, labels, **ASKED)) == found_by(by_names), (
         "other draws than its own"
     )
-    other = certify(shielded, images, labels, **ASKED, defense="gaussian:sigma=0.1")
+    other = certify(model, images, labels, **ASKED, defense="gaussian:sigma=0.1")
     assert other.vote.sigma_eff == 0.1, "what is asked for"
 
 

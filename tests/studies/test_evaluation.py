@@ -307,7 +307,7 @@ def test_names_tensors_and_defended_models_give_equal_rows(by_names: tuple) -> N
         assert timeless(evaluate(classifier, *given, defense=PRD, **ASKED).rows) == by_names
     shielded = defend(model, "prd", codes=4, seed=5, surrogate="soft")
     assert timeless(evaluate(shielded, images, labels, **ASKED).rows) == by_names, "its defense, other draws"
-    bare = evaluate(shielded, images, labels, **ASKED, defense="none")
+    bare = evaluate(model, images, labels, **ASKED, defense="none")
     assert {row.defense for row in bare.rows} == {"none"}, "the defense that is asked for"
     assert {row.defense for row in evaluate(model, images, labels, limit=1, runs=1).rows} == {"none"}
 

@@ -124,7 +124,7 @@ def test_no_robust_accuracy_without_a_word_on_the_audit() -> None:
     ("suites", "warning"),
     [
         ({}, "no attack was given"),
-        ({"pgd": [("pgd", "ignorant")]}, "these attacks ignore the defense: the figure flatters it"),
+        ({"pgd": [("pgd", "ignorant")]}, "these attacks ignore the defense: the result flatters it"),
         ({"pgd": [("pgd", "ignorant")], "square": [("square", "black-box")]}, None),
         ({"pgd": [("pgd", "eot")]}, None),
     ],

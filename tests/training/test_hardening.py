@@ -256,7 +256,7 @@ def test_folders_that_cannot_be_used_are_told(sized, start, tmp_path, monkeypatc
         ({"defense": "prd:size=9"}, "size=9 should be at most"),
         ({"defense": "swrd:size=2,codes=60"}, "codes=60 should be at most the number of patches n=49"),
         ({"defense": "shield9"}, "defense='shield9' is unknown"),
-        ({"defense": 3}, "defense should be a text or a Defense, not int"),
+        ({"defense": 3}, "defense should be a spec string .* not int"),
         ({"method": "hope"}, "method='hope'"),
         ({"batch": 65}, "batch=65 .* 64"),
         ({"name": "../tiny"}, r"name='\.\./tiny'"),
@@ -283,7 +283,7 @@ def test_labels_and_classes_that_do_not_fit_are_named(start, tmp_path):
         InvalidInputError, match="images of 2 channels cannot be normalised by a mean and std of 3"
     ):
         vq.harden(str(start), SHIELD, images[:, :2], TRAINING.labels, out=tmp_path)
-    with pytest.raises(InvalidInputError, match=r"without its defense"):
+    with pytest.raises(InvalidInputError, match="give model.classifier and a defense"):
         vq.harden(vq.defend(load_classifier(start)), SHIELD, images, TRAINING.labels, out=tmp_path)
 
 
