@@ -49,7 +49,7 @@ def test_the_help_of_all_imports_no_command_and_no_torch():
     ],
 )
 def test_an_expected_failure_ends_in_one_line(monkeypatch, problem, code, line):
-    def failing(*_):
+    def failing(*_, **__):
         raise problem
 
     monkeypatch.setattr("vqshield.cli.purify.as_defense", failing)
@@ -58,7 +58,7 @@ def test_an_expected_failure_ends_in_one_line(monkeypatch, problem, code, line):
 
 
 def test_a_fault_of_ours_is_not_hidden(monkeypatch):
-    def failing(*_):
+    def failing(*_, **__):
         raise ZeroDivisionError
 
     monkeypatch.setattr("vqshield.cli.purify.as_defense", failing)
