@@ -25,6 +25,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import torch
 from fastapi import FastAPI, HTTPException, Response, UploadFile
+from fastapi.responses import JSONResponse
 from PIL import Image, ImageOps
 from torch import nn
 
@@ -47,7 +48,8 @@ class Limits:
     max_batch: int = 16
     wait_ms: float = 2.0  # how long a batch waits for more images
     queue: int = 64  # images that may wait for the model
-    connections: int = 256
+    connections: int = 256  # requests at once, and connections that may wait for one
+    receive_s: float = 30.0  # how long a request may take to arrive, headers and body
     threads: int = os.cpu_count() or 1
 
 
@@ -128,12 +130,13 @@ class Batcher:
 
 @dataclass
 class Guard:
-    """Between the server and the application: counts and times /classify, and stops reading at the limit."""
+    """Between the server and the application: counts, times and bounds /classify, and no other path."""
 
     app: Any
-    max_bytes: int
+    limits: Limits
     statuses: Counter[int]
     seconds: Histogram
+    running: int = 0
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http" or scope["path"] != "/classify":
@@ -144,8 +147,8 @@ class Guard:
             nonlocal read
             message = await receive()
             read += len(message.get("body", b""))
-            if read > self.max_bytes + FORM_BYTES:
-                raise HTTPException(413, f"the upload has more than {self.max_bytes} bytes")
+            if read > self.limits.max_bytes + FORM_BYTES:
+                raise HTTPException(413, f"the upload has more than {self.limits.max_bytes} bytes")
             return message
 
         async def noted(message: Any) -> None:
@@ -153,9 +156,14 @@ class Guard:
             status = message.get("status", status)
             await send(message)
 
+        full = self.running >= self.limits.connections
+        text = f"{self.running} requests are running already; try again soon"
+        busy = JSONResponse({"detail": text}, 503, headers={"Retry-After": "1"})
+        self.running += 1
         try:
-            await self.app(scope, bounded, noted)
+            await (busy if full else self.app)(scope, bounded, noted)
         finally:
+            self.running -= 1
             self.statuses[status] += 1
             self.seconds.add(time.monotonic() - began)
 
@@ -195,7 +203,7 @@ def create_app(model: nn.Module, limits: Limits, names: Sequence[str] = ()) -> F
         await asyncio.to_thread(batcher.stop)
 
     app = FastAPI(title="A shielded classifier", lifespan=lifespan)
-    app.add_middleware(Guard, max_bytes=limits.max_bytes, statuses=statuses, seconds=seconds)
+    app.add_middleware(Guard, limits=limits, statuses=statuses, seconds=seconds)
 
     @app.post("/classify")
     async def classify(file: UploadFile) -> dict[str, str | int | float]:
@@ -234,6 +242,50 @@ def create_app(model: nn.Module, limits: Limits, names: Sequence[str] = ()) -> F
     return app
 
 
+def server_settings(limits: Limits) -> dict[str, Any]:
+    """The settings of uvicorn: a connection whose request does not arrive in time is closed.
+
+    Where too many connections wait, the one that has waited longest is closed too. So idle connections keep
+    neither uploads nor the health check out.
+    """
+    import h11
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    waiting: dict[H11Protocol, asyncio.TimerHandle] = {}  # the longest wait first
+
+    class TimedProtocol(H11Protocol):
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            super().connection_made(transport)
+            self.watch()
+            if len(waiting) > limits.connections:
+                next(iter(waiting)).give_up()
+
+        def handle_events(self) -> None:
+            super().handle_events()
+            self.watch()
+
+        def connection_lost(self, error: Exception | None) -> None:
+            super().connection_lost(error)
+            self.watch()
+
+        def watch(self) -> None:
+            arriving = self.conn.their_state in (h11.IDLE, h11.SEND_BODY) and not self.transport.is_closing()
+            if arriving and self not in waiting:
+                waiting[self] = self.loop.call_later(limits.receive_s, self.give_up)
+            elif not arriving and self in waiting:
+                waiting.pop(self).cancel()
+
+        def give_up(self) -> None:
+            if self.conn.our_state is h11.SEND_RESPONSE:  # there is a request, without an answer so far
+                self.transport.write(
+                    b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+                )
+            self.transport.close()
+            self.watch()
+
+    return {"http": TimedProtocol, "ws": "none", "access_log": False, "timeout_graceful_shutdown": 30}
+
+
 def main() -> None:
     """Serve until SIGTERM or Ctrl-C; requests in flight are answered first."""
     import uvicorn  # here, because other servers can run create_app as well
@@ -261,10 +313,8 @@ def main() -> None:
     names = sample(1).classes if options.classifier == BUNDLED else ()
     # One process: torch's threads do not survive a fork, and a worker forked after they were used (gunicorn
     # --preload, for instance) can hang. For more processes start this file several times, behind a proxy.
-    uvicorn.run(
-        create_app(model, limits, names), host=options.host, port=options.port, access_log=False,
-        limit_concurrency=limits.connections, timeout_graceful_shutdown=30,
-    )  # fmt: skip
+    app = create_app(model, limits, names)
+    uvicorn.run(app, host=options.host, port=options.port, **server_settings(limits))
 
 
 if __name__ == "__main__":

@@ -3,12 +3,13 @@
 import importlib
 import io
 import re
+import socket
 import struct
 import threading
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import ModuleType
 
@@ -170,6 +171,115 @@ def test_a_full_queue_is_refused_and_those_in_it_are_answered(serving) -> None:
         model.go_on.set()
         assert [each.result().status_code for each in waiting] == [200] * 4
         assert post(client, grey(7)).status_code == 200
+
+
+def test_more_requests_than_connections_are_refused_and_health_answers(serving) -> None:
+    model = Brightness()
+    with serving(model, connections=2, max_batch=1) as client, ThreadPoolExecutor(2) as pool:
+        ready(client)
+        model.hold()
+        running = [pool.submit(post, client, grey(7)) for _ in range(2)]
+        assert model.entered.wait(60)
+        eventually(lambda: metrics(client)["vqshield_queue_length"] == 1)
+        refused = post(client, grey(7))
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+        assert "2 requests are running" in refused.json()["detail"]
+        assert client.get("/healthz").status_code == 200
+        model.go_on.set()
+        assert [each.result().status_code for each in running] == [200] * 2
+        assert post(client, grey(7)).status_code == 200
+        assert metrics(client)['vqshield_requests_total{status="503"}'] == 1
+
+
+@contextmanager
+def listening(serve: ModuleType, model: nn.Module, **limits: float) -> Iterator[Callable[[], socket.socket]]:
+    """A real server on a port of this machine; what is yielded connects to it."""
+    uvicorn = pytest.importorskip("uvicorn", reason="examples/serve.py needs the extra serving")
+    chosen = serve.Limits(threads=1, **limits)
+    settings = serve.server_settings(chosen)
+    server = uvicorn.Server(uvicorn.Config(serve.create_app(model, chosen), log_level="error", **settings))
+    with socket.create_server(("127.0.0.1", 0), backlog=512) as listener:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield lambda: socket.create_connection(listener.getsockname())
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def exchange(connection: socket.socket, sent: bytes = b"") -> bytes:
+    """All that the server answers until it closes the connection."""
+    with connection:
+        connection.sendall(sent)
+        answer = b""
+        while received := connection.recv(65536):
+            answer += received
+        return answer
+
+
+def upload(content: bytes) -> bytes:
+    """POST /classify, all of it."""
+    body = (
+        b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+        + content
+        + b"\r\n--x--\r\n"
+    )
+    lines = (
+        b"POST /classify HTTP/1.1", b"Host: here", b"Content-Type: multipart/form-data; boundary=x",
+        b"Connection: close", b"Content-Length: %d" % len(body), b"", body,
+    )  # fmt: skip
+    return b"\r\n".join(lines)
+
+
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: here\r\n"
+PARTS = {"nothing": b"", "half of the headers": HEALTH, "half of the body": upload(grey(3))[:-40]}
+
+
+def ended(answer: bytes, part: str) -> bool:
+    """Whether a connection was closed as it should be: where a request waits for an answer, with one."""
+    return answer.startswith(b"HTTP/1.1 408 ") if part == "half of the body" else answer == b""
+
+
+def until_ready(connect: Callable[[], socket.socket]) -> None:
+    eventually(lambda: exchange(connect(), HEALTH + b"Connection: close\r\n\r\n").startswith(b"HTTP/1.1 200"))
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_idle_connections_keep_nobody_out(serve: ModuleType, part: str) -> None:
+    with listening(serve, Brightness()) as connect, ExitStack() as held:
+        until_ready(connect)
+        idle = [held.enter_context(connect()) for _ in range(serve.Limits().connections)]
+        for connection in idle:
+            connection.sendall(PARTS[part])
+        assert exchange(connect(), HEALTH + b"Connection: close\r\n\r\n").startswith(b"HTTP/1.1 200 OK")
+        assert b'"index":3' in exchange(connect(), upload(grey(3)))
+        assert ended(exchange(idle[0]), part), "the longest wait ends first"
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("earlier", [b"", HEALTH + b"\r\n"], ids=["first request", "second request"])
+def test_a_request_that_does_not_arrive_in_time_is_ended(
+    serve: ModuleType, part: str, earlier: bytes
+) -> None:
+    with listening(serve, Brightness(), receive_s=0.2) as connect:
+        until_ready(connect)
+        answer = exchange(connect(), earlier + PARTS[part])
+        assert answer.count(b"HTTP/1.1 200 OK") == (earlier != b"")
+        assert ended(answer.rpartition(b"}")[2], part)
+        assert exchange(connect(), upload(grey(3))).startswith(b"HTTP/1.1 200 OK")
+
+
+def test_the_time_limit_does_not_end_a_request_that_has_arrived(serve: ModuleType) -> None:
+    model = Brightness()
+    with listening(serve, model, receive_s=0.2) as connect, ThreadPoolExecutor(1) as pool:
+        until_ready(connect)
+        model.hold()
+        running = pool.submit(exchange, connect(), upload(grey(3)))
+        assert model.entered.wait(60)
+        assert exchange(connect()) == b""  # opened later, and its time is over
+        model.go_on.set()
+        assert b'"index":3' in running.result()
 
 
 @pytest.mark.parametrize("max_batch", [1, 2, 8])
