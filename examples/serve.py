@@ -202,7 +202,8 @@ def create_app(model: nn.Module, limits: Limits, names: Sequence[str] = ()) -> F
         yield
         await asyncio.to_thread(batcher.stop)
 
-    app = FastAPI(title="A shielded classifier", lifespan=lifespan)
+    # No pages at /docs and /redoc: they would load scripts from elsewhere. /openapi.json is served.
+    app = FastAPI(title="A shielded classifier", lifespan=lifespan, docs_url=None, redoc_url=None)
     app.add_middleware(Guard, limits=limits, statuses=statuses, seconds=seconds)
 
     @app.post("/classify")

@@ -191,6 +191,21 @@ def test_more_requests_than_connections_are_refused_and_health_answers(serving) 
         assert metrics(client)['vqshield_requests_total{status="503"}'] == 1
 
 
+def test_no_page_loads_anything_from_elsewhere(serving) -> None:
+    with serving(Brightness()) as client:
+        for path in (
+            "/",
+            "/docs",
+            "/docs/oauth2-redirect",
+            "/redoc",
+            "/openapi.json",
+            "/healthz",
+            "/metrics",
+        ):
+            assert "http" not in client.get(path).text
+        assert client.get("/openapi.json").json()["paths"].keys() == {"/classify", "/healthz", "/metrics"}
+
+
 @contextmanager
 def listening(serve: ModuleType, model: nn.Module, **limits: float) -> Iterator[Callable[[], socket.socket]]:
     """A real server on a port of this machine; what is yielded connects to it."""
