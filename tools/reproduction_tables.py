@@ -22,7 +22,8 @@ from reproduction_values import (
 )
 from tables import listed, percent, percent_or_dash, signed, table
 
-from vqshield.reports.reproduction.markdown import escape_markdown, render_markdown
+from vqshield.reports.markdown import escape_markdown
+from vqshield.reports.reproduction.markdown import render_markdown
 from vqshield.reproduction.model import PartSummary, Row, Summary, Value
 
 BARE = "none"

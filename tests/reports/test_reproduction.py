@@ -15,10 +15,10 @@ from summaries import COLUMNS, HOSTILE, PIXEL, gaps, hostile, part, row, rows, s
 
 from vqshield.errors import FileFormatError, InvalidInputError, MissingExtraError
 from vqshield.plain import from_plain, to_plain
+from vqshield.reports.markdown import escape_markdown
 from vqshield.reports.reproduction import caveats, terminal_tables, write_report
 from vqshield.reports.reproduction.grid import NOTHING
 from vqshield.reports.reproduction.latex import escape_latex
-from vqshield.reports.reproduction.markdown import escape_markdown
 from vqshield.reports.reproduction.rounding import MINUS, error_decimals, share_decimals
 from vqshield.reproduction.model import (
     Audited,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from vqshield.auditing import read_audit
 from vqshield.errors import MissingExtraError
@@ -13,6 +14,7 @@ from vqshield.files import write_atomically, write_json
 from vqshield.plain import to_plain
 from vqshield.reports.audit import render_audit
 from vqshield.reports.html import TEMPLATES, page
+from vqshield.reports.markdown import escape_markdown
 from vqshield.reports.numbers import percent
 from vqshield.settings import format_value
 from vqshield.studies.board_rows import BoardRow
@@ -193,12 +195,11 @@ def board_markdown(summary: BoardSummary, *, links: bool) -> str:
     for result in ranked(summary):
         row = result.row
         words = [_called(result), row.classifier, row.made_by or ""]
-        values = [*(each.replace("|", "\\|") for each in words), *_values(result, links=links)]
-        lines.append(" | ".join(values))
+        lines.append(" | ".join([*map(escape_markdown, words), *_values(result, links=links)]))
     table = "\n".join(
         f"|{line}|" if place == 1 else f"| {line} |" for place, line in enumerate(lines)
     )  # the second line is the rule
-    return "\n\n".join([table, *board_notes(summary)])
+    return "\n\n".join([table, *map(escape_markdown, board_notes(summary))])
 
 
 def _titles() -> list[str]:
@@ -207,7 +208,7 @@ def _titles() -> list[str]:
 
 def _values(result: BoardResult, *, links: bool) -> list[str]:
     def linked(text: str, to: str) -> str:
-        return f"[{text}]({to})" if links else text
+        return f"[{text}]({quote(to.lstrip('/'))})" if links else text  # a file, never another host
 
     values = []
     for figure in (*map(result.figure, RUNGS_SHOWN), result.lowest):

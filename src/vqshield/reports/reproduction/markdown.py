@@ -1,15 +1,13 @@
 """A reproduced experiment as GitHub shows Markdown."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from vqshield.reports.markdown import escape_markdown
 from vqshield.reports.reproduction.comparison import headline
 from vqshield.reports.reproduction.grid import ENTRIES, Grid, grid_of
 from vqshield.reports.reproduction.notices import part_audits, part_warnings, unfinished
 from vqshield.reports.reproduction.provenance import part_facts, section_title, summary_facts
 from vqshield.reproduction.model import GalleryPicture, GalleryRow, Summary
-
-_ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
 
 
 def render_markdown(summary: Summary, plots: Mapping[str, Sequence[tuple[str, str]]]) -> str:
@@ -37,15 +35,6 @@ def render_markdown(summary: Summary, plots: Mapping[str, Sequence[tuple[str, st
         blocks += ["## Notes on the paper", _list(map(escape_markdown, summary.notes))]
     blocks += ["## How this was made", _list(map(_pair, summary_facts(summary)))]
     return "\n\n".join(blocks) + "\n"
-
-
-def escape_markdown(value: object) -> str:
-    """Text that GitHub shows as it is, inside a table too."""
-    text = " ".join(str(value).split())
-    text = re.sub(r"([\\`*_{}\[\]#|~$!])", r"\\\1", text)
-    text = re.sub(r"[<>&]", lambda found: _ENTITIES[found[0]], text)
-    # At a line's start these would begin a list or a heading.
-    return re.sub(r"^(\d+(?=[.)](?: |$))|(?=[-+=]))", r"\1\\", text)
 
 
 def _table(grid: Grid) -> str:
