@@ -165,6 +165,18 @@ def test_other_dtypes_are_named(wrapped: bool) -> None:
                 call(IMAGES.double())
 
 
+@pytest.mark.parametrize(
+    ("images", "model", "advice"),
+    [
+        (torch.float32, torch.float16, r"convert the classifier: classifier\.to\(torch\.float32\)"),
+        (torch.float64, torch.float32, r"convert the images: images\.to\(torch\.float32\)"),
+    ],
+)
+def test_the_advice_on_dtypes_is_taken(images: torch.dtype, model: torch.dtype, advice: str) -> None:
+    with pytest.raises(InvalidInputError, match=advice):
+        ATTACKS["pgd"](Network().eval().to(model), IMAGES.to(images), LABELS)
+
+
 def test_an_error_of_the_models_own_is_left_alone() -> None:
     with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied"):
         draw_predictions(Network(), noise_images(4, 3, 9, 9), LABELS)

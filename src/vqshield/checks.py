@@ -65,6 +65,29 @@ def one_of(name: str, value: object, choices: Iterable[str]) -> str:
     return value
 
 
+def as_tensor(name: str, values: object) -> Tensor:
+    """A tensor as it is; a NumPy array or a list of numbers as a tensor."""
+    if isinstance(values, Tensor):
+        return values
+    try:
+        return torch.from_numpy(np.array(values))
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"{name} of type {type(values).__name__} should be numbers in a tensor, a NumPy array or a list"
+        ) from error
+
+
+def labels(values: object) -> Tensor:
+    """Labels as an int64 tensor on the CPU; whole numbers of any width are taken, and nothing else."""
+    found = as_tensor("labels", values)
+    if found.dtype == torch.bool or found.is_floating_point() or found.is_complex():
+        raise InvalidInputError(
+            f"labels of dtype {found.dtype} should be whole numbers, the class of each image; convert them "
+            "with labels.long() if they are class numbers"
+        )
+    return found.detach().cpu().long()
+
+
 def image_batch(images: object, dtypes: tuple[torch.dtype, ...] = IMAGE_DTYPES) -> Tensor:
     """Images as (B, q, h, w), of one of the dtypes; pixel_values looks at what they hold."""
     if not isinstance(images, Tensor):

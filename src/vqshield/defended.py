@@ -19,7 +19,7 @@ from vqshield.defenses import (
     is_preprocessor,
 )
 from vqshield.errors import InvalidInputError
-from vqshield.models import Normalising, ask, asked_part
+from vqshield.models import Normalising, ask, asked_part, own_dtype
 from vqshield.settings import parse_spec
 from vqshield.surrogates import Attach, Shielding, Surrogate
 
@@ -113,19 +113,13 @@ class Defended(nn.Module):
         )
 
     def _ask(self, images: Tensor) -> Tensor:
-        logits = ask(self.classifier, images.to(_own_dtype(self.classifier, images.dtype)))
+        logits = ask(self.classifier, images.to(own_dtype(self.classifier, images.dtype)))
         count = images.shape[0]  # len() would fix the number of images in an exported program
         if logits.dim() < 2 or logits.shape[0] != count:
             raise InvalidInputError(
                 f"logits of shape {tuple(logits.shape)} should be ({count}, classes): a row per image"
             )
         return logits
-
-
-def _own_dtype(classifier: object, usual: torch.dtype) -> torch.dtype:
-    """The dtype of the classifier's parameters, or the usual one where it has none."""
-    parameters = classifier.parameters() if isinstance(classifier, nn.Module) else ()
-    return next((each.dtype for each in parameters if each.is_floating_point()), usual)
 
 
 def alteration_of(model: Defended) -> str | None:

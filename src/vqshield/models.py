@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from vqshield import checks
 from vqshield.errors import InvalidInputError, NoGradientError
 
 _ROUNDING = 1e-4  # of the largest logit
@@ -296,13 +297,68 @@ def gradient(values: Tensor, images: Tensor) -> Tensor:
     return found
 
 
+def own_dtype(classifier: object, usual: torch.dtype) -> torch.dtype:
+    """The dtype of the classifier's parameters, or the usual one where it has none."""
+    parameters = classifier.parameters() if isinstance(classifier, nn.Module) else ()
+    return next((each.dtype for each in parameters if each.is_floating_point()), usual)
+
+
+class InOwnDtype(nn.Module):
+    """A network that computes in the dtype of its parameters, and gives its logits in float32 at least."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+        self.training = network.training
+
+    def forward(self, images: Tensor) -> Tensor:
+        """The logits."""
+        logits = ask(self.network, images.to(own_dtype(self.network, images.dtype)))
+        return logits.to(torch.promote_types(images.dtype, torch.float32))
+
+
+def taking(model: nn.Module, images: Tensor) -> nn.Module:
+    """The model, `InOwnDtype` where it has another dtype than the images and does not convert them itself.
+
+    Raises:
+        InvalidInputError: its weights have no values or no gradient.
+    """
+    check_weights(model)
+    if own_dtype(model, images.dtype) == images.dtype:
+        return model
+    try:
+        with torch.no_grad(), evaluating(model):
+            ask(model, images)
+    except InvalidInputError:
+        return InOwnDtype(model)
+    return model
+
+
+def check_weights(model: nn.Module) -> None:
+    """Refuse a model whose weights have no values, or are quantized: attacks would see a zero gradient."""
+    for name, module in model.named_modules():
+        if type(module).__module__.startswith("torch.ao.nn.") and "quantized" in type(module).__module__:
+            raise InvalidInputError(
+                f"the classifier's layer {name!r} is a quantized {type(module).__name__}, which has no "
+                "gradient; give the network from before its quantization"
+            )
+    for name, parameter in model.named_parameters():
+        if parameter.is_meta:
+            raise InvalidInputError(
+                f"the classifier's {name} is on the device meta, which holds no values; load its weights "
+                "first: classifier.to_empty(device='cpu'), then load_state_dict"
+            )
+
+
 def _explain_mismatch(model: Model, images: Tensor, error: RuntimeError) -> None:
     """Raise instead of torch's message where dtype or device of images and classifier differ."""
     for parameter in model.parameters() if isinstance(model, nn.Module) else ():
         if parameter.is_floating_point() and parameter.dtype != images.dtype:
+            full = parameter.dtype in checks.IMAGE_DTYPES
+            which, dtype = ("images", parameter.dtype) if full else ("classifier", images.dtype)
             raise InvalidInputError(
                 f"images of dtype {images.dtype} cannot be given to a classifier of dtype {parameter.dtype}; "
-                "convert one of them, as in images.float()"
+                f"convert the {which}: {which}.to({dtype})"
             ) from error
         if parameter.device != images.device:
             raise InvalidInputError(

@@ -165,7 +165,7 @@ def test_a_target_in_memory_is_what_was_given():
         (torch.rand(2, 3, 8, 8) * 255, torch.tensor([0, 1]), "images"),
         (torch.zeros(2, 3, 8, 8, dtype=torch.uint8), torch.tensor([0, 1]), "images"),
         (torch.rand(3, 8, 8), torch.tensor([0]), "images"),
-        (torch.rand(2, 3, 8, 8), torch.rand(2), "labels of 'in memory' are torch.float32"),
+        (torch.rand(2, 3, 8, 8), torch.rand(2), "labels of dtype torch.float32 should be whole"),
     ],
 )
 def test_tensors_that_cannot_be_are_named(images, labels, named):

@@ -23,7 +23,7 @@ from vqshield.data.base import check_count, check_labels
 from vqshield.defended import Defended
 from vqshield.devices import pick_device
 from vqshield.errors import InvalidInputError
-from vqshield.models import ask_for_logits, evaluating
+from vqshield.models import ask_for_logits, evaluating, taking
 from vqshield.names import IN_MEMORY
 from vqshield.runs.randomness import answers_digest, answers_vary
 
@@ -152,24 +152,25 @@ class Target:
         device: str | None = None,
         called: str | None = None,
     ) -> "Target":
-        """A target of a module and tensors: images (N, q, h, w) in [0, 1], labels (N,).
+        """A target of a module and tensors or arrays: images (N, q, h, w) in [0, 1], labels (N,).
 
-        The module is moved nowhere: without a device, its parameters say where it computes. Titles name it
-        as ``called`` says, by default by its class.
+        The module is moved nowhere: without a device, its parameters say where it computes. It computes in
+        their dtype; its logits become float32. Titles name it as ``called`` says, by default by its class.
         """
-        checks.pixel_values(checks.image_batch(images))
+        images = checks.image_batch(checks.as_tensor("images", images))
+        checks.pixel_values(images)
         where = next((each.device for each in model.parameters()), torch.device("cpu"))
         if called is None:
             network = model.network if isinstance(model, Normalised) else model
             called = f"{type(network).__name__}, {IN_MEMORY}"
         chosen = device or str(where)
         made = cls(data=IN_MEMORY, classifier=IN_MEMORY, limit=limit, device=chosen, called=called)
+        one = images[:1].to(made.place)
+        model = taking(model, one)
         with torch.no_grad(), evaluating(model):
-            classes = ask_for_logits(model, images[:1].to(made.place)).shape[1]
+            classes = ask_for_logits(model, one).shape[1]
         names = tuple(map(str, range(classes)))
-        held = labels.detach().cpu()
-        whole = held if held.is_floating_point() else held.long()
-        pictures = _FloatSet(IN_MEMORY, images.detach().cpu(), whole, names)
+        pictures = _FloatSet(IN_MEMORY, images.detach().cpu(), checks.labels(labels), names)
         made._loaded.images[made._key] = pictures, None
         made._loaded.models[made._key] = model
         return made

@@ -181,7 +181,7 @@ def audit(
         model: a module from images in [0, 1] to logits, a model that `vq.defend` made, or the name of a
             classifier, as for `vq.evaluate`.
         images: (N, channels, height, width) in [0, 1], or the name of a data set.
-        labels: (N,), the true classes; none where images is the name of a data set.
+        labels: (N,) classes, a tensor, array or list; none where images is the name of a data set.
         defense: what stands in front of the classifier, as for `vq.evaluate`, but one alone. Without it, the
             one that the model has, or that the classifier's file says it was fine-tuned behind, else none.
             Every draw comes from the audit's seed, not from its own.

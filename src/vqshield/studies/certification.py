@@ -545,7 +545,7 @@ def certify(
         model: a module from images in [0, 1] to logits, a model that `vq.defend` made, or the name of a
             classifier, as for `vq.evaluate`.
         images: (N, channels, height, width) in [0, 1], or the name of a data set.
-        labels: (N,), the true classes; none where images is the name of a data set.
+        labels: (N,) classes, a tensor, array or list; none where images is the name of a data set.
         defense: "prd:noise=image,sigma=0.1", or "gaussian:sigma=0.1", noise alone, or a Defense. Without it,
             the one that the model has, or that the classifier's file says it was fine-tuned behind.
         certificate: "vote", the majority vote within an L2 radius, whatever the attack; "sequential", the

@@ -583,7 +583,7 @@ def evaluate(
         model: a module from images in [0, 1] to logits, a model that `vq.defend` made, or the name of a
             classifier: a safetensors file, "timm:NAME", "module:function", or the bundled "small-cifar10".
         images: (N, channels, height, width) in [0, 1], or the name of a data set.
-        labels: (N,), the true classes; none where images is the name of a data set.
+        labels: (N,) classes, a tensor, array or list; none where images is the name of a data set.
         attacks: "pgd:steps=20,eot=5,surrogate=soft", or a suite such as "adaptive-v1"; several in a list.
             "surrogate=none" ignores the defense; "precision=bf16" is faster, also as a suite's only setting.
             Without any, natural accuracy alone.

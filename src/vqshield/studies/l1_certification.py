@@ -376,7 +376,7 @@ def certify_l1(
         model: a module from images in [0, 1] to logits, a `Defended` one behind a `Splitting`, or the name of
             a classifier, as for `vq.evaluate`.
         images: (N, channels, height, width), multiples of 1/255, or the name of a data set.
-        labels: (N,), the true classes; none where images is the name of a data set.
+        labels: (N,) classes, a tensor, array or list; none where images is the name of a data set.
         defense: "splitting:scale=0.5", or a `Splitting`. Without it, the one that the model has, or that the
             classifier's file says it was fine-tuned behind, else this one.
         after: a quantizer between the splitting and the classifier, as in "swrd:size=3,codes=25". It counts

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from vqshield import checks
 from vqshield.classifiers import (
     Network,
     Normalised,
@@ -27,7 +28,7 @@ from vqshield.defended import Defended, alteration_of
 from vqshield.defenses import Defense, DefenseLike, as_defense
 from vqshield.devices import pick_device
 from vqshield.errors import InvalidInputError
-from vqshield.models import ask_for_logits, evaluating
+from vqshield.models import ask_for_logits, check_weights, evaluating
 from vqshield.names import NONE
 from vqshield.plain import Json
 from vqshield.training.measures import accuracy
@@ -118,7 +119,7 @@ def harden(
     """Fine-tune a classifier behind the defense that it will be used behind.
 
     That gives back most of the clean accuracy that a defense costs. What it is worth against whom:
-    docs/hardening.md. The classifier given is left as it is.
+    docs/hardening.md. The classifier given is left as it is; a copy of it is trained in float32.
 
     Args:
         classifier: a module from images in [0, 1] to logits, a model that `vq.defend` made, or what `vqshield
@@ -127,7 +128,7 @@ def harden(
             images to images; "none" for none. Without it, that of a defended model, else "swrd".
         images: training images (N, q, h, w), bytes or floats in [0, 1] (kept as bytes), or the name of a data
             set with a training split, such as cifar10, or folder: one sub-folder of image files per class.
-        labels: of images that are tensors, (N,).
+        labels: (N,) classes, a tensor, array or list, of images that are tensors or arrays.
         method: what every step shows the classifier behind the defense: "natural" (the images),
             "noise:sigma=0.06" (with Gaussian noise, before the defense),
             "adversarial:loss=trades,eps=8/255,steps=7,beta=6,surrogate=soft" (images that an attack found
@@ -235,9 +236,10 @@ def _classifier(given: nn.Module | str) -> tuple[Normalised, str]:
         model = copy.deepcopy(bundled_as_trained(given) if is_bundled(given) else load_classifier(given))
         model.requires_grad_(True)
     elif isinstance(given, nn.Module):
+        check_weights(given)
         model = copy.deepcopy(
             given if isinstance(given, Normalised) else Normalised(given, mean=[0], std=[1])
-        )
+        ).float()  # halves have too few digits for small steps
         if not any(parameter.requires_grad for parameter in model.parameters()):
             model.requires_grad_(True)  # else the layers that are frozen stay so
     else:
@@ -336,12 +338,12 @@ def _memory() -> int:
 
 
 def _from_tensors(images: Tensor, labels: Tensor, model: Normalised) -> ImageSet:
-    held = images.detach().cpu()
+    held = checks.as_tensor("images", images).detach().cpu()
     if held.ndim != 4:
         raise InvalidInputError(f"images of shape {tuple(held.shape)} should be (n, channels, height, width)")
     classes = _told(model, held[:1], IN_MEMORY)
     names = tuple(map(str, range(classes)))
-    return ImageSet(IN_MEMORY, as_bytes(held, "images"), labels.detach().cpu().long(), names)
+    return ImageSet(IN_MEMORY, as_bytes(held, "images"), checks.labels(labels), names)
 
 
 def _told(model: Normalised, image: Tensor, data: str) -> int:
