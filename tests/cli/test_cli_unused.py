@@ -97,7 +97,11 @@ ELSEWHERE = {
         for option, value in EXECUTORS.items()
     },
     **{
-        (command, "data_dir"): ([], ".", "(--data-dir) is given for 'cifar10-sample', which is bundled")
+        (command, "data_dir"): (
+            ["--defense", "prd"] if command == "certify" else [],
+            ".",
+            "(--data-dir) is given for 'cifar10-sample', which is bundled",
+        )
         for command in ("evaluate", "audit", "certify", "ladder", "leaderboard")
     },
     **{

@@ -253,7 +253,10 @@ def test_a_line_that_was_changed_is_named(finished, study: Certification, tmp_pa
         ({"eps": (0.0,)}, "natural images are certified in any case"),
         ({"eps": (2.0,)}, "eps=2.0 should be from 0 to 1"),
         ({"attack": "adaptive-v1"}, "attack='adaptive-v1' is unknown"),
-        ({"defense": "none"}, "leaves nothing to certify; give a defense, one of randdisc, prd, swrd, gaussian"),
+        (
+            {"defense": "none"},
+            "leaves nothing to certify; give a defense, one of randdisc, prd, swrd, gaussian",
+        ),
         ({"defense": "gaussian"}, "gaussian takes sigma"),
         ({"defense": "gaussian:sigma=0"}, "no certificate holds for sigma=0"),
         ({"defense": "gaussian:sigma=0.1", "attack": "pgd:steps=2"}, "goes through a quantizer"),

@@ -283,7 +283,7 @@ def test_labels_and_classes_that_do_not_fit_are_named(start, tmp_path):
         InvalidInputError, match="images of 2 channels cannot be normalised by a mean and std of 3"
     ):
         vq.harden(str(start), SHIELD, images[:, :2], TRAINING.labels, out=tmp_path)
-    with pytest.raises(InvalidInputError, match="give model.classifier and a defense"):
+    with pytest.raises(InvalidInputError, match=r"give model.classifier and a defense"):
         vq.harden(vq.defend(load_classifier(start)), SHIELD, images, TRAINING.labels, out=tmp_path)
 
 
