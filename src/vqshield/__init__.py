@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from vqshield.studies.l1_certification import certify_l1
     from vqshield.studies.ladder import ladder
     from vqshield.studies.leaderboard import leaderboard
+    from vqshield.training.calibration import calibrate
     from vqshield.training.hardening import harden
 
 __version__ = "0.1.0"
@@ -54,6 +55,7 @@ _HOMES = {
     "certify": "studies.certification",
     "evaluate": "studies.evaluation",
     "purify": "purification",
+    "calibrate": "training.calibration",
     "harden": "training.hardening",
     "Splitting": "defenses",
     "certify_l1": "studies.l1_certification",
@@ -94,6 +96,7 @@ __all__ = [
     "attacks",
     "audit",
     "auditing",
+    "calibrate",
     "certificates",
     "certify",
     "certify_l1",

@@ -2,6 +2,8 @@
 
 import warnings
 from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
 from typing import Unpack
 
 import torch
@@ -147,6 +149,7 @@ def defend(
     surrogate: str | Surrogate | Attach = "own",
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
+    calibrate: Tensor | str | Path | None = None,
     **settings: Unpack[DefenseSettings],
 ) -> Defended:
     """Shield a classifier in one line.
@@ -158,6 +161,8 @@ def defend(
         surrogate: as of `Defended`.
         mean, std: of each channel, in units of [0, 1], for a classifier that expects images normalised by
             them; that is done behind the defense. None: the classifier takes images in [0, 1].
+        calibrate: unlabelled images to fit the classifier's batch-norm statistics to, as of `vq.calibrate`;
+            None: no calibration.
         **settings: those of the named defense, such as size, codes, sigma, tau, seed. The names that editors
             know are those of the quantizers; a control's go into the text ("jpeg:quality=50").
 
@@ -182,6 +187,11 @@ def defend(
         >>> model(images[0]).shape  # a single image
         torch.Size([10])
     """
+    if calibrate is not None:
+        model = defend(classifier, defense, surrogate=surrogate, mean=mean, std=std, **settings)
+        # By name: calibration needs training, which is built on this module.
+        calibrated: Defended = import_module("vqshield.training.calibration").calibrate(model, calibrate)
+        return calibrated
     if isinstance(classifier, nn.Module) and any(map(_updates_statistics, classifier.modules())):
         warnings.warn(
             f"{type(classifier).__name__} is in training mode: its batch norms use the statistics of each "

@@ -14,7 +14,7 @@ from vqshield.errors import printable
 from vqshield.names import NONE, display_defense
 from vqshield.training import Hardened, HardenSettings, checkpoint_path, list_objectives
 from vqshield.training import harden as run_hardening
-from vqshield.training.hardening import hardened_stem
+from vqshield.training.hardening import file_stem
 from vqshield.training.settings import COMPILE_MODES, PRECISIONS
 
 DATA = ("cifar10", "cifar100", "mnist", "folder", "imagenet", "npz")
@@ -71,7 +71,7 @@ def harden(
     as_json: AsJson = False,
 ) -> None:
     """Fine-tune a classifier behind a defense; writes NAME.safetensors and its card, NAME.json."""
-    checkpoint = checkpoint_path(hardened_stem(name, classifier), out)
+    checkpoint = checkpoint_path(file_stem(name, classifier, "hardened"), out)
     try:
         with Bar(hidden=as_json) as bar:
             found = run_hardening(

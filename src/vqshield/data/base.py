@@ -48,6 +48,10 @@ class ImageSet:
         check_count(self.name, count)
         return ImageSet(self.name, self.images[:count], self.labels[:count], self.classes)
 
+    def at(self, numbers: Tensor) -> Tensor:
+        """The images of these numbers (N,), uint8."""
+        return self.images[numbers]
+
     def digest(self) -> str:
         """SHA-256 of labels and images, so that records never take other images for these."""
         digest = hashlib.sha256(self.labels.numpy().tobytes())

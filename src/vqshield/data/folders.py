@@ -45,6 +45,15 @@ def read_folder(*, split: str, folder: Path, limit: int | None = None) -> FileSe
     return _by_subfolder("folder", place, known or subfolders).take(limit)
 
 
+def pictures_below(folder: Path) -> FileSet:
+    """All PNG and JPEG files in a folder and its sub-folders, by name, without labels: all have class 0."""
+    files = sorted(file for file in folder.rglob("*") if _is_picture(file))
+    if not files:
+        raise InvalidInputError(f"{folder} has no image file; readable are {', '.join(SUFFIXES)}")
+    labels = torch.zeros(len(files), dtype=torch.int64)
+    return FileSet(name="folder", files=files, labels=labels, classes=("unlabelled",))
+
+
 def read_imagenet(*, split: str, folder: Path, limit: int | None = None) -> FileSet:
     """Read ImageNet (ILSVRC-2012) from ``folder`` or from ``imagenet`` below it.
 

@@ -93,6 +93,11 @@ class FileSet(ImageSet):
         check_count(self.name, count)
         return self._changed(files=self.files[:count], labels=self.labels[:count])
 
+    def at(self, numbers: Tensor) -> Tensor:
+        """The images of these numbers (N,), uint8; no other file is read."""
+        files = [self.files[number] for number in numbers.tolist()]
+        return self._changed(files=files, labels=self.labels[numbers]).images
+
     def sized(self, size: Size, *, crop: float = 1.0, resize: str = "bicubic") -> "FileSet":
         """The same files seen at one size, as a classifier wants them."""
         for side in size:

@@ -194,7 +194,7 @@ def harden(
         method=method,
         classifier=source,
         classifier_sha256=weights_digest(model),
-        stem=hardened_stem(name, source),
+        stem=file_stem(name, source, "hardened"),
     )
     before = _accuracy(model, chosen, tested, settings.seed, place)
     portable = Path() if Path(out).is_absolute() else Path(out)  # no card names a path of this machine
@@ -208,7 +208,7 @@ def harden(
         progress=progress,
         model=model,
         defense=chosen,
-        notes={"test_accuracy_before": before, "load": _how_to_load(settings, model, portable)},
+        notes={"test_accuracy_before": before, "load": how_to_load(settings.name, source, model, portable)},
     )
     ready = result.model.eval().requires_grad_(False)
     return Hardened(
@@ -217,7 +217,7 @@ def harden(
         after=result.test_accuracy,
         weights=result.weights,
         card_file=result.card_file,
-        load=_how_to_load(settings, model, Path(out)),
+        load=how_to_load(settings.name, source, model, Path(out)),
         test_images=result.test_images,
         seconds=result.seconds,
         settings=settings,
@@ -244,7 +244,7 @@ def _classifier(given: nn.Module | str) -> tuple[Normalised, str]:
             model.requires_grad_(True)  # else the layers that are frozen stay so
     else:
         raise InvalidInputError(f"classifier should be a module or a text, not {type(given).__name__}")
-    source = _without_folders(given) if isinstance(given, str) else type(model.network).__name__
+    source = without_folders(given) if isinstance(given, str) else type(model.network).__name__
     if not any(True for _ in model.parameters()):
         raise InvalidInputError(f"classifier {source!r} has no weights that could be tuned")
     if is_folded(model):
@@ -255,18 +255,19 @@ def _classifier(given: nn.Module | str) -> tuple[Normalised, str]:
     return model, source
 
 
-def _without_folders(text: str) -> str:
+def without_folders(text: str) -> str:
+    """The name of a classifier, without the folder of its file."""
     if not is_source(text):
         return Path(text).name
     source, at, file = text.partition("@")
     return f"{source}@{Path(file).name}" if at else source
 
 
-def hardened_stem(name: str | None, classifier: str) -> str:
-    """The stem of a run's files: its name, or the classifier's without a folder and with -hardened."""
+def file_stem(name: str | None, classifier: str, ending: str) -> str:
+    """The stem of a run's files: the name given, or the classifier's without a folder and with an ending."""
     if name is None:
-        source = _without_folders(classifier)
-        name = f"{re.sub(r'[^A-Za-z0-9_.]+', '-', source.removesuffix('.safetensors')).strip('-')}-hardened"
+        source = without_folders(classifier)
+        name = f"{re.sub(r'[^A-Za-z0-9_.]+', '-', source.removesuffix('.safetensors')).strip('-')}-{ending}"
     if not name or name != Path(name).name or name.startswith("."):
         raise InvalidInputError(f"name={name!r} should be the start of a file's name, without a folder")
     return name
@@ -394,11 +395,12 @@ def _accuracy(
     return accuracy(model.to(device), test.images.to(device), test.labels.to(device), shield=shield)
 
 
-def _how_to_load(settings: HardenSettings, model: Normalised, folder: Path) -> str:
-    file = str(folder / f"{settings.name}.safetensors")
+def how_to_load(stem: str, source: str, model: Normalised, folder: Path) -> str:
+    """What loads the weights, STEM.safetensors in a folder, of a classifier from that source."""
+    file = str(folder / f"{stem}.safetensors")
     if isinstance(model.network, Network):
         return file
-    source = settings.classifier.partition("@")[0]
+    source = source.partition("@")[0]
     if ":" in source:
         return f"{source}@{file}"
     return f"load_state_dict of the network of {source}, with the tensors of {file}"
