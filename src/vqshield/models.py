@@ -196,7 +196,8 @@ def fold_norms(network: nn.Module) -> None:
     for module in list(network.modules()):
         for conv_name, norm_name in getattr(module, "folds", ()):
             conv, norm = getattr(module, conv_name), getattr(module, norm_name)
-            if isinstance(norm, nn.Identity) or norm.training:  # done before; or it follows the batch
+            done = isinstance(norm, nn.Identity)
+            if done or norm.training or norm.running_mean is None:  # the last two follow the batch
                 continue
             with torch.no_grad():
                 fused = fuse_conv_bn_eval(conv, norm)

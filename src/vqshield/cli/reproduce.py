@@ -37,6 +37,7 @@ from vqshield.reproduction.parts import Options
 from vqshield.reproduction.published import DATA
 from vqshield.reproduction.runner import SUMMARY, NothingToRunError, Reproduction, summarise_folder
 from vqshield.reproduction.targets import TargetChoices
+from vqshield.runs.batch_norm import RUNNING
 from vqshield.suites import list_suites
 
 ALL = "all"
@@ -82,6 +83,14 @@ def reproduce(
     ] = None,
     seed: Seed = 0,
     precision: Precision = PRECISIONS[0],
+    batch_norm: Annotated[
+        str,
+        typer.Option(
+            help="Batch-norm statistics behind the defenses: running (the checkpoint's), batch:size=100 "
+            "(each batch's own; with attack=running the attacks use the checkpoint's), or calibrated "
+            "(vqshield calibrate, on the training images or those of calibrated:data=cifar10,data_dir=DIR)."
+        ),
+    ] = RUNNING,
     device: Device = "auto",
     out: Annotated[
         Path, typer.Option(help="Folder for records and reports; a run that was stopped goes on there.")
@@ -110,7 +119,13 @@ def reproduce(
     )
     on_gpu = pick_device(device).type == "cuda"
     options = Options(
-        limit=limit, runs=runs, adaptive=adaptive, precision=precision, seed=seed, on_gpu=on_gpu
+        limit=limit,
+        runs=runs,
+        adaptive=adaptive,
+        precision=precision,
+        seed=seed,
+        batch_norm=batch_norm,
+        on_gpu=on_gpu,
     )
     where = chosen_executor(
         executor,

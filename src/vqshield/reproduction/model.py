@@ -126,6 +126,7 @@ class RunMade:
 
     Attributes:
         command: the command line, where it is known.
+        batch_norm: which statistics batch norms used, where not the checkpoint's.
     """
 
     limit: int | None = None
@@ -136,6 +137,7 @@ class RunMade:
     commit: str | None = None
     machine: Mapping[str, Json] = field(default_factory=dict)
     command: str | None = field(default=None, metadata={"omit": True})
+    batch_norm: str | None = field(default=None, metadata={"omit": True})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,8 +23,10 @@ from vqshield.reproduction import published
 from vqshield.reproduction.experiments import Experiment, read_experiment
 from vqshield.reproduction.model import Audited, PaperSource, PartSummary, RunMade, Summary
 from vqshield.reproduction.parts import Options, Part
+from vqshield.reproduction.parts.accuracy import AccuracyPart
 from vqshield.reproduction.parts.base import AnyStudy, is_begun
 from vqshield.reproduction.targets import ChosenTarget, TargetChoices
+from vqshield.runs.batch_norm import RUNNING
 from vqshield.runs.code import commit
 from vqshield.runs.executors import Executor, LocalExecutor
 from vqshield.runs.manifests import check_same
@@ -113,6 +115,13 @@ class Reproduction:
         self.experiment, self.out, self._executor = experiment, out, executor or LocalExecutor()
         self._command = command
         self.options = replace(options, shared=(out / SHARED).absolute())
+        if options.batch_norm != RUNNING and (
+            other := [each.name for each in experiment.parts if each.kind != AccuracyPart.kind]
+        ):
+            raise InvalidInputError(
+                f"batch_norm={options.batch_norm!r} is for experiments that measure accuracy (T1 to T5, "
+                f"F4 to F6, A1); part {other[0]!r} of {experiment.id} does not"
+            )
         chosen = {part.data: targets.choose(part.data) for part in experiment.parts}
         self.parts = [self._planned(part, chosen[part.data]) for part in experiment.parts]
         missing = [each.chosen.missing for each in self.parts if each.chosen.missing is not None]
@@ -203,6 +212,7 @@ class Reproduction:
             commit=commit(),
             machine=environment("cuda" if self.options.on_gpu else "cpu"),
             command=self._command,
+            batch_norm=None if self.options.batch_norm == RUNNING else self.options.batch_norm,
         )
         for each in self.parts:
             before = parts.get(each.part.name)

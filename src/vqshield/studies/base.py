@@ -68,13 +68,17 @@ class TargetStudy(Study[AnyTargetManifest, AnyCell, AnyRecord]):
         manifest = self.manifest
         return AdversarialStore(classifier=manifest.classifier, machine=manifest.machine, folder=self.shared)
 
+    def classifier_behind(self, defense: str) -> nn.Module:
+        """The classifier that answers behind a defense, by spec string."""
+        return self.target.model
+
     def draws_behind(
         self, defense: str, images: Tensor, labels: Tensor, *, runs: int, seed: int, batch: int
     ) -> Draws:
         """The classifier's answers behind a defense, by text, in several runs; two, where those agree and the
         classifier is not known to be random.
         """
-        model, shield = self.target.model, defense_from(defense, seed=seed)
+        model, shield = self.classifier_behind(defense), defense_from(defense, seed=seed)
         if shield is None and not self.manifest.classifier.random:
             with torch_seeded(seed):
                 first, again = outputs(model, images, runs=2, batch=batch)

@@ -22,6 +22,8 @@ from vqshield.errors import InvalidInputError
 from vqshield.models import Part, asking_about
 from vqshield.names import NONE
 from vqshield.plain import Json
+from vqshield.runs.adversarial import AdversarialStore
+from vqshield.runs.batch_norm import CALIBRATED, RUNNING, BatchNorm
 from vqshield.runs.code import CodeId
 from vqshield.runs.executors import Executor, run_study
 from vqshield.runs.manifests import AttackId, DefenseId, ThreatId
@@ -98,6 +100,7 @@ class EvaluationManifest:
     attacks: tuple[AttackId, ...]
     machine: Mapping[str, Json]
     code: CodeId | None = field(default=None, metadata={"omit": True})
+    batch_norm: str | None = field(default=None, metadata={"omit": True})
 
     @property
     def threats(self) -> tuple[ThreatId, ...]:
@@ -151,6 +154,8 @@ class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
         runs: draws of the defense that are reported; selection: other draws, by which the strongest of
             several attacks is chosen for each image (None: as many as runs).
         batch: images of a chunk; a chunk's results depend on nothing but the study.
+        batch_norm: which statistics batch norms use behind the defenses, a spec string of
+            `vqshield.runs.batch_norm.BatchNorm`.
     """
 
     defenses: tuple[str, ...] = (NONE,)
@@ -161,6 +166,7 @@ class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
     selection: int | None = None
     seed: int = 0
     batch: int = 100
+    batch_norm: str = RUNNING
 
     manifest_type = EvaluationManifest
 
@@ -171,6 +177,7 @@ class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
         if self.selection is not None:
             checks.whole("selection", self.selection, least=1)
         checks.whole("seed", self.seed, least=0, below=2**64)
+        BatchNorm.of(self.batch_norm)
         within = self.ball  # refuses norms and budgets that cannot be, with attacks or without
         refuse_twice("defense", self.defenses)
         refuse_twice("attack", self.attacks)
@@ -209,6 +216,7 @@ class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
             attacks=attack_ids(self.attacks, self.ball),
             machine=environment(self.target.place),
             code=CodeId.of([defense_from(text, seed=0) for text in self.defenses], self.target.place),
+            batch_norm=None if self.batch_norm == RUNNING else self.batch_norm,
         )
 
     @staticmethod
@@ -258,7 +266,8 @@ class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
         self, cell: EvaluationCell, progress: CellProgress = no_cell_progress
     ) -> list[EvaluationRecord]:
         records: list[EvaluationRecord] = []
-        with counted(self.title(cell), progress, self.target.model):
+        models = dict.fromkeys((self.target.model, self.classifier_behind(cell.defense)))
+        with counted(self.title(cell), progress, *models):
             images, labels = self.target.part(cell.images)
             left, held = torch.arange(len(images)), list[EvaluationRecord]()
             for attack in cell.in_turn:
@@ -331,6 +340,26 @@ class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
         return cell.defense if cell.attack == NONE else f"{cell.defense}, {cell.attack}"
 
     @cached_property
+    def store(self) -> AdversarialStore:
+        manifest, named = self.manifest, BatchNorm.of(self.batch_norm)
+        attacked = manifest.classifier
+        if not named.attacks_running:  # other weights would not be more different
+            attacked = replace(attacked, sha256=f"{attacked.sha256}, {self.batch_norm}")
+        return AdversarialStore(classifier=attacked, machine=manifest.machine, folder=self.shared)
+
+    @cached_property
+    def _behind(self) -> dict[str, nn.Module]:
+        return {}
+
+    def classifier_behind(self, defense: str) -> nn.Module:
+        named = BatchNorm.of(self.batch_norm)
+        key = defense if named.mode == CALIBRATED else NONE  # else the same, whatever the defense
+        if key not in self._behind:
+            shield = None if key == NONE else defense_from(key, seed=self.seed)
+            self._behind[key] = named.classifier(self.target, shield)
+        return self._behind[key]
+
+    @cached_property
     def _places(self) -> dict[str, tuple[str, int]]:
         """Where each attack is found: the text that names it, and its place in the suite."""
         return {
@@ -348,15 +377,18 @@ class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
         return {name: _effort(self._threat(name, seed=0)) for name in self._places}
 
     def _attacked(self, cell: EvaluationCell, images: Tensor, labels: Tensor) -> Tensor:
-        model = self.target.model
+        running = BatchNorm.of(self.batch_norm).attacks_running
         if self._is_bare(cell):  # the same attack, whatever the defense
             seed = self._seed(replace(cell, defense=NONE), "attack")
             threat = self._threat(cell.attack, seed=seed)
+            model = self.target.model if running else self.classifier_behind(NONE)
             if self.manifest.classifier.random and threat.eot > 1:
                 model = EOT(model, draws=threat.eot, average=threat.average)
             with torch_seeded(seed):
                 return self.store.bare(threat, model, images, labels, seed=seed)
         seed = self._seed(cell, "attack")
+        through = self.batch_norm.startswith(CALIBRATED) or not running
+        model = self.classifier_behind(cell.defense) if through else self.target.model
         defense = defense_from(cell.defense, seed=self._seed(cell, "attacked draws"))
         with torch_seeded(seed):
             return self._threat(cell.attack, seed=seed)(

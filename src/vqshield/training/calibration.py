@@ -167,7 +167,7 @@ def calibrate(
     classifier, shield, surrogate = _subject(model, defense, device)
     network = classifier.network if isinstance(classifier, Normalised) else classifier
     source = without_folders(model) if isinstance(model, str) else type(network).__name__
-    _check_norms(classifier, source)
+    check_norms(classifier, source)
     data, chosen = _images(images, split, limit, data_dir, seed, classifier)
     work = _Work(classifier, shield, chosen, samples, batch, seed, progress)
     candidates = CANDIDATES if method == AUTO else ()
@@ -442,7 +442,8 @@ def _subject(
     return model, shield, "own"
 
 
-def _check_norms(classifier: nn.Module, source: str) -> None:
+def check_norms(classifier: nn.Module, source: str) -> None:
+    """Refuse a classifier without batch norms, or with folded ones."""
     if is_folded(classifier):
         raise InvalidInputError(
             f"classifier {source!r} has its batch norms folded into its convolutions; give the unfolded "
@@ -486,8 +487,8 @@ def _images(
         found = pictures_below(Path(given))
     else:
         raise InvalidInputError(
-            f"images={str(given)!r} is neither a folder nor a data set; give a tensor, a folder of image files, or "
-            f"one of {', '.join(list_datasets())}"
+            f"images={str(given)!r} is neither a folder nor a data set; give a tensor, a folder of image "
+            f"files, or one of {', '.join(list_datasets())}"
         )
     if isinstance(found, FileSet) and isinstance(classifier, Normalised) and classifier.size is not None:
         found = found.sized(classifier.size, crop=classifier.crop, resize=classifier.resize)

@@ -17,6 +17,7 @@ from vqshield.reproduction.parts.base import (
     quantity,
 )
 from vqshield.reproduction.published import PublishedValue
+from vqshield.runs.batch_norm import BATCH, BatchNorm
 from vqshield.runs.target import Target
 from vqshield.studies.evaluation import Evaluation, EvaluationSummary
 from vqshield.suites import list_suites, with_precision
@@ -142,6 +143,7 @@ class AccuracyPart(Part):
     def _study(
         self, options: Options, target: Target, attacks: tuple[str, ...], *, protocol: bool
     ) -> Evaluation:
+        norm = BatchNorm.of(options.batch_norm)
         defenses = dict.fromkeys(text for _, text in self.settled if protocol or text != NONE)
         return Evaluation(
             target=target,
@@ -152,7 +154,8 @@ class AccuracyPart(Part):
             runs=options.runs or self.runs,
             selection=1 if protocol else None,  # nothing is chosen among the paper's attacks
             seed=options.seed,
-            batch=_CHUNKS[options.on_gpu],
+            batch=norm.size if norm.mode == BATCH else _CHUNKS[options.on_gpu],
+            batch_norm=options.batch_norm,
             shared=options.shared,
         )
 

@@ -13,6 +13,7 @@ from vqshield.errors import InvalidInputError
 from vqshield.names import NONE
 from vqshield.reproduction.model import Column, PartSummary, Row, Value
 from vqshield.reproduction.published import DATA, PublishedValue, find
+from vqshield.runs.batch_norm import RUNNING, BatchNorm
 from vqshield.runs.manifests import MANIFEST
 from vqshield.runs.study import Study
 from vqshield.runs.target import Target
@@ -30,6 +31,8 @@ class Options:
     limit: images of every part at most; runs: instead of those in the file; None: as the file says.
     adaptive: the suite beside the paper's attacks; None: that of the device, "none": no such column.
     precision: of that suite's gradients; the paper's own attacks are float32 in any case.
+    batch_norm: which statistics batch norms use behind defenses, a spec string of
+        `vqshield.runs.batch_norm.BatchNorm`; parts that measure accuracy alone.
     shared: a folder for images found against bare classifiers, for all parts.
     """
 
@@ -38,6 +41,7 @@ class Options:
     adaptive: str | None = None
     precision: str = PRECISIONS[0]
     seed: int = 0
+    batch_norm: str = RUNNING
     on_gpu: bool = False
     shared: Path | None = None
 
@@ -47,6 +51,7 @@ class Options:
                 checks.whole(name, getattr(self, name), least=1)
         checks.whole("seed", self.seed, least=0, below=2**64)
         checks.one_of("precision", self.precision, PRECISIONS)
+        BatchNorm.of(self.batch_norm)
         if self.adaptive is not None:
             checks.one_of("adaptive", self.adaptive, [*list_suites(), NONE])
 

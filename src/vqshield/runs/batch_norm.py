@@ -1,0 +1,114 @@
+"""Batch-norm statistics behind a defense: those of the checkpoint, calibrated, or those of each batch."""
+
+import copy
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from vqshield import checks
+from vqshield.classifiers import bundled_as_trained, is_bundled
+from vqshield.defenses import Defense
+from vqshield.errors import InvalidInputError
+from vqshield.runs.target import Target
+from vqshield.settings import parse_spec, refuse_unknown
+from vqshield.training.calibration import AUTO, batch_norms, calibrate, check_norms
+
+RUNNING, BATCH, CALIBRATED = "running", "batch", "calibrated"
+SAME = "same"
+_SETTINGS = {
+    RUNNING: (),
+    BATCH: ("size", "attack"),
+    CALIBRATED: ("data", "data_dir", "split", "images", "method"),
+}
+
+
+class BatchStatistics(nn.Module):
+    """A classifier whose batch norms use each batch's own mean and variance, as in training mode.
+
+    A prediction then depends on the other images of the batch: this is for reproducing published numbers
+    alone. The running statistics are neither used nor changed; a single image is classified with them.
+
+    Args:
+        classifier: with batch norms that are not folded; it is copied.
+        size: images per batch. A call with more is cut into equal batches of at most that many.
+    """
+
+    def __init__(self, classifier: nn.Module, size: int) -> None:
+        super().__init__()
+        check_norms(classifier, type(classifier).__name__)
+        self.running, self.size = classifier, checks.whole("size", size, least=2)
+        self.batch = copy.deepcopy(classifier).eval()
+        for norm in batch_norms(self.batch).values():
+            norm.layer.running_mean = norm.layer.running_var = None  # type: ignore[assignment]
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits (B, classes)."""
+        if len(images) == 1:
+            logits: Tensor = self.running(images)
+            return logits
+        parts = torch.tensor_split(images, math.ceil(len(images) / self.size))
+        return torch.cat([self.batch(part) for part in parts])
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchNorm:
+    """Which statistics, from a spec string: "running", "batch:size=100" or "calibrated:data=cifar10".
+
+    Attributes:
+        size: images per batch, of "batch".
+        attack: of "batch", which statistics attacked models use: "same", or "running".
+        data, data_dir, split, images, method: of "calibrated", as of `vq.calibrate` (images: the limit);
+            without data, the training split of the data that are evaluated.
+    """
+
+    mode: str = RUNNING
+    size: int = 100
+    attack: str = SAME
+    data: str | None = None
+    data_dir: str | None = None
+    split: str = "train"
+    images: int | None = None
+    method: str = AUTO
+
+    @classmethod
+    def of(cls, text: str) -> "BatchNorm":
+        """The statistics that a spec string names.
+
+        Raises:
+            InvalidInputError: an unknown mode or setting, answered with the known ones.
+        """
+        mode, settings = parse_spec(text)
+        checks.one_of("batch_norm", mode, list(_SETTINGS))
+        refuse_unknown(mode, settings, list(_SETTINGS[mode]))
+        found = cls(mode=mode, **settings)  # type: ignore[arg-type]
+        checks.whole("size", found.size, least=2)
+        checks.one_of("attack", found.attack, [SAME, RUNNING])
+        return found
+
+    @property
+    def attacks_running(self) -> bool:
+        """Whether attacks on the bare classifier see the checkpoint's statistics."""
+        return self.mode != BATCH or self.attack == RUNNING
+
+    def classifier(self, target: Target, defense: Defense | None) -> nn.Module:
+        """The target's classifier as it answers behind a defense; None: without one."""
+        if self.mode == RUNNING or (self.mode == CALIBRATED and defense is None):
+            return target.model
+        named = is_bundled(target.classifier)
+        model = bundled_as_trained(target.classifier, target.place) if named else target.model
+        if self.mode == BATCH:
+            return BatchStatistics(model, self.size)
+        assert defense is not None
+        folder = self.data_dir or (target.data_dir if self.data is None else None)
+        try:
+            return calibrate(
+                model, self.data or target.data, defense=defense, method=self.method, limit=self.images,
+                split=self.split, data_dir=folder,
+            ).classifier  # fmt: skip
+        except InvalidInputError as error:
+            raise InvalidInputError(
+                f"batch_norm={CALIBRATED!r}: {error}. Images to calibrate with are given as in "
+                "calibrated:data=cifar10,data_dir=FOLDER"
+            ) from error
