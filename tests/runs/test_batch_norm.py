@@ -3,10 +3,12 @@
 import copy
 import json
 
+import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
 
+import vqshield as vq
 from vqshield.attacks import FastGradients
 from vqshield.classifiers import bundled_as_trained, small_cifar10
 from vqshield.cli.application import app
@@ -80,7 +82,20 @@ def test_attacks_use_the_batch_or_the_checkpoint_and_are_kept_apart(tmp_path):
     assert len(list(tmp_path.iterdir())) == 2
 
 
-@pytest.mark.parametrize("text", ["own", "running:size=3", "batch:size=1", "batch:attack=other"])
+def test_a_folder_is_read_and_recorded_without_its_place(tmp_path):
+    found = BatchNorm.of(f"calibrated:data=npz,images=64,data_dir={tmp_path}/a b/train.npz")
+    assert (found.data, found.images, found.data_dir) == ("npz", 64, f"{tmp_path}/a b/train.npz")
+    recorded = BatchNorm.recorded(f"calibrated:data=npz,data_dir={tmp_path}/train.npz")
+    assert recorded == "calibrated:data=npz,data_dir=train.npz"
+    np.savez(tmp_path / "train.npz", images=sample(40).images.numpy(), labels=sample(40).labels.numpy())
+    assert BatchNorm.of("calibrated:data_dir=x").data_dir == "x"
+    spec = f"calibrated:data=npz,method=paired,data_dir={tmp_path}/train.npz"
+    assert BatchNorm.of(spec).classifier(Target(), vq.PRD(codes=4, seed=0)) is not Target().model
+
+
+@pytest.mark.parametrize(
+    "text", ["batch:size=4,data_dir=x", "own", "running:size=3", "batch:size=1", "batch:attack=other"]
+)
 def test_nonsense_is_refused(text):
     with pytest.raises(InvalidInputError):
         study(text)

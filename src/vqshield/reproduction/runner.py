@@ -26,7 +26,7 @@ from vqshield.reproduction.parts import Options, Part
 from vqshield.reproduction.parts.accuracy import AccuracyPart
 from vqshield.reproduction.parts.base import AnyStudy, is_begun
 from vqshield.reproduction.targets import ChosenTarget, TargetChoices
-from vqshield.runs.batch_norm import RUNNING
+from vqshield.runs.batch_norm import RUNNING, BatchNorm
 from vqshield.runs.code import commit
 from vqshield.runs.executors import Executor, LocalExecutor
 from vqshield.runs.manifests import check_same
@@ -212,7 +212,7 @@ class Reproduction:
             commit=commit(),
             machine=environment("cuda" if self.options.on_gpu else "cpu"),
             command=self._command,
-            batch_norm=None if self.options.batch_norm == RUNNING else self.options.batch_norm,
+            batch_norm=BatchNorm.recorded(self.options.batch_norm),
         )
         for each in self.parts:
             before = parts.get(each.part.name)

@@ -2,7 +2,9 @@
 
 import copy
 import math
+import re
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +22,7 @@ SAME = "same"
 _SETTINGS = {
     RUNNING: (),
     BATCH: ("size", "attack"),
-    CALIBRATED: ("data", "data_dir", "split", "images", "method"),
+    CALIBRATED: ("data", "split", "images", "method"),
 }
 
 
@@ -60,7 +62,7 @@ class BatchNorm:
         size: images per batch, of "batch".
         attack: of "batch", which statistics attacked models use: "same", or "running".
         data, data_dir, split, images, method: of "calibrated", as of `vq.calibrate` (images: the limit);
-            without data, the training split of the data that are evaluated.
+            without data, the training split of the data that are evaluated. data_dir comes last.
     """
 
     mode: str = RUNNING
@@ -79,13 +81,22 @@ class BatchNorm:
         Raises:
             InvalidInputError: an unknown mode or setting, answered with the known ones.
         """
-        mode, settings = parse_spec(text)
+        spec, _, folder = _split(text)
+        mode, settings = parse_spec(spec)
         checks.one_of("batch_norm", mode, list(_SETTINGS))
         refuse_unknown(mode, settings, list(_SETTINGS[mode]))
-        found = cls(mode=mode, **settings)  # type: ignore[arg-type]
+        if folder and mode != CALIBRATED:
+            raise InvalidInputError(f"batch_norm={mode!r} takes no data_dir; {CALIBRATED} does")
+        found = cls(mode=mode, data_dir=folder or None, **settings)  # type: ignore[arg-type]
         checks.whole("size", found.size, least=2)
         checks.one_of("attack", found.attack, [SAME, RUNNING])
         return found
+
+    @staticmethod
+    def recorded(text: str) -> str | None:
+        """How a manifest holds a spec string: a folder without its place; None for "running"."""
+        settings, at, folder = _split(text)
+        return None if text == RUNNING else f"{settings}{at}{Path(folder).name}"
 
     @property
     def attacks_running(self) -> bool:
@@ -112,3 +123,9 @@ class BatchNorm:
                 f"batch_norm={CALIBRATED!r}: {error}. Images to calibrate with are given as in "
                 "calibrated:data=cifar10,data_dir=FOLDER"
             ) from error
+
+
+def _split(text: str) -> tuple[str, str, str]:
+    """A spec string, and its folder: a path may hold what no other setting may."""
+    spec, *folder = re.split(r"([,:]data_dir=)", text, maxsplit=1)
+    return (spec, folder[0], folder[1]) if folder else (spec, "", "")

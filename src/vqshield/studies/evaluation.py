@@ -216,7 +216,7 @@ class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
             attacks=attack_ids(self.attacks, self.ball),
             machine=environment(self.target.place),
             code=CodeId.of([defense_from(text, seed=0) for text in self.defenses], self.target.place),
-            batch_norm=None if self.batch_norm == RUNNING else self.batch_norm,
+            batch_norm=BatchNorm.recorded(self.batch_norm),
         )
 
     @staticmethod
