@@ -10,7 +10,7 @@
 images: clean accuracy against the number of unlabelled images, three seeds; images of one class, of two
     classes in a ratio of 9 to 1, and of another data set.
 imagenet: EfficientNet-lite on the NIPS-17 images, calibrated on some and tested on the others.
-ladder: as given, calibrated and fine-tuned, from transferred images to the adaptive attack.
+ladder: unchanged, calibrated and fine-tuned, from transferred images to the adaptive attack.
 
 Each writes results/calibration-PART.json, skips what that file holds, and prints a table last. A training
 set may be an .npz file: --train npz=FILE.
@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from common import defense_of, ending, make_parser
+from common import ending, make_parser
 from torch import Tensor, nn
 
 import vqshield as vq
@@ -43,7 +43,7 @@ IMAGENET = ("randdisc:codes=30", "prd:size=2,codes=30", "swrd:size=3,codes=30", 
 LITE = ("efficientnet-lite0", "efficientnet-lite2")
 COUNTS = {"images": (16, 64, 256, 1024, 4096), "imagenet": (16, 32, 64, 128, 200)}
 METHODS = ("reestimate", "paired", "auto")
-GIVEN = "as given"
+GIVEN = "unchanged"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class Row:
 
     Attributes:
         kind: which images calibrated it: "random", "one class", "two classes, 9 to 1", or a data set.
-        images, seed: how many, and the seed of their choice; 0 images: as given.
+        images, seed: how many, and the seed of their choice; 0 images: unchanged.
         chosen: what was applied; agreement: of the chosen one on held-back images.
         seconds: of the calibration.
     """
@@ -132,7 +132,7 @@ class Subject:
         self.model = (
             bundled_as_trained(name, device) if is_bundled(name) else load_classifier(name, None, device)
         )
-        shield = defense_of(defense, seed=1).to(device)
+        shield = vq.defenses.from_text(defense, seed=1).to(device)
         numbers = torch.arange(len(images))
         self.shielded = [
             torch.cat([
@@ -152,7 +152,7 @@ class Subject:
         if images is not None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                shield = defense_of(self.defense, seed=0).to(self.table.device)
+                shield = vq.defenses.from_text(self.defense, seed=0).to(self.table.device)
                 found = vq.calibrate(self.model, images, defense=shield, method=method, seed=seed)
             model, chosen = found.classifier, found.calibration.method
             agreement = found.calibration.agreement.get(chosen)

@@ -39,7 +39,7 @@ GROUPS = {
         "list_defenses",
     ),
     "Measure": ("evaluate", "audit", "ladder", "leaderboard", "certify", "certify_l1"),
-    "Train": ("harden",),
+    "Train": ("harden", "calibrate"),
     "Pictures and points": ("purify", "palette", "kmeans"),
     "Export": ("export_onnx",),
 }  # fmt: skip

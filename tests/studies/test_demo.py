@@ -25,7 +25,14 @@ def test_summary_has_a_row_for_every_defense_and_threat(finished: tuple[Path, st
     assert summary["complete"] is True
     assert [(row["defense"], row["threat"]) for row in summary["rows"]] == [
         (defense, threat)
-        for defense in ("none", "RandDisc", "pRD", "swRD", "swRD with noise, tuned classifier")
+        for defense in (
+            "none",
+            "RandDisc",
+            "pRD",
+            "swRD",
+            "swRD, calibrated",
+            "swRD with noise, tuned classifier",
+        )
         for threat in ("none", "transfer", "ignorant", "score", "adaptive")
     ]
     for row in summary["rows"]:
@@ -34,7 +41,7 @@ def test_summary_has_a_row_for_every_defense_and_threat(finished: tuple[Path, st
         assert row["n"] == 10
         assert row["threat"] != "none" or row["robust"] == row["natural"]
     assert summary["machine"]["torch"]
-    assert len(summary["sentences"]) == 4
+    assert len(summary["sentences"]) == 5
 
 
 def test_the_bundled_classifier_is_good_and_the_attacks_bite(finished: tuple[Path, str]) -> None:

@@ -39,6 +39,7 @@ COMMANDS = {
     "bench": "bench:bench",
     "list": "list:list_registered",
     "harden": "harden:harden",
+    "calibrate": "calibrate:calibrate",
     "doctor": "doctor:doctor",
     "ladder": "ladder:ladder",
     "palette": "palette:palette",

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from vqshield.attacks import PRECISIONS, list_attacks
 from vqshield.classifiers import BUNDLED
+from vqshield.cli.calibrate import CalibrationImages, calibrated_spec
 from vqshield.cli.executors import (
     Address,
     ExecutorName,
@@ -41,6 +42,7 @@ from vqshield.data import SAMPLE_NAME
 from vqshield.names import NONE
 from vqshield.plain import to_plain
 from vqshield.reports.evaluation import caveats, evaluation_table
+from vqshield.runs.batch_norm import RUNNING
 from vqshield.runs.study import Progress
 from vqshield.studies.evaluation import Evaluation, EvaluationSummary
 from vqshield.studies.evaluation import evaluate as measure
@@ -69,6 +71,7 @@ def evaluate(
     data: Data = SAMPLE_NAME,
     data_dir: DataDir = None,
     classifier: Classifier = BUNDLED,
+    calibrate: CalibrationImages = None,
     norm: Norm = DEFAULT.norm,
     eps: Eps = None,
     limit: Limit = None,
@@ -102,6 +105,7 @@ def evaluate(
             defense=defense, norm=norm,
             eps=None if eps is None else parse_eps(eps, norm), runs=runs, selection=selection, seed=seed,
             batch=batch, limit=limit, data_dir=data_dir, device=device, out=out, executor=where,
+            batch_norm=RUNNING if calibrate is None else calibrated_spec(calibrate),
             progress=progress,
         )  # fmt: skip
 

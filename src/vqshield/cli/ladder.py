@@ -9,7 +9,8 @@ import typer
 from rich.console import Console
 
 from vqshield.attacks import PRECISIONS
-from vqshield.classifiers import BUNDLED
+from vqshield.classifiers import BUNDLED, named_defense
+from vqshield.cli.calibrate import CalibrationImages, calibrated_file
 from vqshield.cli.executors import (
     Address,
     ExecutorName,
@@ -41,11 +42,13 @@ from vqshield.cli.options import (
 from vqshield.cli.resumable import run_to_end, set_aside, write_summary
 from vqshield.data import SAMPLE_NAME
 from vqshield.devices import pick_device
+from vqshield.errors import InvalidInputError
 from vqshield.files import write_atomically
+from vqshield.names import NONE
 from vqshield.plain import to_plain
 from vqshield.reports.ladder import ladder_notes, ladder_table, render_ladder
 from vqshield.runs.study import Progress
-from vqshield.studies.ladder import LEAST_CALLS, LadderSettings, LadderSummary
+from vqshield.studies.ladder import BARE, LEAST_CALLS, LadderSettings, LadderSummary
 from vqshield.studies.ladder import ladder as measure
 from vqshield.suites import list_suites
 
@@ -105,6 +108,7 @@ def ladder(
     data: Data = SAMPLE_NAME,
     data_dir: DataDir = None,
     classifier: Classifier = BUNDLED,
+    calibrate: CalibrationImages = None,
     norm: Norm = FULL.norm,
     eps: Eps = None,
     limit: Limit = None,
@@ -151,8 +155,15 @@ def ladder(
     ).in_precision(precision)
 
     def run(progress: Progress) -> LadderSummary:
+        controls = control
+        if calibrate is not None:
+            behind = defense or named_defense(classifier) or NONE
+            if behind == NONE:
+                raise InvalidInputError("--calibrate given without a defense; give --defense")
+            file = calibrated_file(classifier, behind, calibrate, data_dir=data_dir, device=device, out=out)
+            controls = [*(control or [f"{BARE}={classifier}"]), f"calibrated={file}+{behind}"]
         return measure(
-            classifier, data, defense=defense, sources=source or (), controls=control, settings=settings,
+            classifier, data, defense=defense, sources=source or (), controls=controls, settings=settings,
             train_dir=train_dir, train_data=train_data, device=device, data_dir=data_dir,
             limit=QUICK_IMAGES if quick and limit is None else limit, out=out, progress=progress,
             executor=chosen_executor(

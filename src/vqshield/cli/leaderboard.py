@@ -10,6 +10,7 @@ from rich.console import Console
 
 from vqshield.attacks import PRECISIONS
 from vqshield.auditing import LEAST_IMAGES
+from vqshield.cli.calibrate import CalibrationImages, calibrated_file
 from vqshield.cli.executors import (
     Address,
     ExecutorName,
@@ -37,10 +38,11 @@ from vqshield.cli.options import (
 )
 from vqshield.cli.resumable import run_to_end, set_aside
 from vqshield.data import SAMPLE_NAME
+from vqshield.names import NONE
 from vqshield.plain import to_plain
 from vqshield.reports.leaderboard import PAGE, SUMMARY, board_notes, board_table, write_board
 from vqshield.runs.study import Progress
-from vqshield.studies.board_rows import ALL, list_rows
+from vqshield.studies.board_rows import ALL, BoardRow, list_rows, read_rows
 from vqshield.studies.leaderboard import BoardSettings, BoardSummary
 from vqshield.studies.leaderboard import leaderboard as measure
 from vqshield.suites import list_suites
@@ -85,6 +87,7 @@ def leaderboard(
         int | None,
         typer.Option(help=f"The first images that are audited; without it, {FULL.audit_images}, or --limit."),
     ] = None,
+    calibrate: CalibrationImages = None,
     data: Data = SAMPLE_NAME,
     data_dir: DataDir = None,
     norm: Norm = FULL.ladder.norm,
@@ -139,8 +142,14 @@ def leaderboard(
     )
 
     def run(progress: Progress) -> BoardSummary:
+        given = read_rows(rows or (ALL,))
+        board = given if classifier is None else [replace(row, classifier=classifier) for row in given]
+        if calibrate is not None:
+            board = [
+                each for row in board for each in _with_calibrated(row, calibrate, data_dir, device, out)
+            ]
         return measure(
-            out, rows or (ALL,), data=data, data_dir=data_dir, classifier=classifier, sources=source,
+            out, board, data=data, data_dir=data_dir, sources=source,
             settings=settings, limit=QUICK_IMAGES if quick and limit is None else limit, device=device,
             progress=progress,
             executor=executor_for(
@@ -163,3 +172,14 @@ def leaderboard(
     for line in board_notes(summary):
         typer.echo(line)
     typer.echo(f"\nThe page is {out / PAGE}, figures are in {out / SUMMARY}")
+
+
+def _with_calibrated(
+    row: BoardRow, images: str, data_dir: Path | None, device: str, out: Path
+) -> list[BoardRow]:
+    """A row, and the same with its classifier calibrated behind its defense."""
+    if row.defense == NONE:
+        return [row]
+    name = f"{row.name}-calibrated"
+    file = calibrated_file(row.classifier, row.defense, images, data_dir=data_dir, device=device, out=out)
+    return [row, replace(row, name=name, classifier=str(file.absolute()), title=f"{row.shown}, calibrated")]

@@ -112,10 +112,13 @@ class BatchNorm:
         if self.mode == BATCH:
             return BatchStatistics(model, self.size)
         assert defense is not None
-        folder = self.data_dir or (target.data_dir if self.data is None else None)
+        folder = self.data_dir or (target.data_dir if self.data in (None, target.data) else None)
+        images: str | Path = self.data or target.data
+        if images == "folder" and folder is not None:
+            images = Path(folder)  # its images need no labels
         try:
             return calibrate(
-                model, self.data or target.data, defense=defense, method=self.method, limit=self.images,
+                model, images, defense=defense, method=self.method, limit=self.images,
                 split=self.split, data_dir=folder,
             ).classifier  # fmt: skip
         except InvalidInputError as error:

@@ -494,7 +494,8 @@ class EvaluationSummary:
                     rows.append(row)
         return cls(
             title=f"Accuracy of {manifest.data.images} images of {manifest.data.name}, "
-            f"classifier {manifest.classifier.described}",
+            f"classifier {manifest.classifier.described}"
+            + (f", batch norm {manifest.batch_norm}" if manifest.batch_norm else ""),
             complete=sum(map(len, found.values())) == sum(len(cell.keys) for cell in cells),
             rows=tuple(rows),
             audit=NOT_RUN,
@@ -598,6 +599,7 @@ def evaluate(
     selection: int | None = None,
     seed: int = 0,
     batch: int = 100,
+    batch_norm: str = RUNNING,
     limit: int | None = None,
     data_dir: Path | str | None = None,
     device: str = "auto",
@@ -629,6 +631,8 @@ def evaluate(
         selection: draws that choose each image's strongest attack; without it, as many as runs.
         seed: decides every draw of defenses and attacks.
         batch: images attacked at once.
+        batch_norm: statistics of the classifier's batch norms behind the defenses: "running" (the
+            checkpoint's) or "calibrated:data=cifar10" (as of `vq.calibrate`, on training images).
         limit: the first images alone.
         data_dir: where the files of a data set are; without it, the cache folder.
         device: "cpu", "cuda" or "auto", for a classifier given by name; a module stays where it is.
@@ -662,6 +666,7 @@ def evaluate(
             selection=selection,
             seed=seed,
             batch=batch,
+            batch_norm=batch_norm,
         )
         found = run_study(study, out, executor=executor, progress=progress)
     return EvaluationSummary.of(found)

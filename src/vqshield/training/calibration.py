@@ -419,8 +419,8 @@ def _subject(
             )
         if (reason := alteration_of(model)) is not None:
             raise InvalidInputError(
-                f"the model was changed after vq.defend made it ({reason}); calibrate the "
-                "classifier and give its defense"
+                f"the model was changed after vq.defend made it ({reason}); calibrate model.classifier, and "
+                "give its defense"
             )
         return model.classifier, model.defense, model._surrogate
     if defense is None:
