@@ -1,24 +1,31 @@
 """Which batch-norm statistics were the paper's tables measured with? T1 to T5 in every mode, by the command.
 
-    python research/batch_norm_tables.py --work FOLDER --device cuda T1 T2 -- \\
+    python research/batch_norm_tables.py --work FOLDER --device cuda T1 T2 \\
         --data-dir mnist=DIR --classifier mnist=FILE --data-dir cifar10=DIR2 --classifier cifar10=FILE2
 
-What follows the dashes goes to `vqshield reproduce`. Every mode is a folder of --work, where the same command
+Options are those of `vqshield reproduce`. Every mode is a folder of --work, where the same command
 continues. --modes names them by number; T5X is T5 with the gradient at x, for an attack that ignores the
 defense. Writes results/batch-norm-tables.json, and prints a table last.
 """
 
-import json
+import argparse
 import statistics
-import subprocess
-import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
-from common import ending, make_parser
+from common import ending
 
+from vqshield.devices import pick_device
 from vqshield.files import write_json
-from vqshield.plain import Json
+from vqshield.names import NONE
+from vqshield.plain import Json, to_plain
+from vqshield.reproduction.experiments import experiment
+from vqshield.reproduction.model import Summary
+from vqshield.reproduction.parts.base import Options
+from vqshield.reproduction.published import DATA
+from vqshield.reproduction.runner import Reproduction
+from vqshield.reproduction.targets import TargetChoices
 
 MODES = (
     "running",
@@ -88,15 +95,39 @@ def shown(table: str, mode: str, rows: list[dict[str, Json]]) -> list[str]:
     return lines
 
 
+def reproduced(table: str, mode: str, args: argparse.Namespace) -> Summary:
+    """A table in a mode, continued where it was stopped."""
+    wanted = experiment(experiment_file(table, args.work))
+    wanted = replace(wanted, parts=tuple(part for part in wanted.parts if part.data in (args.only or DATA)))
+    needed = list(dict.fromkeys(part.data for part in wanted.parts))
+    where = {
+        kind: [each for each in getattr(args, kind) if each.partition("=")[0] in needed]
+        for kind in ("data", "data_dir", "classifier")
+    }
+    plan = Reproduction(
+        wanted,
+        options=Options(limit=args.limit, runs=args.runs, adaptive=NONE, batch_norm=mode, on_gpu=args.on_gpu),
+        targets=TargetChoices.from_options(**where, needed=needed, device=args.device),
+        out=args.work / "".join(each if each.isalnum() else "-" for each in mode) / table,
+    )
+    return plan.run()
+
+
 def main() -> None:
-    parser = make_parser(__doc__, "results/batch-norm-tables.json")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--out", type=Path, default=Path("results/batch-norm-tables.json"))
     parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--only", action="append", help="mnist, cifar10, …: parts of these data alone")
+    for kind in ("--data", "--data-dir", "--classifier"):
+        parser.add_argument(kind, action="append", default=[], help="NAME=…, as of vqshield reproduce")
+    parser.add_argument("--limit", type=int)
+    parser.add_argument("--runs", type=int)
     parser.add_argument("--modes", type=int, nargs="+", default=list(range(len(MODES))))
     parser.add_argument("--calibrate", help="settings of the mode calibrated, as in data=npz,data_dir=FILE")
     parser.add_argument("tables", nargs="+")
-    ours = sys.argv[1:]
-    given = ours[ours.index("--") + 1 :] if "--" in ours else []
-    args = parser.parse_args(ours[: ours.index("--")] if "--" in ours else ours)
+    args = parser.parse_args()
+    args.on_gpu = pick_device(args.device).type == "cuda"
     modes = [MODES[number] for number in args.modes]
     modes = [
         f"{mode}:{args.calibrate}" if mode == "calibrated" and args.calibrate else mode for mode in modes
@@ -104,21 +135,10 @@ def main() -> None:
     rows: list[dict[str, Json]] = []
     began, pages = time.perf_counter(), []
     for mode in modes:
-        folder = args.work / "".join(each if each.isalnum() else "-" for each in mode)
         for table in args.tables:
             started = time.perf_counter()
-            command = [
-                sys.executable, "-m", "vqshield", "reproduce", experiment_file(table, args.work),
-                "--batch-norm", mode, "--adaptive", "none", "--device", args.device,
-                "--out", str(folder / table), "--json", *given,
-            ]  # fmt: skip
-            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-            print(
-                f"{table}, {mode}: {time.perf_counter() - started:.0f} s, exit {done.returncode}", flush=True
-            )
-            if done.returncode:
-                continue
-            (summary,) = json.loads(done.stdout)
+            summary = to_plain(reproduced(table, mode, args))
+            print(f"{table}, {mode}: {time.perf_counter() - started:.0f} s", flush=True)
             found = rows_of(summary)
             rows += [{"table": table, "mode": mode, **row} for row in found]
             pages += shown(table, mode, found)

@@ -4,10 +4,13 @@ import copy
 import math
 import re
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from vqshield import checks
 from vqshield.classifiers import bundled_as_trained, is_bundled
@@ -41,17 +44,32 @@ class BatchStatistics(nn.Module):
         super().__init__()
         check_norms(classifier, type(classifier).__name__)
         self.running, self.size = classifier, checks.whole("size", size, least=2)
-        self.batch = copy.deepcopy(classifier).eval()
+        self.batch, self._groups = copy.deepcopy(classifier).eval(), 1
         for norm in batch_norms(self.batch).values():
-            norm.layer.running_mean = norm.layer.running_var = None  # type: ignore[assignment]
+            norm.layer.forward = partial(self._normalized, norm.layer)
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits (B, classes)."""
         if len(images) == 1:
             logits: Tensor = self.running(images)
             return logits
-        parts = torch.tensor_split(images, math.ceil(len(images) / self.size))
-        return torch.cat([self.batch(part) for part in parts])
+        parts = math.ceil(len(images) / self.size)
+        least, longer = divmod(len(images), parts)
+        first = longer * (least + 1)  # in batches with one image more
+        found = []
+        for part, self._groups in ((images[:first], longer), (images[first:], parts - longer)):
+            if len(part):
+                found.append(self.batch(part))
+        return torch.cat(found)
+
+    def _normalized(self, layer: Any, values: Tensor) -> Tensor:
+        """Every batch by its own statistics, all of them in one call: the rest of the network is not cut."""
+        groups, (count, channels, *rest) = self._groups, values.shape
+        folded = values.view(groups, count // groups, channels, *rest).transpose(0, 1)
+        scale, shift = (None if each is None else each.repeat(groups) for each in (layer.weight, layer.bias))
+        joined = folded.reshape(count // groups, groups * channels, *rest)
+        found = F.batch_norm(joined, None, None, scale, shift, True, eps=layer.eps)
+        return found.view(count // groups, groups, channels, *rest).transpose(0, 1).reshape(values.shape)
 
 
 @dataclass(frozen=True, kw_only=True)
