@@ -192,7 +192,8 @@ class FakesRecord:
     rows: tuple[FakeRow, ...]
 
 
-MARKS = {"pass": "", "fail": "**F**", "suspicious": "**S**", "undecided": "?", "not run": "–"}
+MARKS = {"pass": "", "fail": "**F**", "suspicious": "**S**", "undecided": "?", "not run": "–",
+         "too few images": "–"}  # fmt: skip
 
 
 def fakes() -> str:

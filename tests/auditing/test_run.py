@@ -27,11 +27,11 @@ def network(seed: int = 0) -> nn.Module:
 
 
 def test_a_defense_and_its_text_are_judged_alike() -> None:
-    text = run_audit(network(), "prd:size=2,codes=4", IMAGES, LABELS, **SETTINGS)
-    made = run_audit(network(), vq.PRD(size=2, codes=4, seed=99), IMAGES, LABELS, **SETTINGS)
+    text = run_audit(network(), "prd:size=3,codes=4", IMAGES, LABELS, **SETTINGS)
+    made = run_audit(network(), vq.PRD(size=3, codes=4, seed=99), IMAGES, LABELS, **SETTINGS)
     assert text.audit == made.audit
-    assert text.defense == "prd:size=2,codes=4"
-    assert {"size=2", "codes=4"} <= set(made.defense.removeprefix("prd:").split(","))
+    assert text.defense == "prd:size=3,codes=4"
+    assert {"size=3", "codes=4"} <= set(made.defense.removeprefix("prd:").split(","))
     assert (text.data, text.classifier, text.norm, text.eps) == ("images", "model", "linf", 8 / 255)
     assert text.settings == FEW
 

@@ -163,7 +163,7 @@ def test_the_page_holds_flags_figures_and_how_it_was_made():
         headline(report()), "50 images or more rule out a rise of 25 points",
         "steps 5: 40.0 ± 4.9 %", "share: 0.958", "soft: pooled 0.912, median 0.9",
         "accuracy rises from steps",
-        "90.0 ± 3.0 %", "pgd:steps=20,eot=5 15.0 ± 2.0 %", "linf, eps 0.031373", "24 of cifar10-sample",
+        "90.0 ± 3.0 %", "pgd:steps=20,eot=5 15.0 ± 2.0 %", "linf, eps 8/255", "24 of cifar10-sample",
         "small-cifar10", "2.13.0",
     ):  # fmt: skip
         assert words in text, words

@@ -20,7 +20,7 @@ N = 12
 PHOTOS = sample(N)
 IMAGES, LABELS = PHOTOS.floats(), PHOTOS.labels
 TINY_LADDER = LadderSettings(calls=(100,), draws=(1,), suite="pgd:steps=1", runs=3, selection=1, batch=N)
-TINY_AUDIT = AuditSettings(runs=2, queries=2, directions=1, draws=4, probe="pgd:steps=1")
+TINY_AUDIT = AuditSettings(runs=2, queries=2, directions=1, draws=4, probe="pgd:steps=1", rehearsal=True)
 
 
 class AlwaysWrong(vq.Defended):
