@@ -217,7 +217,7 @@ def imagenet_part(table: Table, args: argparse.Namespace) -> None:
 
 def ladder_part(args: argparse.Namespace, work: Path, device: torch.device) -> None:
     usual = LadderSettings(draws=(1,), batch=args.limit or 250, runs=args.runs, selection=args.runs)
-    settings = replace(usual, calls=tuple(args.calls)).in_precision("bf16")
+    settings = replace(usual, calls=tuple(args.calls), suite=args.suite).in_precision("bf16")
     data, split, folder = named(args.train, "train")
     tuned = dict(text.rsplit("=", 1) for text in args.tuned)
     rows: list[dict[str, Json]] = []
@@ -274,6 +274,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--calls", type=int, nargs="+", default=[1000, 10_000])
+    parser.add_argument("--suite", default="adaptive-v2")
     parser.add_argument("--source", action="append", default=[])
     parser.add_argument("--tuned", action="append", default=[], help="DEFENSE=FILE")
     parser.add_argument("--work", type=Path, default=Path("vqshield-calibration"))

@@ -6,8 +6,10 @@ import pytest
 from typer.testing import CliRunner
 
 from vqshield.classifiers import load_classifier
+from vqshield.cli import leaderboard
 from vqshield.cli.application import app
 from vqshield.data import sample
+from vqshield.errors import InvalidInputError
 from vqshield.images import encode_png
 
 SHIELD = "prd:size=2,codes=4,iterations=2"
@@ -65,6 +67,13 @@ def test_evaluate_measures_the_calibrated_classifier_and_records_it(folder, tmp_
     assert summary["manifest"]["batch_norm"] == f"calibrated:data=folder,data_dir={folder.name}"
 
 
+@pytest.mark.parametrize("command", ["evaluate", "ladder"])
+def test_without_a_defense_there_is_nothing_to_calibrate_behind(command, folder, tmp_path):
+    done = run(command, "--calibrate", str(folder), "--limit", "2", "--out", str(tmp_path / "out"))
+    assert done.exit_code == 2
+    assert "--calibrate given without a defense" in done.stderr
+
+
 def test_the_ladder_has_a_calibrated_control_next_to_the_bare_one(folder, tmp_path):
     arguments = ["ladder", "--calibrate", str(folder), "--defense", SHIELD, "--limit", "2", "--runs", "1",
                  "--calls", "100", "--suite", "pgd:steps=1", "--out", str(tmp_path), "--json"]  # fmt: skip
@@ -72,16 +81,22 @@ def test_the_ladder_has_a_calibrated_control_next_to_the_bare_one(folder, tmp_pa
     assert done.exit_code == 0, done.output
     subjects = json.loads(done.stdout)["plan"]["subjects"]
     assert [each["name"] for each in subjects] == ["model", "bare", "calibrated"]
-    assert subjects[2] == {"name": "calibrated", "classifier": "calibrated.safetensors", "defense": SHIELD}
+    assert subjects[2]["defense"] == SHIELD
+    assert (tmp_path / subjects[2]["classifier"]).is_file()
     assert run(*arguments).exit_code == 0  # the same files: it continues
 
 
-def test_the_leaderboard_has_a_calibrated_row_for_every_defense(folder, tmp_path):
-    done = run(
-        "leaderboard", "bare", "randdisc", "--calibrate", str(folder), "--limit", "1", "--runs", "1",
-        "--quick", "--suite", "pgd:steps=1", "--calls", "100", "--out", str(tmp_path), "--json",
-    )  # fmt: skip
-    assert done.exit_code == 0, done.output
-    rows = [each["row"] for each in json.loads(done.stdout)["rows"]]
-    assert [row["name"] for row in rows] == ["bare", "randdisc", "randdisc-calibrated"]
-    assert rows[2]["title"].endswith(", calibrated")
+def test_the_leaderboard_has_a_calibrated_row_for_every_defense(folder, tmp_path, monkeypatch):
+    given = []
+
+    def measure(out, rows, *, classifier=None, **_):
+        assert classifier is None  # else it would take the place of the calibrated ones
+        given.extend(rows)
+        raise InvalidInputError("seen")
+
+    monkeypatch.setattr(leaderboard, "measure", measure)
+    done = run("leaderboard", "bare", "randdisc", "--calibrate", str(folder), "--out", str(tmp_path))
+    assert "seen" in done.stderr
+    assert [row.name for row in given] == ["bare", "randdisc", "randdisc-calibrated"]
+    assert given[2].shown == f"{given[1].shown}, calibrated"
+    assert load_classifier(given[2].classifier)(sample(2).floats()).shape == (2, 10)

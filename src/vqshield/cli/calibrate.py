@@ -3,18 +3,20 @@
 import hashlib
 import json
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.markup import escape
 
-from vqshield.classifiers import BUNDLED, load_classifier, weights_digest
+from vqshield.classifiers import BUNDLED, load_classifier, named_defense, weights_digest
 from vqshield.cli.bars import progress_bar
 from vqshield.cli.options import DEFENSES, AsJson, Classifier, DataDir, Device
 from vqshield.data import SAMPLE_NAME, list_datasets
-from vqshield.errors import printable
+from vqshield.errors import InvalidInputError, printable
 from vqshield.files import parse_json
+from vqshield.names import NONE
 from vqshield.runs.batch_norm import CALIBRATED
 from vqshield.training import Calibrated
 from vqshield.training import calibrate as run_calibration
@@ -101,8 +103,10 @@ def calibrated_file(
     return path
 
 
-def calibrated_spec(images: str) -> str:
+def calibrated_spec(classifier: str, defenses: Sequence[str] | None, images: str) -> str:
     """The batch-norm statistics of an evaluation with --calibrate."""
+    if {*(defenses or [named_defense(classifier) or NONE])} == {NONE}:
+        raise InvalidInputError("--calibrate given without a defense; give --defense")
     data, _, folder = images.partition("=")
     if data not in list_datasets():
         data, folder = "folder", images

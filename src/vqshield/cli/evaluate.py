@@ -105,7 +105,7 @@ def evaluate(
             defense=defense, norm=norm,
             eps=None if eps is None else parse_eps(eps, norm), runs=runs, selection=selection, seed=seed,
             batch=batch, limit=limit, data_dir=data_dir, device=device, out=out, executor=where,
-            batch_norm=RUNNING if calibrate is None else calibrated_spec(calibrate),
+            batch_norm=RUNNING if calibrate is None else calibrated_spec(classifier, defense, calibrate),
             progress=progress,
         )  # fmt: skip
 

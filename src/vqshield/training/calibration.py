@@ -31,7 +31,7 @@ from vqshield.devices import pick_device
 from vqshield.environment import environment
 from vqshield.errors import InvalidInputError
 from vqshield.files import write_json
-from vqshield.models import ask_for_logits
+from vqshield.models import ask_for_logits, own_dtype
 from vqshield.plain import Json
 from vqshield.settings import parse_spec, refuse_unknown
 from vqshield.surrogates import Surrogate
@@ -301,8 +301,7 @@ class _Work:
         self._images, self._samples, self._batch = images, samples, batch
         first = next(iter(self._given.values())).mean
         self._device = first.device
-        parameters = (each.dtype for each in classifier.parameters() if each.is_floating_point())
-        self._dtype = next(parameters, torch.float32)
+        self._dtype = own_dtype(classifier, torch.float32)
         self._defense = shield.reseeded(shield_seed(seed, "calibration")).to(self._device)
         self._progress, self._done, self._total = progress, 0, 1
 
