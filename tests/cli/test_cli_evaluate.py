@@ -83,7 +83,7 @@ def test_another_specification_is_refused_with_both_values(finished: tuple[Path,
 @pytest.mark.parametrize(
     ("attack", "warning"),
     [
-        (IGNORANT, "WARNING: these attacks ignore the defense: the figure flatters it"),
+        (IGNORANT, "WARNING: these attacks ignore the defense: the result flatters it"),
         ([], "WARNING: no attack was given"),
     ],
 )

@@ -54,7 +54,8 @@ def test_other_settings_are_refused_with_both_ways_out_and_fresh_sets_aside(tmp_
 
 @pytest.mark.parametrize("command", ["evaluate", "audit", "certify"])
 def test_a_budget_in_bytes_is_answered_with_the_fraction(command: str, tmp_path: Path) -> None:
-    result = run(command, "--eps", "8", "--out", str(tmp_path / "out"))
+    attack = ["--attack", "pgd"] if command == "evaluate" else []
+    result = run(command, *attack, "--eps", "8", "--out", str(tmp_path / "out"))
     assert result.exit_code == 2
     assert "Did you mean 8/255?" in result.stderr
 

@@ -17,10 +17,10 @@ RECORDED = "device executor out fresh summary_only as_json"
 """What commands that keep records have in common; --summary-only is held against all others below."""
 ALWAYS = {
     "demo": "out images steps draws runs calls seed as_json",
-    "evaluate": f"attack defense data classifier limit runs seed batch {RECORDED}",
+    "evaluate": f"attack defense data classifier calibrate limit runs seed batch {RECORDED}",
     "audit": "attack defense data classifier norm eps limit seed device quick out executor strict as_json",
     "certify": f"norm defense data classifier limit batch precision {RECORDED}",
-    "reproduce": "ids only limit runs adaptive seed precision device out executor dry_run as_json",
+    "reproduce": "ids only limit runs adaptive batch_norm seed precision device out executor dry_run as_json",
     "report": "folder as_json",
     "purify": "images out defense seed overwrite max_pixels as_json",
     "train": "data_dir data arch epochs batch lr optimizer schedule weight_decay label_smoothing padding "
@@ -30,13 +30,14 @@ ALWAYS = {
     "list": "kind as_json",
     "harden": "classifier defense method data data_dir limit test_limit epochs batch lr ema cutout seed "
     "device precision compile_mode out name resume as_json",
+    "calibrate": "classifier defense data limit method samples batch seed device out name as_json",
     "doctor": "as_json",
-    "ladder": "defense source control suite calls train_dir data classifier norm eps limit runs seed batch "
-    f"quick precision {RECORDED}",
+    "ladder": "defense source control suite calls train_dir data classifier calibrate norm eps limit runs "
+    f"seed batch quick precision {RECORDED}",
     "palette": "images out colors dither seed overwrite max_pixels",
     "export": "file defense classifier shape overwrite",
-    "leaderboard": "rows classifier source suite calls audit_images data norm eps limit runs seed batch "
-    f"quick precision {RECORDED}",
+    "leaderboard": "rows classifier calibrate source suite calls audit_images data norm eps limit runs "
+    f"seed batch quick precision {RECORDED}",
     "app": "host port browser",
 }
 """Options that no value of another one leaves without effect."""
@@ -86,6 +87,7 @@ WHEN = {
         "border": [([*PLACE, "--padding", "0"], PLACE, "with --padding 0")],
         "decay": [([*PLACE, "--weight-decay", "0"], PLACE, "with --weight-decay 0")],
     },
+    "calibrate": dict.fromkeys(("data_dir", "split"), ((["--data", "."], [], "with a folder as --data"),)),
     "reproduce": {"fresh": [(["T2", "--dry-run"], ["T2"], "with --dry-run")]},
 }
 """Options that others leave without effect: where they are refused, where they are not, and why."""

@@ -26,7 +26,7 @@ small = st.integers(1, 2)
 settings_of: Mapping[str, Mapping[str, st.SearchStrategy[Any]]] = {
     "pgd": {
         "steps": st.integers(1, 4),
-        "step": st.one_of(st.none(), st.floats(0, 2)),
+        "step": st.one_of(st.sampled_from(["eps/4", "eps/10"]), st.floats(0, 2)),
         "schedule": st.sampled_from(SCHEDULES),
         "momentum": st.floats(0, 2),
         "loss": st.sampled_from([*list_losses(), TARGETED]),

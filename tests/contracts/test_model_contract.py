@@ -19,7 +19,7 @@ from vqshield.studies.ladder import LadderSettings
 IMAGES = (noise_images(6, 3, 16, 16) * 255).round() / 255  # harden keeps bytes
 CLASSES = 5
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-FEW_PROBES = AuditSettings(runs=2, queries=2, directions=1, draws=4, probe="pgd:steps=1")
+FEW_PROBES = AuditSettings(runs=2, queries=2, directions=1, draws=4, probe="pgd:steps=1", rehearsal=True)
 FEW_RUNGS = LadderSettings(
     calls=(100,), draws=(1,), ignorant="pgd:steps=1,surrogate=none", suite="pgd:steps=1", runs=2, selection=2
 )

@@ -55,5 +55,5 @@ def test_without_pillow_the_extra_is_named(monkeypatch):
         return original(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", without_pillow)
-    with pytest.raises(MissingExtraError, match=r"vqshield\[cli\]"):
+    with pytest.raises(MissingExtraError, match=r"\.\[cli\]"):
         sample()

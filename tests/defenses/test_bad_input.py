@@ -133,7 +133,7 @@ def test_unknown_names_list_the_known_ones() -> None:
         ValueError, match="surrogate='magic' is unknown; choose one of learned, own, score, soft, ste"
     ):
         vq.defend(torch.nn.Identity(), surrogate="magic")
-    with pytest.raises(ValueError, match="defense should be a Defense"):
-        vq.Defended(torch.nn.Identity(), "swrd")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="defense should be a spec string such as"):
+        vq.Defended(torch.nn.Identity(), 3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="classifier should be a module, not str"):
         vq.Defended("resnet", vq.PRD())  # type: ignore[arg-type]

@@ -96,7 +96,7 @@ def test_settings_go_with_a_name_and_once() -> None:
         vq.defend(classifier(), vq.PRD(), codes=3)
     with pytest.raises(InvalidInputError, match="'codes' is set twice, in 'prd:codes=3' and beside it"):
         vq.defend(classifier(), "prd:codes=3", codes=3)
-    with pytest.raises(InvalidInputError, match=r"defense should be a Defense such as SWRD\(\), or a module"):
+    with pytest.raises(InvalidInputError, match="defense should be a spec string such as"):
         vq.defend(classifier(), 3)  # type: ignore[arg-type]
     made = vq.defend(classifier(), "prd:codes=3", size=3, seed=1).defense
     assert made.settings() == vq.PRD(codes=3, size=3).settings()

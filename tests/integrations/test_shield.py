@@ -72,5 +72,5 @@ def test_an_empty_batch_stays_empty() -> None:
 
 
 def test_without_the_library_the_extra_is_named() -> None:
-    with pytest.raises(MissingExtraError, match=r"no_such_library is not installed.*vqshield\[kornia\]"):
+    with pytest.raises(MissingExtraError, match=r"no_such_library is not installed.*\.\[kornia\]"):
         require("no_such_library.augmentation", "kornia")

@@ -38,7 +38,10 @@ def evaluation():
         for defense in ("none", "swrd:size=3,codes=25,sigma=12/255")
         for attack in ("none", "pgd:steps=20,eot=20", "autoattack:version=rand,surrogate=soft,restarts=5")
     ]  # fmt: skip
-    return evaluation_table(SimpleNamespace(title="cifar10-sample, small-cifar10, eps 8/255", rows=rows))
+    manifest = SimpleNamespace(norm="linf", eps=8 / 255, attacks=("pgd",))
+    return evaluation_table(
+        SimpleNamespace(title="cifar10-sample, small-cifar10", rows=rows, manifest=manifest)
+    )
 
 
 def certificates():
@@ -70,7 +73,7 @@ def demo():
         for defense in ("randdisc", "prd", "swrd")
         for place, threat in enumerate(threats)
     ]  # fmt: skip
-    return demo_table(SimpleNamespace(title="What the shield is worth", rows=rows))
+    return demo_table(SimpleNamespace(title="What the shield is worth", rows=rows, epsilon=8 / 255))
 
 
 TABLES = {

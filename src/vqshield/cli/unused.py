@@ -9,6 +9,7 @@ from typing import Any
 
 import typer
 
+from vqshield.data import list_datasets
 from vqshield.errors import InvalidInputError
 
 Values = Mapping[str, Any]
@@ -77,6 +78,11 @@ UNUSED: dict[str, tuple[Unused, ...]] = {
         Unused("without --schedule step", lambda given: given["schedule"] != "step", "milestones drop"),
         Unused("with --padding 0", _is("padding", 0), "border"),
         Unused("with --weight-decay 0", _is("weight_decay", 0), "decay"),
+    ),
+    "calibrate": (
+        Unused(
+            "with a folder as --data", lambda given: given["data"] not in list_datasets(), "data_dir split"
+        ),
     ),
     "reproduce": (Unused("with --dry-run", _is("dry_run", True), "fresh"),),
 }
