@@ -9,7 +9,6 @@ from typing import Any
 
 import typer
 
-from vqshield.data import list_datasets
 from vqshield.errors import InvalidInputError
 
 Values = Mapping[str, Any]
@@ -42,6 +41,12 @@ def _is(name: str, *values: object) -> Callable[[Values], bool]:
 
 def _all_precise(given: Values) -> bool:
     return bool(given["attack"]) and all("precision=" in each for each in given["attack"])
+
+
+def _is_folder(given: Values) -> bool:
+    from vqshield.data import list_datasets  # with torch, which the help of all commands does without
+
+    return given["data"] not in list_datasets()
 
 
 _KEPT = "summary_only out as_json"
@@ -79,11 +84,7 @@ UNUSED: dict[str, tuple[Unused, ...]] = {
         Unused("with --padding 0", _is("padding", 0), "border"),
         Unused("with --weight-decay 0", _is("weight_decay", 0), "decay"),
     ),
-    "calibrate": (
-        Unused(
-            "with a folder as --data", lambda given: given["data"] not in list_datasets(), "data_dir split"
-        ),
-    ),
+    "calibrate": (Unused("with a folder as --data", _is_folder, "data_dir split"),),
     "reproduce": (Unused("with --dry-run", _is("dry_run", True), "fresh"),),
 }
 """By command. tests/cli/test_cli_unused.py holds every option of every command against this table."""
