@@ -25,7 +25,7 @@ from vqshield.models import Normalising, ask, asked_part, own_dtype
 from vqshield.settings import parse_spec
 from vqshield.surrogates import Attach, Shielding, Surrogate
 
-HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 class Defended(nn.Module):
@@ -124,6 +124,11 @@ class Defended(nn.Module):
         return logits
 
 
+def has_hooks(module: nn.Module) -> bool:
+    """Whether hooks of this very module may change what it answers or its gradient."""
+    return any(getattr(module, hooks) for hooks in _HOOKS)
+
+
 def alteration_of(model: Defended) -> str | None:
     """Why classifier and defense do not say all about a model; None where they do."""
     mro = type(model).__mro__
@@ -134,7 +139,7 @@ def alteration_of(model: Defended) -> str | None:
     if model.defense._streams_from != "fresh":
         return f"streams={model.defense._streams_from!r} gives an image the same noise every time"
     for module in (model, model.defense):
-        if any(getattr(module, hooks) for hooks in HOOKS):
+        if has_hooks(module):
             return f"{type(module).__name__} has hooks"
         for name in vars(module):
             if callable(getattr(type(module), name, None)):

@@ -28,9 +28,9 @@ from vqshield.certificates import (
 from vqshield.certificates.numbers import chance
 from vqshield.certificates.vote import ABSTAIN, radius_of
 from vqshield.classifiers import BUNDLED, folded
-from vqshield.classifiers.base import FoldableNorms
+from vqshield.classifiers.folding import is_folded
 from vqshield.data import SAMPLE_NAME
-from vqshield.defended import HOOKS
+from vqshield.defended import has_hooks
 from vqshield.defenses import CertificateTerms, Defense, DefenseLike, GaussianNoise, list_all_defenses
 from vqshield.draws import outputs
 from vqshield.environment import environment
@@ -502,15 +502,9 @@ def fast_forward(
 
 def fastest_form(classifier: nn.Module) -> nn.Module:
     """A copy with folded norms, channels last; what comes folded, as the bundled one, is not folded twice."""
-    if any(getattr(module, hooks) for module in classifier.modules() for hooks in HOOKS):
+    if any(map(has_hooks, classifier.modules())):
         return classifier  # they may change what it answers, and a folded copy would lose them
-    done = any(
-        isinstance(getattr(module, norm), nn.Identity)
-        for module in classifier.modules()
-        if isinstance(module, FoldableNorms)
-        for _, norm in module.folds
-    )
-    model = copy.deepcopy(classifier) if done else folded(classifier)
+    model = copy.deepcopy(classifier) if is_folded(classifier) else folded(classifier)
     return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
