@@ -9,7 +9,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -224,13 +224,13 @@ def listening(serve: ModuleType, model: nn.Module, **limits: float) -> Iterator[
 
 
 def exchange(connection: socket.socket, sent: bytes = b"") -> bytes:
-    """All that the server answers until it closes the connection."""
-    with connection:
+    """All that the server answers until it closes the connection, in order or by a reset."""
+    answer = b""
+    with connection, suppress(ConnectionResetError):
         connection.sendall(sent)
-        answer = b""
         while received := connection.recv(65536):
             answer += received
-        return answer
+    return answer
 
 
 def upload(content: bytes) -> bytes:
@@ -264,9 +264,11 @@ def until_ready(connect: Callable[[], socket.socket]) -> None:
 def test_idle_connections_keep_nobody_out(serve: ModuleType, part: str) -> None:
     with listening(serve, Brightness()) as connect, ExitStack() as held:
         until_ready(connect)
-        idle = [held.enter_context(connect()) for _ in range(serve.Limits().connections)]
+        *idle, answered = (held.enter_context(connect()) for _ in range(serve.Limits().connections))
         for connection in idle:
             connection.sendall(PARTS[part])
+        answered.sendall(HEALTH + b"\r\n")
+        assert answered.recv(65536), "by now the server has read what the others sent: none is closed unread"
         assert exchange(connect(), HEALTH + b"Connection: close\r\n\r\n").startswith(b"HTTP/1.1 200 OK")
         assert b'"index":3' in exchange(connect(), upload(grey(3)))
         assert ended(exchange(idle[0]), part), "the longest wait ends first"
