@@ -1,8 +1,8 @@
 """The CPU kernel's build; everything else about the package stands in pyproject.toml.
 
-One source is built for several processors, and vqshield.clustering.native loads the best at run time. It does
-so by ctypes: the libraries know nothing of Python, so one wheel serves every version of it. Every build is
-optional: where one fails (no compiler, or one without vector types), installation goes on.
+One source is built for several processors, and vqshield.quantization.kernels.native loads the best at run
+time. It does so by ctypes: the libraries know nothing of Python, so one wheel serves every version of it.
+Every build is optional: where one fails (no compiler, or one without vector types), installation goes on.
 
 VQSHIELD_MACHINE names another processor to build for ("aarch64"), where CC and CXX are cross compilers;
 VQSHIELD_KERNEL=none leaves the kernel out, for a wheel that installs anywhere.
@@ -51,7 +51,7 @@ class AnyPython(bdist_wheel):
 setup(
     ext_modules=[
         Extension(
-            f"vqshield.clustering._native_{isa}",
+            f"vqshield.quantization.kernels._native_{isa}",
             [f"native/{isa}.cpp"],
             depends=sorted(map(str, Path("native").glob("*.hpp"))),
             language="c++",

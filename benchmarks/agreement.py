@@ -20,18 +20,18 @@ import torch
 from torch import Tensor
 
 import vqshield as vq
-from vqshield import clustering
-from vqshield.bench.record import AgreementRecord, AgreementRow
-from vqshield.clustering import Recipe
-from vqshield.clustering.lloyd import nearest
-from vqshield.clustering.reference import noisy_patches
-from vqshield.clustering.triton.workspace import interpreting
+from vqshield.core.environment import environment
+from vqshield.core.files import write_json
+from vqshield.core.serialization import Json, to_plain
 from vqshield.data import load, sample
 from vqshield.defenses import create
-from vqshield.environment import environment
-from vqshield.files import write_json
-from vqshield.noise import Draw, Stage
-from vqshield.plain import Json, to_plain
+from vqshield.quantization import kernels as clustering
+from vqshield.quantization.kernels import Recipe
+from vqshield.quantization.kernels.lloyd import nearest
+from vqshield.quantization.kernels.reference import noisy_patches
+from vqshield.quantization.kernels.triton.workspace import interpreting
+from vqshield.quantization.noise import Draw, Stage
+from vqshield_paper.speed.record import AgreementRecord, AgreementRow
 
 ROOT = Path(__file__).resolve().parents[1]
 SEED = 7

@@ -31,10 +31,10 @@ from vqshield.app.attacking import ATTACKS
 from vqshield.app.choices import list_choices
 from vqshield.app.handlers import controls_of
 from vqshield.app.subjects import OFFERED
+from vqshield.core.environment import environment
+from vqshield.core.files import write_json
+from vqshield.core.serialization import Json, to_plain
 from vqshield.data import sample
-from vqshield.environment import environment
-from vqshield.files import write_json
-from vqshield.plain import Json, to_plain
 
 ROOT = Path(__file__).resolve().parents[1]
 ATTACKERS = 1  # sessions

@@ -36,15 +36,15 @@ from torch import Tensor, nn
 import vqshield as vq
 from vqshield.attacks import PRECISIONS, FastGradients
 from vqshield.attacks.losses import margin
+from vqshield.attacks.suites import with_precision
 from vqshield.classifiers import BUNDLED, load_classifier
+from vqshield.core.environment import environment
+from vqshield.core.files import write_json
+from vqshield.core.serialization import Json, to_plain
 from vqshield.data import SAMPLE_NAME, load
 from vqshield.defenses import from_text
-from vqshield.environment import environment
-from vqshield.files import write_json
-from vqshield.models import evaluating, gradient
-from vqshield.plain import Json, to_plain
+from vqshield.models.calling import evaluating, gradient
 from vqshield.runs.study import repeatable
-from vqshield.suites import with_precision
 
 DEFENSE = "swrd:size=3,codes=25"
 SUITE = "adaptive-v1"

@@ -28,12 +28,12 @@ from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
 import vqshield as vq
-from vqshield.clustering.triton import soft
-from vqshield.clustering.triton.backend import Triton
+from vqshield.core.environment import environment
+from vqshield.core.files import write_json
 from vqshield.defenses import create
-from vqshield.environment import environment
-from vqshield.files import write_json
-from vqshield.noise import Draw
+from vqshield.quantization.kernels.triton import soft
+from vqshield.quantization.kernels.triton.backend import Triton
+from vqshield.quantization.noise import Draw
 
 ROOT = Path(__file__).resolve().parents[1]
 DRAW = Draw(1, torch.arange(2))

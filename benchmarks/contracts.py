@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from vqshield.bench.record import ContractsRecord
-from vqshield.environment import environment
-from vqshield.files import write_json
-from vqshield.plain import to_plain
+from vqshield.core.environment import environment
+from vqshield.core.files import write_json
+from vqshield.core.serialization import to_plain
+from vqshield_paper.speed.record import ContractsRecord
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = (
     "tests/contracts/test_defense_contract.py",
-    "tests/clustering/test_triton.py",
+    "tests/quantization/kernels/test_triton.py",
     "tests/surrogates/test_soft_triton.py",
 )
 

@@ -18,14 +18,14 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from vqshield.environment import environment
-from vqshield.files import write_json
-from vqshield.plain import to_plain
+from vqshield.core.environment import environment
+from vqshield.core.files import write_json
+from vqshield.core.serialization import to_plain
 
 ROOT = Path(__file__).resolve().parents[1]
 MEASURED = """
 import json, sys, time, torch
-from vqshield.studies.demo import Demo, DemoSettings
+from vqshield.demo.study import Demo, DemoSettings
 torch.set_num_threads(1)
 known = DemoSettings.__dataclass_fields__
 fewest = {name: value for name, value in {"queried": 1, "calls": 12}.items() if name in known}

@@ -27,15 +27,15 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from vqshield.bench import read_record
-from vqshield.bench.timing import limited_threads, measure
-from vqshield.bench.workloads import SEED, Workload, pictures, streams
+from vqshield.core.devices import device_name, pick_device
+from vqshield.core.environment import environment
+from vqshield.core.files import write_json
+from vqshield.core.serialization import Json, to_plain
 from vqshield.defenses import create
-from vqshield.devices import device_name, pick_device
-from vqshield.environment import environment
-from vqshield.files import write_json
-from vqshield.pixels import narrowed
-from vqshield.plain import Json, to_plain
+from vqshield.quantization.pixels import narrowed
+from vqshield_paper.speed import read_record
+from vqshield_paper.speed.timing import limited_threads, measure
+from vqshield_paper.speed.workloads import SEED, Workload, pictures, streams
 
 ROOT = Path(__file__).resolve().parents[1]
 BASE = Workload(name="swrd-3-25")

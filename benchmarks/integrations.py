@@ -22,10 +22,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from vqshield.environment import environment
-from vqshield.files import write_json
+from vqshield.core.environment import environment
+from vqshield.core.files import write_json
+from vqshield.core.serialization import to_plain
 from vqshield.integrations.torchvision import ShieldTransform
-from vqshield.plain import to_plain
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = {  # the package, which tests of tests/integrations/ are about it, and its example

@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 
 import vqshield as vq
-from vqshield.environment import environment
-from vqshield.files import write_json
-from vqshield.plain import to_plain
+from vqshield.core.environment import environment
+from vqshield.core.files import write_json
+from vqshield.core.serialization import to_plain
 
 ROOT = Path(__file__).resolve().parents[1]
 ROUNDS = 20

@@ -25,11 +25,11 @@ from torch import Tensor
 
 import vqshield as vq
 from vqshield.classifiers import small_cifar10
+from vqshield.core.environment import environment
+from vqshield.core.files import write_json
+from vqshield.core.serialization import to_plain
 from vqshield.data import sample
-from vqshield.environment import environment
-from vqshield.files import write_json
 from vqshield.integrations.onnx import Exported
-from vqshield.plain import to_plain
 
 ROOT = Path(__file__).resolve().parents[1]
 SEED, BATCH = 7, 50

@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from PIL import Image, features
 
 import vqshield as vq
-from vqshield.environment import environment
-from vqshield.files import write_json
+from vqshield.core.environment import environment
+from vqshield.core.files import write_json
+from vqshield.core.serialization import to_plain
 from vqshield.palette_files import encode_indexed_png
-from vqshield.plain import to_plain
 
 ROOT = Path(__file__).resolve().parents[1]
 Bytes = NDArray[np.uint8]

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from vqshield.classifiers import small_cifar10
 from vqshield.data import sample
 from vqshield.defended import Defended
-from vqshield.purification import shield_for
+from vqshield.images.purify import shield_for
 
 SHIELD = os.environ.get("IN_PLACE", "")  # a defense as text; empty for the bare model
 SEED, TRIES = 0, 20

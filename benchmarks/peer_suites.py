@@ -23,9 +23,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from xml.etree import ElementTree
 
-from vqshield.environment import environment
-from vqshield.files import write_json
-from vqshield.plain import to_plain
+from vqshield.core.environment import environment
+from vqshield.core.files import write_json
+from vqshield.core.serialization import to_plain
 
 ROOT = Path(__file__).resolve().parents[1]
 NEEDS = ("range=clamp", "streams=content", "range=clamp,streams=content")

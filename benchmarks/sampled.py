@@ -19,13 +19,13 @@ import torch
 from torch import Tensor
 
 import vqshield as vq
-from vqshield.bench.record import SampledRecord, SampledRow
-from vqshield.bench.timing import measure
-from vqshield.bench.workloads import pictures, workload
+from vqshield.core.environment import environment
+from vqshield.core.files import write_json
+from vqshield.core.serialization import to_plain
 from vqshield.defenses import from_text
-from vqshield.environment import environment
-from vqshield.files import write_json
-from vqshield.plain import to_plain
+from vqshield_paper.speed.record import SampledRecord, SampledRow
+from vqshield_paper.speed.timing import measure
+from vqshield_paper.speed.workloads import pictures, workload
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLES = (None, 16384, 4096, 1024, 256)

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import torch
 
-from vqshield.bench.record import SanitizerRecord
-from vqshield.clustering.cuda.resident import Resident
-from vqshield.clustering.cuda.strips import Strips
+from vqshield.core.environment import environment
+from vqshield.core.files import write_json
+from vqshield.core.serialization import to_plain
 from vqshield.defenses import Quantizer, from_text
-from vqshield.environment import environment
-from vqshield.files import write_json
-from vqshield.plain import to_plain
+from vqshield.quantization.kernels.cuda.resident import Resident
+from vqshield.quantization.kernels.cuda.strips import Strips
+from vqshield_paper.speed.record import SanitizerRecord
 
 ROOT = Path(__file__).resolve().parents[1]
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")

@@ -33,10 +33,10 @@ from PIL import Image
 from torch.nn import functional as F
 
 import vqshield as vq
+from vqshield.core.environment import environment
+from vqshield.core.files import write_json
+from vqshield.core.serialization import Json, to_plain
 from vqshield.data import sample
-from vqshield.environment import environment
-from vqshield.files import write_json
-from vqshield.plain import Json, to_plain
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = 100

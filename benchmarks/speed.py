@@ -3,8 +3,8 @@
 python benchmarks/speed.py --device cpu
 python benchmarks/speed.py --device cuda --deadline 540
 
-Writes benchmarks/results/speed-DEVICE.json and docs/images/speed-DEVICE.png; tools/update_docs.py makes the
-tables of docs/speed.md from the former. Nothing else should run meanwhile.
+Writes benchmarks/results/speed-DEVICE.json and docs/images/speed-DEVICE.png; paper/tools/update_docs.py
+makes the tables of docs/speed.md from the former. Nothing else should run meanwhile.
 """
 
 import argparse
@@ -14,11 +14,11 @@ from pathlib import Path
 
 import torch
 
-from vqshield.bench import Bench, BenchRecord, BenchRow, BenchSettings, read_record
-from vqshield.bench.run import OUT_OF_TIME
-from vqshield.devices import device_name
-from vqshield.files import write_json
-from vqshield.plain import to_plain
+from vqshield.core.devices import device_name
+from vqshield.core.files import write_json
+from vqshield.core.serialization import to_plain
+from vqshield_paper.speed import Bench, BenchRecord, BenchRow, BenchSettings, read_record
+from vqshield_paper.speed.run import OUT_OF_TIME
 
 ROOT = Path(__file__).resolve().parents[1]
 OURS, OTHERS, MARKED = "#1b6ca8", "#b8c4cc", "#d9a05b"

@@ -19,12 +19,12 @@ from surrogates_cuda import seconds
 from torch import Tensor
 
 import vqshield as vq
-from vqshield.bench.workloads import Workload, pictures
-from vqshield.clustering.cuda.resident import Resident
-from vqshield.environment import environment
-from vqshield.files import write_json
-from vqshield.noise import Draw
-from vqshield.plain import to_plain
+from vqshield.core.environment import environment
+from vqshield.core.files import write_json
+from vqshield.core.serialization import to_plain
+from vqshield.quantization.kernels.cuda.resident import Resident
+from vqshield.quantization.noise import Draw
+from vqshield_paper.speed.workloads import Workload, pictures
 
 ROOT = Path(__file__).resolve().parents[1]
 KERNELS = {

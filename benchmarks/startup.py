@@ -13,8 +13,8 @@ import sys
 import time
 from pathlib import Path
 
-from vqshield.environment import environment
-from vqshield.files import write_json
+from vqshield.core.environment import environment
+from vqshield.core.files import write_json
 
 ROOT = Path(__file__).resolve().parents[1]
 VQSHIELD = [sys.executable, "-m", "vqshield"]

@@ -31,10 +31,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import vqshield as vq
+from vqshield.core.environment import environment
+from vqshield.core.files import write_json
+from vqshield.core.serialization import to_plain
 from vqshield.data import sample
-from vqshield.environment import environment
-from vqshield.files import write_json
-from vqshield.plain import to_plain
 from vqshield.surrogates import Shielding, Soft
 
 ROOT = Path(__file__).resolve().parents[1]

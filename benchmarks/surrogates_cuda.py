@@ -32,10 +32,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import vqshield as vq
-from vqshield import checks
+from vqshield.core import checks
+from vqshield.core.environment import environment
+from vqshield.core.files import write_json
 from vqshield.data import ImageSet
-from vqshield.environment import environment
-from vqshield.files import write_json
 from vqshield.surrogates import Shielding, Soft
 from vqshield.surrogates.soft import cut
 from vqshield.training.progress import Silent
@@ -243,7 +243,7 @@ def cost(text: str, soft: Soft, side: int, batch: int, findings: Findings, *, wi
 
 def tune(name: str, findings: Findings, *, batch: int = 0) -> None:
     """As the kernel is called from attach."""
-    from vqshield.clustering.triton import soft as kernels
+    from vqshield.quantization.kernels.triton import soft as kernels
 
     before = kernels.TUNING
     try:

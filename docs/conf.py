@@ -14,9 +14,8 @@ from sphinx.util.nodes import make_refnode
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tools"))
 
-from site_pages import site_links, write_pages  # noqa: E402
-
 import vqshield  # noqa: E402
+from site_pages import site_links, write_pages  # noqa: E402
 
 project = "vqshield"
 author = "The vqshield developers"

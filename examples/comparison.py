@@ -15,12 +15,12 @@ import torch
 from torch import Tensor, nn
 
 import vqshield as vq
-from vqshield import checks
 from vqshield.attacks import EOT, PGD, Linf
 from vqshield.classifiers import small_cifar10
+from vqshield.core import checks
+from vqshield.core.errors import VqshieldError
 from vqshield.data import sample
-from vqshield.draws import Draws, draw_predictions
-from vqshield.errors import VqshieldError
+from vqshield.models.draws import Draws, draw_predictions
 
 ROUNDING = 1e-6
 

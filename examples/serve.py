@@ -30,9 +30,9 @@ from PIL import Image, ImageOps
 from torch import nn
 
 import vqshield as vq
-from vqshield import clustering
 from vqshield.classifiers import BUNDLED, load_classifier
 from vqshield.data import sample
+from vqshield.quantization import kernels as clustering
 
 MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")  # Pillow's 16-bit modes do not become RGB
 FORM_BYTES = 4096  # what a form may take besides its file

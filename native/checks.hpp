@@ -13,13 +13,13 @@ namespace {
 constexpr int kMessage = 160;
 
 constexpr int64_t kMostThreads = 1 << 12;
-constexpr int64_t kMostCodes = 1 << 20, kMostIterations = 1'000'000;  // as vqshield.checks
+constexpr int64_t kMostCodes = 1 << 20, kMostIterations = 1'000'000;  // as vqshield.core.checks
 constexpr double kMostNoise = 1.0, kMostBeta = 1e6;
 constexpr double kMostValue = 1e6;                // of vectors and centres: squares stay far below float32's end
 constexpr int64_t kMostPatches = (1LL << 31) - 1; // labels and places are 32 bits wide
 constexpr int64_t kMostNoiseValues = 1LL << 34;   // a stream's counter has 32 bits, four values a number
 constexpr int64_t kMostInMemory = 1LL << 46;      // values; more than any machine holds, far from overflow
-constexpr double kLargestNormal = 6.66;           // vqshield.noise.LARGEST_NORMAL, rounded down
+constexpr double kLargestNormal = 6.66;           // vqshield.quantization.noise.LARGEST_NORMAL, rounded down
 
 struct Invalid {
     char message[kMessage];

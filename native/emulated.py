@@ -21,15 +21,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vqshield.clustering import Recipe
-from vqshield.clustering.native import Native, _check, available
+from vqshield.core.environment import environment
+from vqshield.core.files import write_json
+from vqshield.core.serialization import to_plain
+from vqshield.core.settings import parse_spec
 from vqshield.data import sample
 from vqshield.defenses import Quantizer, create_any
-from vqshield.environment import environment
-from vqshield.files import write_json
-from vqshield.noise import Draw
-from vqshield.plain import to_plain
-from vqshield.settings import parse_spec
+from vqshield.quantization.kernels import Recipe
+from vqshield.quantization.kernels.native import Native, _check, available
+from vqshield.quantization.noise import Draw
 
 FOLDER = Path(__file__).resolve().parent
 LIBRARIES = "/usr/aarch64-linux-gnu"  # where Debian's cross packages put the C library
@@ -142,7 +142,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with zipfile.ZipFile(options.wheel) as wheel:
-            kernel = Path(wheel.extract("vqshield/clustering/_native_generic.so", folder))
+            kernel = Path(wheel.extract("vqshield/quantization/kernels/_native_generic.so", folder))
         caller = folder / "emulated"
         subprocess.run(
             [options.compiler, "-O1", "-Wall", "-Wextra", FOLDER / "emulated.c", "-o", caller, "-ldl"],

@@ -17,14 +17,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vqshield.checks import NARROW_DTYPES
-from vqshield.clustering import native
-from vqshield.clustering.base import Recipe
-from vqshield.clustering.native import Native
-from vqshield.errors import InvalidInputError
-from vqshield.noise import Draw
-from vqshield.patches import Disjoint, Sliding
-from vqshield.pixels import narrowed
+from vqshield.core.checks import NARROW_DTYPES
+from vqshield.core.errors import InvalidInputError
+from vqshield.quantization.kernels import native
+from vqshield.quantization.kernels.base import Recipe
+from vqshield.quantization.kernels.native import Native
+from vqshield.quantization.noise import Draw
+from vqshield.quantization.patches import Disjoint, Sliding
+from vqshield.quantization.pixels import narrowed
 
 EXTREMES = (-(2**63), -1, 0, 1, 2**31, 2**32 + 1, 2**62, 2**63 - 1)
 REALS = (float("nan"), float("inf"), float("-inf"), -1.0, 1.0000001, 1e150, 1.7e308, -1e-300)

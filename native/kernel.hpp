@@ -112,7 +112,7 @@ VQ_EXPORT int32_t vq_soft(VqSoftJob* job) {
         job, VqCall::soft, [&] { return SoftWorker(*job); }, [](SoftWorker& worker, int64_t i) { worker.run(i); });
 }
 
-// Words 0 … 4·blocks−1 of a stream and the normal values made of them, to be compared with vqshield.noise.
+// Words 0 … 4·blocks−1 of a stream and the normal values made of them, to be compared with vqshield.quantization.noise.
 VQ_EXPORT int32_t vq_noise(uint64_t seed, int64_t stream, int64_t stage, int64_t blocks, uint32_t* words, float* values) {
     if (words == nullptr || values == nullptr || blocks < 0 || blocks > kMostNoiseValues / 4) return VQ_INVALID;
     const Stream source(seed, stream, (uint32_t)stage);

@@ -79,7 +79,7 @@ struct Grid {
     int64_t pixels() const { return height * width; }
 };
 
-// The multiples of 2^-bits to which noisy patches and centres are rounded, as vqshield.fixedpoint says: they are
+// The multiples of 2^-bits to which noisy patches and centres are rounded, as vqshield.quantization.fixed_point says: they are
 // then float32 numbers, and distances of them are exact in float64. The noise is added in integers, in units of
 // 2^-fine, so that nearly every sum is rounded as the reference rounds it: half-way patches up, half-way centres to
 // the even number.

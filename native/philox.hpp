@@ -1,4 +1,4 @@
-// Counter-based noise, W counters at a time: the words of vqshield.noise to the bit, and its normal values to
+// Counter-based noise, W counters at a time: the words of vqshield.quantization.noise to the bit, and its normal values to
 // about 1e-6 (float32 polynomials for logarithm, sine and cosine).
 #pragma once
 

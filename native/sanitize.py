@@ -19,9 +19,9 @@ from pathlib import Path
 
 import pytest
 
-from vqshield.clustering import native
-from vqshield.environment import environment
-from vqshield.files import write_json
+from vqshield.core.environment import environment
+from vqshield.core.files import write_json
+from vqshield.quantization.kernels import native
 
 FOLDER = Path(__file__).resolve().parent
 TESTS = FOLDER.parent / "tests"
@@ -125,7 +125,7 @@ def inside(folder: Path, task: str, *numbers: str) -> int:
         str(TESTS / name)
         for name in (
             "contracts/test_defense_contract.py",
-            "clustering/test_native.py",
+            "quantization/kernels/test_native.py",
             "surrogates/test_soft_kernel.py",
         )
     )

@@ -1,4 +1,4 @@
-"""The documents say what the program says: figures from results/, names that exist, code that runs."""
+"""The documents say what the program says: figures from paper/results/, names that exist, code that runs."""
 
 import importlib.util
 import re
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from vqshield.errors import MissingExtraError
+from vqshield.core.errors import MissingExtraError
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -22,7 +22,7 @@ TEXTS = [
 
 
 def tool():
-    spec = importlib.util.spec_from_file_location("update_docs", ROOT / "tools" / "update_docs.py")
+    spec = importlib.util.spec_from_file_location("update_docs", ROOT / "paper" / "tools" / "update_docs.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules["update_docs"] = module  # dataclasses look their types up there
     spec.loader.exec_module(module)
@@ -33,7 +33,7 @@ def tool():
 def test_tables_are_those_of_the_result_files(page: str) -> None:
     text = (ROOT / page).read_text()
     assert "<!-- begin" in text
-    assert tool().updated(text) == text, f"{page} is out of date: run python tools/update_docs.py"
+    assert tool().updated(text) == text, f"{page} is out of date: run python paper/tools/update_docs.py"
 
 
 def generated(page: str) -> dict[str, str]:

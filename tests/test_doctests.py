@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from contracts.test_names import MODULES
 
 import vqshield as vq
+from contracts.test_names import MODULES
 from vqshield.classifiers import small_cifar10
 from vqshield.data import sample
 

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 import site_pages
+import vqshield
 from browser import NAMES, Browser, browser, find_browser
 from check_site import broken_links
-
-import vqshield
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -70,7 +70,7 @@ def test_a_tutorial_is_a_gallery_script(path: Path) -> None:
         ("../CONTRIBUTING.md#habits", "docs/ladder.md", "/generated/repository/contributing.md#habits"),
         ("../README.md", "docs/ladder.md", "/index.md"),
         ("tutorials/3_harden_it.py", "docs/index.md", "/generated/tutorials/3_harden_it.rst"),
-        ("../research/common.py", "docs/ladder.md", "../research/common.py"),
+        ("../paper/research/common.py", "docs/ladder.md", "../paper/research/common.py"),
         ("serve.py", "examples/README.md", "../../../examples/serve.py"),
         ("../docs/serving.md", "examples/README.md", "/serving.md"),
         ("https://example.org/a.md", "docs/ladder.md", "https://example.org/a.md"),
@@ -82,7 +82,7 @@ def test_links_of_the_repository_become_links_of_the_site(link: str, page: str, 
 
 
 def test_a_link_to_a_folder_keeps_its_words() -> None:
-    assert site_pages.site_links("the [records](../results/).", "docs/ladder.md") == "the records."
+    assert site_pages.site_links("the [records](../paper/results/).", "docs/ladder.md") == "the records."
 
 
 def test_the_checker_finds_what_leads_nowhere(tmp_path: Path) -> None:

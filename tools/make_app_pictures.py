@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from app_server import running_app
-from browser import Browser, Page, browser, find_browser
 from PIL import Image
 
 import vqshield as vq
+from app_server import running_app
+from browser import Browser, Page, browser, find_browser
 from vqshield.palette_files import encode_indexed_png
 
 ROOT = Path(__file__).resolve().parents[1]

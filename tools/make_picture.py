@@ -9,7 +9,7 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
-from vqshield.studies.demo import Demo, DemoSettings
+from vqshield.demo.study import Demo, DemoSettings
 
 SCALE, GAP, TEXT, ROWS = 4, 10, 46, 3
 RIGHT, WRONG, GREY = (21, 115, 60), (176, 32, 32), (90, 90, 90)

@@ -25,12 +25,12 @@ REPOSITORY_PAGES = {
     "CONTRIBUTING.md": "contributing",
     "CHANGELOG.md": "changelog",
     "examples/README.md": "examples",
-    "research/README.md": "research",
+    "paper/research/README.md": "research",
 }
 """Markdown of the repository that is a page of the site."""
 
 ROOMS = ("defenses", "attacks", "surrogates", "auditing", "certificates")
-BESIDE = ("draws", "data", "classifiers")
+BESIDE = ("models.draws", "data", "classifiers")
 """Modules that are imported by themselves: what the tutorials begin with."""
 GROUPS = {
     "Shield a model": ("defend", "Defended"),

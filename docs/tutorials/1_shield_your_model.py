@@ -22,7 +22,7 @@ import torch
 import vqshield as vq
 from vqshield.classifiers import small_cifar10
 from vqshield.data import sample
-from vqshield.draws import draw_predictions
+from vqshield.models.draws import draw_predictions
 
 classifier, photos = small_cifar10(), sample(100)
 images, labels = photos.floats(), photos.labels

@@ -22,7 +22,7 @@ import matplotlib.pyplot as plt
 import vqshield as vq
 from vqshield.classifiers import small_cifar10, small_cifar10_hardened
 from vqshield.data import sample
-from vqshield.draws import draw_predictions
+from vqshield.models.draws import draw_predictions
 
 photos = sample()
 images, labels = photos.floats(), photos.labels

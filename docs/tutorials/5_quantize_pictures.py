@@ -21,7 +21,7 @@ import torch
 
 import vqshield as vq
 from vqshield.data import sample
-from vqshield.images import encode_png
+from vqshield.images.files import encode_png
 from vqshield.palette_files import encode_indexed_png
 
 photos = sample(120)

@@ -18,6 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vqshield import attacks, auditing, certificates, defenses, surrogates
+    from vqshield.auditing.study import audit
+    from vqshield.certification.l1 import certify_l1
+    from vqshield.certification.study import certify
     from vqshield.defended import Defended, defend
     from vqshield.defenses import (
         PRD,
@@ -30,16 +33,13 @@ if TYPE_CHECKING:
         Splitting,
         list_defenses,
     )
+    from vqshield.evaluation.study import evaluate
+    from vqshield.images.purify import purify
     from vqshield.integrations.onnx import export_onnx
+    from vqshield.ladders.study import ladder
+    from vqshield.leaderboards.study import leaderboard
     from vqshield.palettes import palette
-    from vqshield.points import kmeans
-    from vqshield.purification import purify
-    from vqshield.studies.audit_target import audit
-    from vqshield.studies.certification import certify
-    from vqshield.studies.evaluation import evaluate
-    from vqshield.studies.l1_certification import certify_l1
-    from vqshield.studies.ladder import ladder
-    from vqshield.studies.leaderboard import leaderboard
+    from vqshield.quantization.kmeans import kmeans
     from vqshield.training.calibration import calibrate
     from vqshield.training.hardening import harden
 

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from vqshield import surrogates
+from vqshield.core.errors import InvalidInputError
+from vqshield.core.settings import parse_spec
 from vqshield.defenses import (
     Defense,
     DefenseLike,
@@ -20,9 +22,7 @@ from vqshield.defenses import (
     create_any,
     is_preprocessor,
 )
-from vqshield.errors import InvalidInputError
-from vqshield.models import Normalising, ask, asked_part, own_dtype
-from vqshield.settings import parse_spec
+from vqshield.models.calling import Normalising, ask, asked_part, own_dtype
 from vqshield.surrogates import Attach, Shielding, Surrogate
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vqshield.errors import InvalidInputError
-from vqshield.files import write_atomically
-from vqshield.images import DEFAULT_MAX_PIXELS, Picture, pillow
+from vqshield.core.errors import InvalidInputError
+from vqshield.core.files import write_atomically
+from vqshield.images.files import DEFAULT_MAX_PIXELS, Picture, pillow
+from vqshield.images.purify import PlannedFile, Purified, convert_file, plan
 from vqshield.palettes import Palettes, palette
-from vqshield.purification import PlannedFile, Purified, convert_file, plan
 
 
 def index_files(

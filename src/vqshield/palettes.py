@@ -13,12 +13,12 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from vqshield import checks
-from vqshield.clustering import Backend, Recipe
-from vqshield.clustering.base import check_images
-from vqshield.errors import InvalidInputError
-from vqshield.noise import Draw, Stage
-from vqshield.points import best_centres, pick_backend, plain_recipe
+from vqshield.core import checks
+from vqshield.core.errors import InvalidInputError
+from vqshield.quantization.kernels import Backend, Recipe
+from vqshield.quantization.kernels.base import check_images
+from vqshield.quantization.kmeans import best_centres, pick_backend, plain_recipe
+from vqshield.quantization.noise import Draw, Stage
 
 MOST_COLOURS = 256
 """That an index of one byte can name, and an indexed PNG can hold."""
@@ -85,7 +85,7 @@ def palette(
         restarts: how many starts of k-means, of which the best is kept; None for 1, or 2 where an image has
             512×512 pixels or more.
         seed: decides the sample and the start.
-        backend: "auto" or one of vqshield.clustering.list_backends().
+        backend: "auto" or one of vqshield.quantization.kernels.list_backends().
 
     Raises:
         InvalidInputError: images or settings that cannot work.

@@ -15,7 +15,7 @@ from vqshield.app.attacking import ATTACKS
 from vqshield.app.choices import HARDENED, list_choices
 from vqshield.app.handlers import Controls, View, controls_of, show_attack, show_shield
 from vqshield.app.subjects import OFFERED, Limits, bundled, offered_images, uploaded
-from vqshield.errors import FileFormatError, InvalidInputError
+from vqshield.core.errors import FileFormatError, InvalidInputError
 
 LIMITS = Limits(attack_seconds=60.0)
 DRAWN = re.compile(r"(\d+) of 20")

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
+
 from app_server import running_app
 from browser import NAMES, Browser, Page, browser, find_browser
-from PIL import Image
 
 pytestmark = [
     pytest.mark.slow,

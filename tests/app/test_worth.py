@@ -17,15 +17,15 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_the_packages_figures_are_those_of_results() -> None:
     packaged = resources.files("vqshield.app") / "assets" / "demo.json"
-    assert packaged.read_bytes() == (ROOT / "results" / "demo.json").read_bytes(), (
-        "results/demo.json changed: run python tools/update_docs.py"
+    assert packaged.read_bytes() == (ROOT / "paper" / "results" / "demo.json").read_bytes(), (
+        "paper/results/demo.json changed: run python paper/tools/update_docs.py"
     )
 
 
 @pytest.mark.parametrize("defense", list_choices())
 def test_every_choice_has_its_own_adaptive_figure(defense: str) -> None:
     choice = usual(defense)
-    rows = json.loads((ROOT / "results" / "demo.json").read_text())["rows"]
+    rows = json.loads((ROOT / "paper" / "results" / "demo.json").read_text())["rows"]
     (adaptive,) = [r for r in rows if r["defense"] == choice.title and r["threat"] == "adaptive"]
     panel = worth_panel(worth_of(choice), choice)
     shown = re.findall(r'<div class="(\w+)"><dt>.*?</dt><dd>([\d.]+)<', panel)

@@ -13,8 +13,8 @@ from toys import Noisy, convnet
 import vqshield as vq
 from vqshield.attacks import EOT, L2, AutoAttack, Linf, margin
 from vqshield.classifiers import small_cifar10
+from vqshield.core.errors import MissingExtraError
 from vqshield.data import sample
-from vqshield.errors import MissingExtraError
 
 pyautoattack = pytest.importorskip("pyautoattack")
 

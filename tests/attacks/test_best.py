@@ -2,7 +2,7 @@ import torch
 from torch import Tensor, nn
 
 from vqshield.attacks.best import Best
-from vqshield.models import asked_exactly
+from vqshield.models.calling import asked_exactly
 
 LABELS = torch.tensor([0, 0])
 

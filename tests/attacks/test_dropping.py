@@ -10,7 +10,7 @@ from vqshield.attacks import best as judging
 from vqshield.attacks.losses import TARGETED
 from vqshield.defended import Defended
 from vqshield.defenses import GaussianNoise
-from vqshield.models import Part, asking_about
+from vqshield.models.calling import Part, asking_about
 
 PLAIN = {"steps": 12, "step": 0.01, "loss": "margin", "candidates": 2, "seed": 3}
 

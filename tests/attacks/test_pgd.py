@@ -9,7 +9,7 @@ from toys import convnet, two_classes
 import vqshield as vq
 from vqshield.attacks import EOT, L2, PGD, Linf, cross_entropy, margin
 from vqshield.attacks.losses import targeted_margin, wrong_classes
-from vqshield.errors import InvalidInputError
+from vqshield.core.errors import InvalidInputError
 
 
 def linear(channels: int = 3, side: int = 8, classes: int = 4) -> nn.Module:

@@ -12,9 +12,9 @@ from toys import convnet
 from vqshield.attacks import PRECISIONS, FastAnswers, FastGradients
 from vqshield.attacks.losses import cross_entropy
 from vqshield.attacks.precision import _Graph, _Graphs, _rounded_up
+from vqshield.core.errors import InvalidInputError
 from vqshield.defenses import GaussianNoise
-from vqshield.errors import InvalidInputError
-from vqshield.models import gradient
+from vqshield.models.calling import gradient
 
 FAST = PRECISIONS[1:]
 

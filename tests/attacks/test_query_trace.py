@@ -10,7 +10,7 @@ from toys import Noisy, convnet
 
 from vqshield.attacks import EOT, InBasis, Linf, QueryAttack, RayS, Square
 from vqshield.attacks.eot import draws_a_call
-from vqshield.errors import InvalidInputError
+from vqshield.core.errors import InvalidInputError
 
 BALL = Linf(0.02)
 ATTACKS: list[QueryAttack] = [Square(ball=BALL), RayS(ball=BALL)]

@@ -10,7 +10,7 @@ import vqshield as vq
 from vqshield.attacks import EOT, L2, FastAnswers, Linf, RandomNoise, Square, ball, margin
 from vqshield.attacks.balls import Ball
 from vqshield.attacks.square import _Held, _L2Moves, bump
-from vqshield.noise import Draw
+from vqshield.quantization.noise import Draw
 
 BALLS = {"linf": Linf(0.05), "l2": L2(1.0)}
 

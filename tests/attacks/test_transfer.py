@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from toys import convnet
 
 from vqshield.attacks import L2, PGD, DiverseInputs, Ensemble, Linf, Transfer
-from vqshield.errors import InvalidInputError
+from vqshield.core.errors import InvalidInputError
 
 images, labels = noise_images(6, 3, 16, 16), torch.arange(6) % 5
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 import vqshield as vq
 from vqshield.attacks import L2, Attack, Ball, Linf
+from vqshield.attacks.threats import Threat, threat
 from vqshield.auditing import (
     FAIL,
     NOT_RUN,
@@ -30,9 +31,8 @@ from vqshield.auditing import (
     audit,
 )
 from vqshield.auditing.probes import Probes
-from vqshield.errors import InvalidInputError
-from vqshield.plain import from_plain, to_plain
-from vqshield.threats import Threat, threat
+from vqshield.core.errors import InvalidInputError
+from vqshield.core.serialization import from_plain, to_plain
 
 SIDE, COUNT = 8, 50
 BALL = Linf(16 / 255)

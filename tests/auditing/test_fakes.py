@@ -4,12 +4,12 @@ import dataclasses
 import json
 from pathlib import Path
 
-import audit_fakes
 import pytest
 import torch
 from conftest import noise_images
 from torch import Tensor, nn
 
+import audit_fakes
 import vqshield as vq
 from vqshield.attacks import Linf
 from vqshield.auditing import (
@@ -25,7 +25,7 @@ from vqshield.auditing import (
     audit,
     traces,
 )
-from vqshield.plain import to_plain
+from vqshield.core.serialization import to_plain
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -243,7 +243,7 @@ def test_an_answer_that_depends_on_more_than_its_image_is_caught(model: type[nn.
 
 @pytest.mark.parametrize("name", audit_fakes.FAKES)
 def test_every_fake_of_the_table_is_told_by_its_flag(name: str) -> None:
-    """As research/audit_fakes.py has it on real images: docs/attacks.md shows that table."""
+    """As paper/research/audit_fakes.py has it on real images: docs/attacks.md shows that table."""
     trick = audit_fakes.FAKES[name]
     defense = vq.RandDisc(codes=32, iterations=2, seed=1)
     known = audit_fakes.Known(network(), images()[:FEW], labels()[:FEW], defense)
@@ -257,7 +257,7 @@ def test_every_fake_of_the_table_is_told_by_its_flag(name: str) -> None:
 
 
 def test_the_recorded_table_tells_every_fake_and_no_honest_model() -> None:
-    rows = json.loads((ROOT / "results" / "audit-fakes.json").read_text())["rows"]
+    rows = json.loads((ROOT / "paper" / "results" / "audit-fakes.json").read_text())["rows"]
     assert {row["name"] for row in rows if not row["honest"]} == set(audit_fakes.FAKES)
     for row in rows:
         assert list(row["outcomes"]) == list(TITLES)

@@ -1,7 +1,7 @@
 """How often luck fails an honest audit: the decisions alone, on thousands of simulated audits.
 
 The hardest honest case: every attack leaves exactly as much as every other, so that all comparisons stand at
-their limits. Real audits are farther from them: results/false-alarms-audit.json.
+their limits. Real audits are farther from them: paper/results/false-alarms-audit.json.
 """
 
 import pytest
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vqshield.auditing import FAIL, PASS, POWER, SUSPICIOUS, Flag, Uncertain, flags
 from vqshield.auditing.gradients import Differences, sign_agreement
-from vqshield.draws import Draws
+from vqshield.models.draws import Draws
 
 AUDITS = 200
 RUNS = 5

@@ -27,9 +27,9 @@ from vqshield.auditing import (
     flags,
     read_audit,
 )
-from vqshield.draws import Draws
-from vqshield.errors import FileFormatError
-from vqshield.plain import from_plain, to_plain
+from vqshield.core.errors import FileFormatError
+from vqshield.core.serialization import from_plain, to_plain
+from vqshield.models.draws import Draws
 
 AGREEMENT = Agreement(0.9, 0.8, 0.95, 24, 4, 32, 0.03, gradient_reliability=0.9, corrected=0.97, error=0.02)
 SURE = Uncertain(0.95, 0.02)
@@ -425,7 +425,7 @@ def test_a_difference_that_a_comparison_should_see_passes_once_in_ten(images, na
 
 def test_an_audit_needs_what_its_most_demanding_check_needs() -> None:
     assert list(POWER) == list(TITLES)
-    documented = (RESULTS.parent / "docs" / "attacks.md").read_text()
+    documented = (RESULTS.parents[1] / "docs" / "attacks.md").read_text()
     for name, (least, misses) in POWER.items():
         noun = " (confirmed planted ones)" if name == "R9" else ""
         assert f"| {name} | {least}{noun} | {misses} |" in documented
@@ -496,7 +496,7 @@ def test_an_audit_is_plain_enough_for_json() -> None:
     }
 
 
-RESULTS = Path(__file__).parents[2] / "results"
+RESULTS = Path(__file__).parents[2] / "paper" / "results"
 BOARDS = sorted(RESULTS.glob("leaderboard-*/rows/*/audit/audit.json"))
 RECORDED = sorted(
     path for path in RESULTS.glob("**/audit*.json") if path.name != "audit-fakes.json" and path not in BOARDS

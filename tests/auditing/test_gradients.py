@@ -19,7 +19,7 @@ from vqshield.auditing.gradients import (
     needed_draws,
     sign_agreement,
 )
-from vqshield.plain import to_plain
+from vqshield.core.serialization import to_plain
 
 SIDE, COUNT = 6, 12
 LABELS = torch.arange(COUNT) % 3

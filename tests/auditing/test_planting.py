@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 import vqshield as vq
 from vqshield.attacks import EOT, L2, Attack, Ball, Linf
+from vqshield.attacks.threats import Threat, threat
 from vqshield.auditing.planting import Features, Readouts, plant_and_find
-from vqshield.errors import InvalidInputError
-from vqshield.threats import Threat, threat
+from vqshield.core.errors import InvalidInputError
 
 SIDE, COUNT = 16, 8
 QUICK = {"inner": 15, "draws": 8, "batch": 100, "seed": 0}

@@ -13,7 +13,7 @@ from torch import nn
 
 import vqshield as vq
 from vqshield.auditing import AuditSettings, read_audit, run_audit
-from vqshield.errors import InvalidInputError
+from vqshield.core.errors import InvalidInputError
 
 FEW = AuditSettings(runs=2, queries=2, directions=1, draws=4, probe="pgd:steps=1", rehearsal=True)
 IMAGES, LABELS = noise_images(4, 1, 8, 8), torch.tensor([0, 1, 0, 1])

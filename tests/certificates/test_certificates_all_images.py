@@ -15,7 +15,7 @@ from vqshield.certificates import (
     per_image_delta,
     union_statement,
 )
-from vqshield.errors import InvalidInputError
+from vqshield.core.errors import InvalidInputError
 
 stats = pytest.importorskip("scipy.stats")
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vqshield.certificates import Coverage, effective_sigma
-from vqshield.errors import InvalidInputError
-from vqshield.patches import Disjoint, PatchGrid, Sliding
+from vqshield.core.errors import InvalidInputError
+from vqshield.quantization.patches import Disjoint, PatchGrid, Sliding
 
 NOISE = 4 / 255
 SIGMAS = st.floats(1e-4, 10)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from vqshield.certificates import evidence, l1_distance, margin
-from vqshield.errors import InvalidInputError
+from vqshield.core.errors import InvalidInputError
 
 
 def softmax(*shape: int, seed: int, sharp: float = 2.0) -> Tensor:

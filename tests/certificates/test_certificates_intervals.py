@@ -14,7 +14,7 @@ from vqshield.certificates import (
     empirical_bernstein,
     truncated_markov,
 )
-from vqshield.errors import InvalidInputError
+from vqshield.core.errors import InvalidInputError
 
 special = pytest.importorskip("scipy.special")
 stats = pytest.importorskip("scipy.stats")

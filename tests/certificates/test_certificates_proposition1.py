@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vqshield.certificates import proposition1
-from vqshield.errors import InvalidInputError
+from vqshield.core.errors import InvalidInputError
 
 DISTANCES = st.floats(0, 2)
 MARGINS = st.floats(0.001, 1)

@@ -14,7 +14,7 @@ from vqshield.certificates import (
     looks,
     thresholds_for,
 )
-from vqshield.errors import InvalidInputError
+from vqshield.core.errors import InvalidInputError
 
 ALPHA, TRIALS = 0.05, 10_000  # a large alpha, so that 10,000 trials can tell it from a larger one
 

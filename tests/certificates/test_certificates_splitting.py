@@ -10,7 +10,7 @@ from torch import Tensor
 
 import vqshield as vq
 from vqshield.certificates import certify_all_shifts, linf_radius, radius_for_linf, splitting_radius
-from vqshield.errors import InvalidInputError
+from vqshield.core.errors import InvalidInputError
 
 CLASSES = 3
 

@@ -18,7 +18,7 @@ from vqshield.certificates import (
     linf_radius,
     radius,
 )
-from vqshield.errors import InvalidInputError
+from vqshield.core.errors import InvalidInputError
 
 NORMAL = NormalDist()
 SIMULATIONS = 10_000

@@ -1,6 +1,6 @@
 """No attack inside the certified radius flips a certified vote: a single one would refute the certificate.
 
-A few images here; research/attack_certified_votes.py does it with hundreds, longer attacks, more draws.
+A few images here; paper/research/attack_certified_votes.py does it with hundreds, longer attacks, more draws.
 """
 
 import importlib.util
@@ -14,7 +14,7 @@ import torch
 from vqshield.classifiers import small_cifar10
 from vqshield.data import sample
 
-SCRIPT = Path(__file__).resolve().parents[2] / "research" / "attack_certified_votes.py"
+SCRIPT = Path(__file__).resolve().parents[2] / "paper" / "research" / "attack_certified_votes.py"
 IMAGES = 4
 
 

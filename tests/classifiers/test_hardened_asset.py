@@ -10,11 +10,11 @@ from safetensors import safe_open
 
 import vqshield as vq
 from vqshield.classifiers import load_classifier, small_cifar10, small_cifar10_hardened
+from vqshield.core.errors import InvalidInputError
 from vqshield.data import sample
-from vqshield.draws import draw_predictions
-from vqshield.errors import InvalidInputError
+from vqshield.models.draws import draw_predictions
 
-RESULTS = Path(__file__).parents[2] / "results"
+RESULTS = Path(__file__).parents[2] / "paper" / "results"
 ASSET = resources.files("vqshield.classifiers") / "assets" / "small-cifar10-hardened.safetensors"
 
 

@@ -9,8 +9,8 @@ from torch import nn
 from vqshield.classifiers import Normalised, build, load_classifier, save_classifier, small_cifar10
 from vqshield.classifiers import __file__ as package_file
 from vqshield.classifiers.loading import check_finite
+from vqshield.core.errors import FileFormatError, InvalidInputError
 from vqshield.data import load, sample
-from vqshield.errors import FileFormatError, InvalidInputError
 
 MEAN, STD = [0.4914, 0.4822, 0.4465], [0.247, 0.2435, 0.2616]
 

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from vqshield.classifiers import Normalised, build, folded, list_classifiers
-from vqshield.errors import InvalidInputError
+from vqshield.core.errors import InvalidInputError
 
 SHAPES = {  # published parameter counts for ten (resnet18, small) and a hundred classes
     ("resnet18", 10): 11_173_962,

@@ -19,8 +19,8 @@ from vqshield.classifiers import (
     small_cifar10,
     weights_digest,
 )
+from vqshield.core.errors import FileFormatError, InvalidInputError, MissingExtraError
 from vqshield.data import sample
-from vqshield.errors import FileFormatError, InvalidInputError, MissingExtraError
 
 
 class Tiny(nn.Module):

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import vqshield
 from vqshield.cli import main
 from vqshield.cli.application import COMMANDS, app, command_function, command_help, load_command
-from vqshield.errors import VqshieldError
+from vqshield.core.errors import VqshieldError
 
 RUNNER = CliRunner()
 

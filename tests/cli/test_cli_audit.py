@@ -40,7 +40,7 @@ TINY = dataclasses.replace(
 )
 FEW = ["--device", "cpu", "--limit", "4", "--defense", "prd:iterations=2"]
 IGNORANT = ["--attack", "pgd:steps=1,surrogate=none"]
-command = import_module("vqshield.studies.audit_target")
+command = import_module("vqshield.auditing.study")
 
 
 def run(*arguments: str):

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from vqshield.certification.study import Certification
 from vqshield.cli.application import app
-from vqshield.studies.certification import Certification
 
 IMAGES = ["--device", "cpu", "--limit", "3", "--batch", "20"]
 QUICK = [*IMAGES, "--n0", "5", "--n", "40", "--draws", "10"]

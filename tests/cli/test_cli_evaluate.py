@@ -13,9 +13,9 @@ import torch
 from typer.testing import CliRunner
 
 from vqshield.cli.application import app
-from vqshield.errors import InvalidInputError
+from vqshield.core.errors import InvalidInputError
+from vqshield.evaluation.study import Evaluation
 from vqshield.runs.records import RecordFolder
-from vqshield.studies.evaluation import Evaluation
 
 QUICK = ["--device", "cpu", "--limit", "4", "--batch", "2", "--runs", "2", "--defense", "prd:iterations=2"]
 PGD = ["--attack", "pgd:steps=1,eot=2"]
@@ -201,7 +201,7 @@ def test_stopped_before_anything_is_written_it_says_so(tmp_path: Path, monkeypat
 KILLED = """
 import sys
 from vqshield.cli import main
-from vqshield.studies.evaluation import Evaluation
+from vqshield.evaluation.study import Evaluation
 
 unbroken, killed, *arguments = sys.argv[1:]
 whole, measured = Evaluation.measure, 0

@@ -45,8 +45,8 @@ def test_a_second_call_finds_all_done_and_json_is_the_summary(
     finished: tuple[Path, str], monkeypatch
 ) -> None:
     out, _ = finished
-    monkeypatch.setattr("vqshield.studies.evaluation.Evaluation.measure", None)
-    monkeypatch.setattr("vqshield.studies.ladder_remote.RemoteAttacks.measure", None)
+    monkeypatch.setattr("vqshield.evaluation.study.Evaluation.measure", None)
+    monkeypatch.setattr("vqshield.ladders.remote.RemoteAttacks.measure", None)
     for more in ([*QUICK], ["--summary-only"]):
         result = ladder(*more, "--out", str(out), "--json")
         assert result.exit_code == 0, result.output

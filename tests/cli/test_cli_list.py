@@ -8,16 +8,16 @@ from typer.testing import CliRunner
 
 import vqshield as vq
 from vqshield.attacks import ball, list_attacks
+from vqshield.attacks.suites import list_suites
+from vqshield.attacks.threats import threat
 from vqshield.classifiers import classifier_forms, list_classifiers
 from vqshield.cli.application import app
-from vqshield.clustering import list_backends
+from vqshield.core.settings import format_settings
 from vqshield.data import list_datasets
 from vqshield.defenses import known_settings
-from vqshield.reproduction.experiments import list_experiments
-from vqshield.settings import format_settings
-from vqshield.suites import list_suites
+from vqshield.quantization.kernels import list_backends
 from vqshield.surrogates import list_surrogates
-from vqshield.threats import threat
+from vqshield_paper.reproduction.experiments import list_experiments
 
 REGISTRIES = {
     "defenses": vq.defenses.list_all_defenses,

@@ -149,7 +149,7 @@ def test_a_picture_over_the_pixel_limit_is_refused(album, tmp_path):
 
 
 def test_ctrl_c_leaves_only_whole_files_and_the_next_run_continues(album, tmp_path, monkeypatch):
-    from vqshield import images as library
+    from vqshield.images import files as library
 
     def interrupted(path, content):
         if path.name == "b.png":

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 import vqshield as vq
 from vqshield.cli.application import COMMANDS, app, load_command
 from vqshield.cli.unused import UNUSED, refuse_unused
+from vqshield.core.errors import InvalidInputError
 from vqshield.data import load
-from vqshield.errors import InvalidInputError
 
 RECORDED = "device executor out fresh summary_only as_json"
 """What commands that keep records have in common; --summary-only is held against all others below."""

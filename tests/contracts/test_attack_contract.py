@@ -18,7 +18,7 @@ from vqshield.attacks import EOT, Attack, InBasis, ball, create, known_settings,
 from vqshield.attacks.losses import TARGETED, list_losses
 from vqshield.attacks.pgd import SCHEDULES
 from vqshield.attacks.random_noise import KINDS
-from vqshield.errors import InvalidInputError
+from vqshield.core.errors import InvalidInputError
 
 BATCH, CLASSES, SIDE = 3, 4, 8
 LARGEST = {"linf": 1.0, "l2": 4.0, "l1": 40.0}  # up to here: about as much as this data can use

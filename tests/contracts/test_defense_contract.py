@@ -6,10 +6,10 @@ from conftest import noise_images
 from torch import Tensor
 
 import vqshield as vq
-from vqshield.checks import NARROW_DTYPES
-from vqshield.clustering import get, list_backends
+from vqshield.core.checks import NARROW_DTYPES
 from vqshield.defenses import create
 from vqshield.defenses.quantizer import NOISES
+from vqshield.quantization.kernels import get, list_backends
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 SHAPES = [(3, 32, 32), (1, 28, 28), (3, 31, 33), (1, 7, 9), (2, 12, 5)]

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 import vqshield as vq
 from vqshield.auditing import AuditSettings
-from vqshield.errors import InvalidInputError
+from vqshield.core.errors import InvalidInputError
+from vqshield.ladders.study import LadderSettings
 from vqshield.runs.target import Target
-from vqshield.studies.ladder import LadderSettings
 
 IMAGES = (noise_images(6, 3, 16, 16) * 255).round() / 255  # harden keeps bytes
 CLASSES = 5

@@ -24,12 +24,12 @@ from PIL import Image
 from safetensors.torch import save
 
 from vqshield.classifiers import build, load_classifier
+from vqshield.core.errors import VqshieldError
+from vqshield.core.files import Journal
 from vqshield.data import load
-from vqshield.errors import VqshieldError
-from vqshield.files import Journal
-from vqshield.images import read_image
-from vqshield.reproduction.experiments import experiment
+from vqshield.images.files import read_image
 from vqshield.training.checkpoint import read_checkpoint
+from vqshield_paper.reproduction.experiments import experiment
 
 GIB = 1 << 30
 DIGITS = "1" * 5000

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from vqshield.core.errors import FileFormatError, InvalidInputError
 from vqshield.data import from_dataset, load, sample
-from vqshield.errors import FileFormatError, InvalidInputError
 
 IMAGES = sample(4).images.numpy()
 LABELS = np.array([2, 0, 1, 1])

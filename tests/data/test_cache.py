@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from vqshield.core.errors import InvalidInputError
 from vqshield.data import cache_folder, load
-from vqshield.errors import InvalidInputError
 
 
 def test_the_variable_decides_then_the_platform(monkeypatch, tmp_path):

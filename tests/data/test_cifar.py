@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
+from vqshield.core.errors import FileFormatError, InvalidInputError
 from vqshield.data import load
-from vqshield.errors import FileFormatError, InvalidInputError
 
 
 def write_records(path, *, label_bytes, seed=0):

@@ -9,8 +9,8 @@ import hostile_files
 import pytest
 from hostile_files import GIB, ROWS, Row
 
+from vqshield.core.errors import FileFormatError
 from vqshield.data import load
-from vqshield.errors import FileFormatError
 
 
 @pytest.fixture(scope="module")

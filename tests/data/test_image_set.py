@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from vqshield.core.errors import InvalidInputError
 from vqshield.data import SAMPLE_NAME, ImageSet, list_datasets, load, sample
-from vqshield.errors import InvalidInputError
-from vqshield.images import encode_png
+from vqshield.images.files import encode_png
 
 IMAGES = torch.arange(2 * 3 * 4 * 4, dtype=torch.uint8).reshape(2, 3, 4, 4)
 LABELS = torch.tensor([0, 1])

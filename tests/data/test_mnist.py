@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from vqshield.core.errors import FileFormatError, InvalidInputError
 from vqshield.data import load
-from vqshield.errors import FileFormatError, InvalidInputError
 
 
 def idx(array, *, magic=None):

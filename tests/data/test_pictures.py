@@ -5,9 +5,9 @@ import pytest
 import torch
 from PIL import Image
 
+from vqshield.core.errors import FileFormatError, InvalidInputError
 from vqshield.data import FileSet, load, sample
 from vqshield.data.folders import imagenet_classes
-from vqshield.errors import FileFormatError, InvalidInputError
 
 WNIDS = list(imagenet_classes())
 

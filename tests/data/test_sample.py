@@ -3,8 +3,8 @@ import builtins
 import pytest
 import torch
 
+from vqshield.core.errors import FileFormatError, InvalidInputError, MissingExtraError
 from vqshield.data import load, sample, sample_card
-from vqshield.errors import FileFormatError, InvalidInputError, MissingExtraError
 
 
 @pytest.mark.parametrize("limit", [10, 100, 500])

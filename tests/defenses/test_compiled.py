@@ -62,7 +62,8 @@ def test_settings_that_rarely_show_reach_a_compiled_defense_too(
     seen: list[str] = []
     start = vq.defenses.quantizer.operators.Job.start
     monkeypatch.setattr(
-        "vqshield.operators.Job.start", lambda job, *rest: (seen.append(job.encode()), start(job, *rest))[1]
+        "vqshield.quantization.operators.Job.start",
+        lambda job, *rest: (seen.append(job.encode()), start(job, *rest))[1],
     )
     other: dict[str, Any] = {
         "backend": {"backend": "auto"}, "memory": {"memory": 999}, "padding": {"padding": "reflect"},

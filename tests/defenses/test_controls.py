@@ -10,8 +10,8 @@ from conftest import noise_images
 from PIL import Image
 from torch import Tensor
 
+from vqshield.core.errors import InvalidInputError
 from vqshield.defenses import JPEG, BitDepth, EssentialFeatures, MedianFilter, ResizePad, TotalVariation
-from vqshield.errors import InvalidInputError
 
 
 @pytest.mark.parametrize("bits", [1, 3, 8])

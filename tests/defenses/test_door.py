@@ -14,11 +14,11 @@ from conftest import noise_images
 from torch import Tensor, nn
 
 import vqshield as vq
-from vqshield.checks import NARROW_DTYPES
 from vqshield.classifiers import small_cifar10
+from vqshield.core.checks import NARROW_DTYPES
+from vqshield.core.errors import InvalidInputError
 from vqshield.defenses import create_any, list_all_defenses
-from vqshield.errors import InvalidInputError
-from vqshield.models import Normalising
+from vqshield.models.calling import Normalising
 
 IMAGES, STREAMS = noise_images(2, 3, 8, 8), torch.arange(2)
 NEEDED: dict[str, dict[str, Any]] = {

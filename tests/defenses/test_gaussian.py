@@ -8,10 +8,10 @@ from scipy import stats
 
 import vqshield as vq
 from vqshield.certificates import Coverage
+from vqshield.certification.study import coverage_of
+from vqshield.core.errors import InvalidInputError
 from vqshield.defenses import GaussianNoise, from_text, list_all_defenses, list_defenses
-from vqshield.errors import InvalidInputError
-from vqshield.noise import Stage
-from vqshield.studies.certification import coverage_of
+from vqshield.quantization.noise import Stage
 
 IMAGES = torch.rand(5, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 

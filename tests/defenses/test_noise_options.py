@@ -1,20 +1,20 @@
 """noise="image" and "shared": noise that is added to the image before it is cut, once for all its patches."""
 
 import numpy as np
-import oracles
 import pytest
 import torch
 from conftest import noise_images
 from torch import Tensor, nn
 
+import oracles
 import vqshield as vq
 from vqshield.certificates import Coverage
-from vqshield.clustering import get, list_backends
+from vqshield.core.errors import InvalidInputError
+from vqshield.core.settings import parse_spec
 from vqshield.defended import Defended
 from vqshield.defenses import create, known_settings
-from vqshield.errors import InvalidInputError
-from vqshield.noise import Draw, Stage
-from vqshield.settings import parse_spec
+from vqshield.quantization.kernels import get, list_backends
+from vqshield.quantization.noise import Draw, Stage
 
 STAGES = (Stage.CODEBOOK, Stage.ASSIGNMENT)
 SEED, SIGMA, TAU = 5, 0.05, 0.08

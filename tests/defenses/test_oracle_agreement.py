@@ -1,14 +1,14 @@
 """The fast code against the paper's algorithms written out as loops."""
 
 import numpy as np
-import oracles
 import pytest
 import torch
 from conftest import noise_images
 from torch import Tensor
 
+import oracles
 import vqshield as vq
-from vqshield.noise import Draw, Stage
+from vqshield.quantization.noise import Draw, Stage
 
 SEED = 5
 EXACT = {"seed": SEED, "backend": "torch"}  # the reference; faster backends are checked against it

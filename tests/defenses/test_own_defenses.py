@@ -7,11 +7,11 @@ from torch import Tensor, nn
 
 import vqshield as vq
 from vqshield.attacks import Linf
+from vqshield.attacks.threats import threat
 from vqshield.certificates import Coverage
-from vqshield.errors import InvalidInputError
-from vqshield.noise import Draw, Stage
-from vqshield.settings import Setting
-from vqshield.threats import threat
+from vqshield.core.errors import InvalidInputError
+from vqshield.core.settings import Setting
+from vqshield.quantization.noise import Draw, Stage
 
 IMAGES, LABELS = noise_images(3, 3, 8, 8), torch.arange(3)
 

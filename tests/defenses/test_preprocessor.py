@@ -12,8 +12,8 @@ from conftest import noise_images
 from torch import Tensor, nn
 
 import vqshield as vq
+from vqshield.core.errors import InvalidInputError
 from vqshield.defenses import from_text, is_preprocessor
-from vqshield.errors import InvalidInputError
 
 IMAGES = noise_images(3, 3, 8, 8)
 STREAMS = torch.arange(3)

@@ -1,15 +1,15 @@
 """A codebook from some of the patches: which ones, what k-means makes of them, and what stays as it was."""
 
 import numpy as np
-import oracles
 import pytest
 import torch
 from conftest import noise_images
 
+import oracles
 import vqshield as vq
-from vqshield.clustering.sampling import sampled_places
 from vqshield.data import sample as bundled_sample
-from vqshield.noise import Draw, Stage
+from vqshield.quantization.kernels.sampling import sampled_places
+from vqshield.quantization.noise import Draw, Stage
 
 STREAMS = torch.tensor([0, -5, 2**40])
 

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 import vqshield as vq
 from vqshield.attacks import Linf
+from vqshield.attacks.threats import threat
+from vqshield.core.errors import InvalidInputError
 from vqshield.defenses import create_any, from_text
-from vqshield.errors import InvalidInputError
-from vqshield.images import encode_png
-from vqshield.noise import Draw, Stage
-from vqshield.threats import threat
+from vqshield.images.files import encode_png
+from vqshield.quantization.noise import Draw, Stage
 from vqshield.training.shielding import TrainingShield
 
 IMAGES = noise_images(5, 3, 6, 7).mul(255).round().div(255)

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import noise_images
-from defenses import stream_workers
-from defenses.stream_workers import IMAGE, loaded, take, take_many
 from torch import nn
 
 import vqshield as vq
-from vqshield import processes
-from vqshield.errors import InvalidInputError
+from defenses import stream_workers
+from defenses.stream_workers import IMAGE, loaded, take, take_many
+from vqshield.core import processes
+from vqshield.core.errors import InvalidInputError
 
 # A process that is spawned imports torch for itself, which takes seconds. These are forked from a server that
 # has imported it once, and given everything pickled, as spawned ones are.

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import vqshield as vq
-from vqshield.errors import MissingExtraError
+from vqshield.core.errors import MissingExtraError
 
 GREY = torch.full((2, 3, 8, 8), 0.5)
 

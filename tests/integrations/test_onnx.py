@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import vqshield as vq
 from vqshield.cli.application import app
-from vqshield.noise import Draw, Stage
+from vqshield.quantization.noise import Draw, Stage
 
 if importlib.util.find_spec("onnx") is None or importlib.util.find_spec("onnxruntime") is None:
     pytest.skip("onnx and onnxruntime are not installed (extra onnx)", allow_module_level=True)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import vqshield as vq
-from vqshield.errors import MissingExtraError
+from vqshield.core.errors import MissingExtraError
 from vqshield.integrations import require
 from vqshield.integrations.shield import Shield
 

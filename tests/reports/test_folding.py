@@ -1,32 +1,19 @@
 """Tables in terminals and logs of any width: folded, printed in pieces, and never cut."""
 
-import io
 import re
 from types import SimpleNamespace
 
 import pytest
-from rich.cells import cell_len
-from rich.console import Console
-from summaries import part, summary
-from test_reproduction import drawn_at_random
 
-from vqshield.reports.certification import certificate_tables
-from vqshield.reports.demo import demo_table
-from vqshield.reports.evaluation import evaluation_table
+from terminal import assert_nothing_is_cut, printed
+from vqshield.certification.page import certificate_tables
+from vqshield.certification.summary import BoundSummary, DrawsSummary, RadiusPoint, VoteSummary
+from vqshield.demo.page import demo_table
+from vqshield.demo.study import DemoRow
+from vqshield.evaluation.page import evaluation_table
+from vqshield.evaluation.study import EvaluationRow
 from vqshield.reports.folding import FoldingTable
-from vqshield.reports.reproduction import terminal_tables
 from vqshield.runs.manifests import ThreatId
-from vqshield.studies.certification_summary import BoundSummary, DrawsSummary, RadiusPoint, VoteSummary
-from vqshield.studies.demo import DemoRow
-from vqshield.studies.evaluation import EvaluationRow
-
-NUMBER = re.compile(r"\d+\.\d+(?: ± \d+\.\d+)?")
-
-
-def printed(table, width):
-    console = Console(width=width, file=io.StringIO())
-    console.print(table)
-    return console.file.getvalue()
 
 
 def evaluation():
@@ -77,7 +64,6 @@ def demo():
 
 
 TABLES = {
-    "reproduction": lambda: terminal_tables(summary(part(rows=drawn_at_random())))[0],
     "evaluation": evaluation,
     "vote": lambda: certificates()[0],
     "draws": lambda: certificates()[1],
@@ -88,19 +74,7 @@ TABLES = {
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
 @pytest.mark.parametrize("name", TABLES)
 def test_nothing_is_cut(name, width):
-    table = TABLES[name]()
-    text = printed(table, width)
-    assert "…" not in text
-    assert all(cell_len(line) <= width for line in text.splitlines())
-    everything = NUMBER.findall(printed(table, 400))
-    assert everything
-    wanted = {number: everything.count(number) for number in everything}
-    found = NUMBER.findall(text)
-    for number, times in wanted.items():
-        assert found.count(number) >= times, number
-    for column in table.columns:
-        words = str(column.header).split()
-        assert all(word in text for word in words), words
+    assert_nothing_is_cut(TABLES[name](), width)
 
 
 def test_where_it_fits_it_is_one_table_with_title_and_caption_once():

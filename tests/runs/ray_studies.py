@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from vqshield.errors import InvalidInputError
+from vqshield.attacks.threats import Threat
+from vqshield.core.errors import InvalidInputError
+from vqshield.core.seeds import derived_seed
+from vqshield.evaluation.study import Evaluation, EvaluationCell, EvaluationManifest, EvaluationRecord
 from vqshield.runs.executors import Executor, LocalExecutor
 from vqshield.runs.study import CellProgress, Progress, no_cell_progress, no_progress
 from vqshield.runs.target import Target
-from vqshield.seeds import derived_seed
-from vqshield.studies.evaluation import Evaluation, EvaluationCell, EvaluationManifest, EvaluationRecord
-from vqshield.threats import Threat
 
 IMAGES, CELLS_A_CHUNK = 4, 7
 IGNORANT, STE = "pgd:steps=2,surrogate=none", "pgd:steps=2"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import torch
 
-from vqshield.errors import InvalidInputError
-from vqshield.plain import Json
+from vqshield.core.errors import InvalidInputError
+from vqshield.core.serialization import Json
 from vqshield.runs.executors import Executor
 from vqshield.runs.records import Key, Record
 from vqshield.runs.study import CellProgress, Progress, Study, no_cell_progress, no_progress

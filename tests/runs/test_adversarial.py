@@ -11,13 +11,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from vqshield.attacks import PGD, ball
-from vqshield.names import NONE
+from vqshield.attacks.threats import Threat
+from vqshield.certification.study import Certification
+from vqshield.core.display_names import NONE
+from vqshield.evaluation.study import Evaluation
 from vqshield.runs.adversarial import AdversarialStore, _write
 from vqshield.runs.executors import LocalExecutor
 from vqshield.runs.target import ClassifierId, Target
-from vqshield.studies.certification import Certification
-from vqshield.studies.evaluation import Evaluation
-from vqshield.threats import Threat
 
 DEFENSES = ("prd:codes=4", "randdisc:codes=3", "swrd:codes=4")
 IGNORANT, STE = "pgd:steps=2,surrogate=none", "pgd:steps=2"

@@ -12,11 +12,11 @@ import vqshield as vq
 from vqshield.attacks import FastGradients
 from vqshield.classifiers import bundled_as_trained, small_cifar10
 from vqshield.cli.application import app
+from vqshield.core.errors import InvalidInputError
 from vqshield.data import sample
-from vqshield.errors import InvalidInputError
+from vqshield.evaluation.study import Evaluation
 from vqshield.runs.batch_norm import BatchNorm, BatchStatistics
 from vqshield.runs.target import Target
-from vqshield.studies.evaluation import Evaluation
 
 IMAGES = sample(12).floats()
 

@@ -8,9 +8,11 @@ import pytest
 from square_studies import MACHINE, THREADS, Parities, Squares
 from torch import nn
 
+from vqshield.certification.study import Certification
+from vqshield.core.errors import InvalidInputError, MissingExtraError
+from vqshield.core.serialization import to_plain
 from vqshield.data import sample
-from vqshield.errors import InvalidInputError, MissingExtraError
-from vqshield.plain import to_plain
+from vqshield.evaluation.study import Evaluation
 from vqshield.runs.executors import (
     Executor,
     LocalExecutor,
@@ -23,8 +25,6 @@ from vqshield.runs.executors import ray as ray_module
 from vqshield.runs.executors.base import finders, measure
 from vqshield.runs.study import Study
 from vqshield.runs.target import Target
-from vqshield.studies.certification import Certification
-from vqshield.studies.evaluation import Evaluation
 
 TWO = ProcessesExecutor(workers=2)
 

@@ -39,7 +39,7 @@ from square_studies import (
     stubborn,
 )
 
-from vqshield.errors import InvalidInputError, VqshieldError
+from vqshield.core.errors import InvalidInputError, VqshieldError
 from vqshield.runs.executors import LocalExecutor, ProcessesExecutor
 
 pytestmark = pytest.mark.slow

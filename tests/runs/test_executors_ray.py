@@ -30,11 +30,11 @@ from ray_studies import (
     run,
 )
 
+from vqshield.certification.study import Certification
 from vqshield.classifiers import Normalised, build, save_classifier
-from vqshield.errors import InvalidInputError, VqshieldError
+from vqshield.core.errors import InvalidInputError, VqshieldError
 from vqshield.runs.executors import LocalExecutor, RayExecutor
 from vqshield.runs.target import Target
-from vqshield.studies.certification import Certification
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.slow

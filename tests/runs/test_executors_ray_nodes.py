@@ -24,7 +24,7 @@ from ray_studies import (
     run,
 )
 
-from vqshield.errors import InvalidInputError
+from vqshield.core.errors import InvalidInputError
 from vqshield.runs.executors import LocalExecutor, RayExecutor
 
 ray = pytest.importorskip("ray")

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from square_studies import Raising, Squares, full_disk, full_gpu, mistake, no_file, refusal, stubborn
 
-from vqshield.errors import InvalidInputError, MissingExtraError, VqshieldError
+from vqshield.core.errors import InvalidInputError, MissingExtraError, VqshieldError
+from vqshield.evaluation.study import Evaluation
 from vqshield.runs.executors import ProcessesExecutor, processes, team
 from vqshield.runs.executors.workers import Refusal, answer, checked, request_for
 from vqshield.runs.target import Target
-from vqshield.studies.evaluation import Evaluation
 
 
 def test_a_worker_loads_the_study_once_and_answers_with_errors() -> None:

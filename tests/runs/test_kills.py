@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from vqshield.auditing import AuditSettings, run_audit
+from vqshield.certification.study import Certification
+from vqshield.evaluation.study import Evaluation
 from vqshield.runs.executors import LocalExecutor
 from vqshield.runs.target import Target
-from vqshield.studies.certification import Certification
-from vqshield.studies.evaluation import Evaluation
 
 KINDS = {"evaluation": "records.jsonl", "certification": "records.jsonl", "audit": "measured.jsonl"}
 MOMENTS = {"evaluation": (2, 9), "certification": (1, 2), "audit": (3, 6)}

@@ -12,14 +12,14 @@ import pytest
 import torch
 
 import vqshield
+from vqshield.certification.study import Certification
 from vqshield.classifiers import BUNDLED
-from vqshield.clustering.cuda.program import can_run
-from vqshield.errors import FileFormatError, InvalidInputError
+from vqshield.core.errors import FileFormatError, InvalidInputError
+from vqshield.evaluation.study import Evaluation
+from vqshield.quantization.kernels.cuda.program import can_run
 from vqshield.runs.code import sources_digest
 from vqshield.runs.executors import LocalExecutor
 from vqshield.runs.target import Target
-from vqshield.studies.certification import Certification
-from vqshield.studies.evaluation import Evaluation
 
 ATTACK = "pgd:steps=1,surrogate=none"
 
@@ -176,8 +176,8 @@ def test_a_classifier_that_answers_otherwise_is_another_one(tmp_path, monkeypatc
 @pytest.mark.parametrize(
     ("changed", "value", "named"),
     [
-        ("vqshield.runs.code.sources_digest", lambda: "0" * 16, r"code\.sources=.*without later edits"),
-        ("vqshield.clustering.kernel_name", lambda *_: "native mmx", r"code\.kernels\.0="),
+        ("vqshield.runs.code.sources_digest", lambda _: "0" * 16, r"code\.sources=.*without later edits"),
+        ("vqshield.quantization.kernels.kernel_name", lambda *_: "native mmx", r"code\.kernels\.0="),
     ],
 )
 def test_other_code_is_refused(tmp_path, monkeypatch, changed, value, named) -> None:
@@ -189,15 +189,23 @@ def test_other_code_is_refused(tmp_path, monkeypatch, changed, value, named) -> 
 
 
 def test_uncommitted_edits_of_vqshield_are_other_code(tmp_path, monkeypatch) -> None:
-    copied, native = tmp_path / "elsewhere" / "vqshield", "clustering/_native_mine" + EXTENSION_SUFFIXES[-1]
+    copied, native = (
+        tmp_path / "elsewhere" / "vqshield",
+        "quantization/kernels/_native_mine" + EXTENSION_SUFFIXES[-1],
+    )
     shutil.copytree(Path(vqshield.__file__).parent, copied)
     here = sources_digest()
     found = {here}
     monkeypatch.setattr("vqshield.__file__", str(copied / "__init__.py"))
-    (copied / "archived.py").write_text("COMMIT = 'of an archive'")
+    (copied / "runs/archived.py").write_text("COMMIT = 'of an archive'")
     (copied / "attacks/pgd.pyc").write_bytes(b"")
     assert sources_digest.__wrapped__() == here, "the folder, git's commit and Python's caches do not count"
-    for name in ("attacks/pgd.py", "clustering/cuda/noise.cuh", "clustering/cuda/strips.cu", native):
+    for name in (
+        "attacks/pgd.py",
+        "quantization/kernels/cuda/noise.cuh",
+        "quantization/kernels/cuda/strips.cu",
+        native,
+    ):
         with (copied / name).open("a") as file:
             file.write("\n")
         found.add(sources_digest.__wrapped__())

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from vqshield.errors import FileFormatError, InvalidInputError
+from vqshield.core.errors import FileFormatError, InvalidInputError
+from vqshield.evaluation.study import EvaluationRecord
 from vqshield.runs.manifests import read_manifest
 from vqshield.runs.records import RecordFolder
-from vqshield.studies.evaluation import EvaluationRecord
 
 CHUNKS = [[("prd", attack, image) for image in images] for images in ((0, 1), (2,)) for attack in ("a", "b")]
 

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 from square_studies import Squares
 
-from vqshield.diagnostics.fitting import MixtureSettings
-from vqshield.diagnostics.measurement import DivergenceSettings
-from vqshield.errors import InvalidInputError
-from vqshield.plain import to_plain
+from vqshield.certification.study import Certification
+from vqshield.core.errors import InvalidInputError
+from vqshield.core.serialization import to_plain
+from vqshield.demo.gallery import Gallery
+from vqshield.evaluation.study import Evaluation
 from vqshield.runs.executors import LocalExecutor, run_study
 from vqshield.runs.study import Study
 from vqshield.runs.target import Target
-from vqshield.studies.certification import Certification
-from vqshield.studies.evaluation import Evaluation
-from vqshield.studies.gallery import Gallery
-from vqshield.studies.kl import KLStudy
-from vqshield.studies.worked_example import Numbers, WorkedExample
+from vqshield_paper.kl.fitting import MixtureSettings
+from vqshield_paper.kl.measurement import DivergenceSettings
+from vqshield_paper.kl.study import KLStudy
+from vqshield_paper.worked_example import Numbers, WorkedExample
 
 TARGET = Target(limit=3, device="cpu")
 PRD, IGNORANT = "prd:iterations=2", "pgd:steps=1,surrogate=none"

@@ -13,8 +13,8 @@ from PIL import Image
 from torch import nn
 
 from vqshield.classifiers import Normalised, build, save_classifier, weights_digest
+from vqshield.core.errors import InvalidInputError
 from vqshield.data import sample
-from vqshield.errors import InvalidInputError
 from vqshield.runs import target as module
 from vqshield.runs.target import ClassifierId, DataId, Target
 

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 import vqshield as vq
-from vqshield.clustering.triton import soft as kernels
+from vqshield.core.errors import InvalidInputError
 from vqshield.data import sample
-from vqshield.errors import InvalidInputError
-from vqshield.noise import Draw
-from vqshield.patches import Disjoint, Sliding
+from vqshield.quantization.kernels.triton import soft as kernels
+from vqshield.quantization.noise import Draw
+from vqshield.quantization.patches import Disjoint, Sliding
 from vqshield.surrogates import Shielding, Soft
 
 SEED, FIRST = 2**63 + 5, 3

@@ -7,7 +7,7 @@ from conftest import noise_images
 from torch import Tensor, nn
 
 import vqshield as vq
-from vqshield.errors import InvalidInputError
+from vqshield.core.errors import InvalidInputError
 from vqshield.surrogates import Learned
 
 LEARNED = Learned(width=4, updates=60)

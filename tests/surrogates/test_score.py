@@ -3,15 +3,15 @@
 import re
 
 import numpy as np
-import oracles
 import pytest
 import torch
 from conftest import noise_images
 from torch import Tensor
 
+import oracles
 import vqshield as vq
 from vqshield.attacks import EOT
-from vqshield.noise import Draw, Stage
+from vqshield.quantization.noise import Draw, Stage
 from vqshield.surrogates import Score, Shielding
 
 DRAWS = 60_000

@@ -4,14 +4,14 @@ import math
 import re
 
 import numpy as np
-import oracles
 import pytest
 import torch
 from conftest import noise_images
 from torch import Tensor
 
+import oracles
 import vqshield as vq
-from vqshield.noise import Draw, Stage
+from vqshield.quantization.noise import Draw, Stage
 from vqshield.surrogates import Shielding, Soft
 from vqshield.surrogates.soft import put_together
 

@@ -12,11 +12,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import vqshield as vq
-from vqshield.clustering import native
-from vqshield.clustering.native import Native
+from vqshield.core.errors import InvalidInputError
 from vqshield.data import sample
-from vqshield.errors import InvalidInputError
-from vqshield.noise import Draw
+from vqshield.quantization.kernels import native
+from vqshield.quantization.kernels.native import Native
+from vqshield.quantization.noise import Draw
 from vqshield.surrogates import Shielding, Soft
 
 SEED, STREAM = 5, 3

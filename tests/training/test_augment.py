@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from vqshield.errors import InvalidInputError
+from vqshield.core.errors import InvalidInputError
 from vqshield.training.augment import crop_and_flip, cutout
 
 

@@ -18,9 +18,9 @@ from vqshield.classifiers import (
     save_classifier,
     small_cifar10,
 )
+from vqshield.core.errors import InvalidInputError
 from vqshield.data import sample
-from vqshield.errors import InvalidInputError
-from vqshield.images import encode_png
+from vqshield.images.files import encode_png
 from vqshield.training.calibration import CANDIDATES, GIVEN, batch_norms
 from vqshield.training.shielding import shield_seed
 

@@ -8,9 +8,9 @@ from typer.testing import CliRunner
 from vqshield.classifiers import load_classifier
 from vqshield.cli import leaderboard
 from vqshield.cli.application import app
+from vqshield.core.errors import InvalidInputError
 from vqshield.data import sample
-from vqshield.errors import InvalidInputError
-from vqshield.images import encode_png
+from vqshield.images.files import encode_png
 
 SHIELD = "prd:size=2,codes=4,iterations=2"
 

@@ -134,7 +134,7 @@ def test_stopped_it_names_its_own_checkpoint_and_resumed_it_says_from_which_epoc
     previous = signal.signal(signal.SIGTERM, lambda number, _: unheard.append(number))
     try:
         with monkeypatch.context() as patch:
-            patch.setattr("vqshield.cli.train.Bar.step", step)
+            patch.setattr("vqshield_paper.commands.train.Bar.step", step)
             stopped = command(folder, tmp_path, "--name", "mine")
     finally:
         signal.signal(signal.SIGTERM, previous)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from vqshield.errors import InvalidInputError
+from vqshield.core.errors import InvalidInputError
 from vqshield.training.consistency import consistency_loss
 
 SOURCE = torch.Generator().manual_seed(0)

@@ -21,9 +21,9 @@ from vqshield.classifiers import (
     save_classifier,
     small_cifar10,
 )
+from vqshield.core.errors import FileFormatError, InvalidInputError, VqshieldError
 from vqshield.data import sample
-from vqshield.errors import FileFormatError, InvalidInputError, VqshieldError
-from vqshield.images import encode_png
+from vqshield.images.files import encode_png
 from vqshield.training import Hardened, checkpoint_path, train_on
 from vqshield.training.measures import accuracy
 
@@ -301,7 +301,7 @@ def test_a_full_disk_leaves_the_last_checkpoint_whole(start, tmp_path, monkeypat
     def full(path, checkpoint):
         written.append(path)
         if len(written) == 2:
-            monkeypatch.setattr("vqshield.files.os.fsync", _no_space)
+            monkeypatch.setattr("vqshield.core.files.os.fsync", _no_space)
         original(path, checkpoint)
 
     with monkeypatch.context() as patch:

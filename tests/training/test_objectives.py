@@ -5,11 +5,11 @@ import torch
 from test_trainer import TRAINING, Watcher, settings, two_tones
 from torch.nn import functional as F
 
-from vqshield import checks
+from vqshield.certification.l1 import certify_l1
 from vqshield.classifiers import Normalised, build
+from vqshield.core import checks
+from vqshield.core.errors import InvalidInputError
 from vqshield.data import ImageSet
-from vqshield.errors import InvalidInputError
-from vqshield.studies.l1_certification import certify_l1
 from vqshield.training.consistency import consistency_loss
 from vqshield.training.objectives import (
     Adversarial,

@@ -1,6 +1,6 @@
 import pytest
 
-from vqshield.errors import InvalidInputError
+from vqshield.core.errors import InvalidInputError
 from vqshield.training.schedule import END, START, WARMUP, cosine, one_cycle, stepwise
 
 

@@ -9,8 +9,8 @@ from safetensors.torch import load_file
 from test_trainer import TEST, TRAINING, Watcher, run, settings
 
 from vqshield.classifiers import load_classifier
+from vqshield.core.errors import FileFormatError, InvalidInputError
 from vqshield.defenses import from_text
-from vqshield.errors import FileFormatError, InvalidInputError
 from vqshield.training import TrainSettings
 from vqshield.training.measures import accuracy
 from vqshield.training.shielding import TrainingShield

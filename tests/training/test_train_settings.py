@@ -1,6 +1,6 @@
 import pytest
 
-from vqshield.errors import InvalidInputError
+from vqshield.core.errors import InvalidInputError
 from vqshield.training import TrainSettings, trainable
 
 GOOD = {"data": "cifar10", "arch": "small"}

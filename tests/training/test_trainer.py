@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file
 
 from vqshield.classifiers import load_classifier
+from vqshield.core.devices import pick_device
+from vqshield.core.errors import FileFormatError, InvalidInputError, VqshieldError
 from vqshield.data import ImageSet
-from vqshield.devices import pick_device
-from vqshield.errors import FileFormatError, InvalidInputError, VqshieldError
 from vqshield.training import Lines, TrainSettings, train, train_on
 from vqshield.training.checkpoint import Pace, read_checkpoint, write_checkpoint
 from vqshield.training.measures import accuracy, channel_statistics

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from vqshield import checks
 from vqshield.app.choices import Choice
 from vqshield.app.shielding import Answers, ask
 from vqshield.app.subjects import Limits, Subject
 from vqshield.attacks import Linf
+from vqshield.attacks.threats import Threat, threat
+from vqshield.core import checks
+from vqshield.core.errors import InvalidInputError
 from vqshield.defended import Defended
-from vqshield.errors import InvalidInputError
-from vqshield.studies.demo import DemoSettings
-from vqshield.studies.gallery import as_bytes, moved_bytes
-from vqshield.threats import Threat, threat
+from vqshield.demo.gallery import as_bytes, moved_bytes
+from vqshield.demo.study import DemoSettings
 
 QUERIES = 500
 _DEMO = DemoSettings()

@@ -5,11 +5,11 @@ from functools import cache
 
 from torch import nn
 
-from vqshield import checks
 from vqshield.classifiers import small_cifar10, small_cifar10_hardened
+from vqshield.core import checks
+from vqshield.core.display_names import display_name
 from vqshield.defenses import PRD, SWRD, Quantizer, RandDisc, create, list_defenses
-from vqshield.names import display_name
-from vqshield.studies.demo import TUNED
+from vqshield.demo.study import TUNED
 
 HARDENED = "hardened"
 """The shield that the bundled fine-tuned classifier is used to, with that classifier; nothing to set."""

@@ -12,11 +12,11 @@ from vqshield.app.choices import Choice
 from vqshield.app.shielding import Answers, Shielded
 from vqshield.app.subjects import class_name
 from vqshield.app.worth import Worth
-from vqshield.images import Bytes, encode_png
-from vqshield.names import display_defense
+from vqshield.core.display_names import display_defense
+from vqshield.core.settings import format_value
+from vqshield.demo.gallery import as_bytes
+from vqshield.images.files import Bytes, encode_png
 from vqshield.reports.numbers import percent
-from vqshield.settings import format_value
-from vqshield.studies.gallery import as_bytes
 
 SHOWN_SIDE = 384
 """Pixels that small pictures are enlarged to, every pixel a square: a browser would blur them."""

@@ -5,15 +5,15 @@ calls, and whatever is wrong with a picture or a setting becomes a notice: the p
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vqshield import checks
 from vqshield.app import fragments
 from vqshield.app.attacking import attack
 from vqshield.app.choices import HARDENED, Choice, usual
 from vqshield.app.shielding import shield
 from vqshield.app.subjects import Limits, Subject, bundled, uploaded
 from vqshield.app.worth import worth_of
-from vqshield.errors import InvalidInputError, VqshieldError
-from vqshield.images import Bytes
+from vqshield.core import checks
+from vqshield.core.errors import InvalidInputError, VqshieldError
+from vqshield.images.files import Bytes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from vqshield.app.fragments import enlarged, worth_panel
 from vqshield.app.handlers import Controls, controls_of, show_attack, show_shield
 from vqshield.app.subjects import SIDE, Limits, class_name, offered_images
 from vqshield.app.worth import worth_of
-from vqshield.errors import InvalidInputError
+from vqshield.core.errors import InvalidInputError
 from vqshield.integrations import require
 
 TITLE = "vqshield"

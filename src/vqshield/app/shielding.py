@@ -11,8 +11,8 @@ from torch import Tensor
 from vqshield.app.choices import Choice
 from vqshield.app.subjects import Subject
 from vqshield.defended import Defended
-from vqshield.draws import draw_predictions
-from vqshield.models import Model
+from vqshield.models.calling import Model
+from vqshield.models.draws import draw_predictions
 
 DRAWS = 20
 

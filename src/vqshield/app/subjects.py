@@ -7,11 +7,11 @@ from pathlib import Path
 from torch import Tensor
 from torch.nn import functional as F
 
-from vqshield import checks
+from vqshield.core import checks
+from vqshield.core.errors import FileFormatError, VqshieldError
 from vqshield.data import ImageSet, sample
-from vqshield.errors import FileFormatError, VqshieldError
-from vqshield.images import Picture, read_image
-from vqshield.studies.gallery import as_bytes
+from vqshield.demo.gallery import as_bytes
+from vqshield.images.files import Picture, read_image
 
 SIDE = 32
 """What the bundled classifiers take."""

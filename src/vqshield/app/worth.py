@@ -1,7 +1,7 @@
 """What was measured of each defense: the figures of `vqshield demo`, as the repository records them.
 
-assets/demo.json is results/demo.json, copied by tools/update_docs.py so that an installed package has it; a
-test compares the two.
+assets/demo.json is paper/results/demo.json, copied by paper/tools/update_docs.py so that an installed
+package has it; a test compares the two.
 """
 
 from collections.abc import Mapping
@@ -10,9 +10,9 @@ from functools import cache
 from importlib import resources
 
 from vqshield.app.choices import Choice
-from vqshield.files import parse_json
-from vqshield.plain import Json, from_plain
-from vqshield.studies.demo import DemoRow, DemoSummary
+from vqshield.core.files import parse_json
+from vqshield.core.serialization import Json, from_plain
+from vqshield.demo.study import DemoRow, DemoSummary
 
 
 @dataclass(frozen=True, kw_only=True)

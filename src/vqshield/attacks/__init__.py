@@ -6,7 +6,6 @@ never a loop inside an attack.
 
 from collections.abc import Callable
 
-from vqshield import checks
 from vqshield.attacks.apgd import APGD
 from vqshield.attacks.autoattack import AutoAttack
 from vqshield.attacks.balls import L1, L2, Ball, Linf, ball, list_norms
@@ -20,8 +19,9 @@ from vqshield.attacks.random_noise import RandomNoise
 from vqshield.attacks.rays import RayS
 from vqshield.attacks.square import Square
 from vqshield.attacks.transfer import DiverseInputs, Ensemble, Transfer
-from vqshield.models import Model
-from vqshield.settings import Setting, refuse_unknown, setting_names
+from vqshield.core import checks
+from vqshield.core.settings import Setting, refuse_unknown, setting_names
+from vqshield.models.calling import Model
 
 _ATTACKS: dict[str, Callable[..., Attack]] = {
     "pgd": PGD,

@@ -7,13 +7,13 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor
 
-from vqshield import checks
 from vqshield.attacks.balls import L1, Ball
 from vqshield.attacks.base import Attack, random_start
 from vqshield.attacks.best import EARLY, Best
 from vqshield.attacks.l1_apgd import L1Steps
 from vqshield.attacks.losses import errors, list_losses, loss
-from vqshield.models import Model, Part, asking_about, gradient
+from vqshield.core import checks
+from vqshield.models.calling import Model, Part, asking_about, gradient
 
 _FRESH = 0.75  # alpha: the share of a step that follows the gradient; the rest goes on as before
 _ENOUGH_RISES = 0.75  # rho: fewer rises of the loss than this share of the steps, and the steps are too long

@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vqshield import checks
 from vqshield.attacks.apgd import APGD
 from vqshield.attacks.balls import Ball
 from vqshield.attacks.base import Attack
-from vqshield.errors import InvalidInputError, MissingExtraError
-from vqshield.models import Model
+from vqshield.core import checks
+from vqshield.core.errors import InvalidInputError, MissingExtraError
+from vqshield.models.calling import Model
 
 _CLASSES = {"standard": 4, "rand": 3}  # fewer, and its losses (targeted DLR, DLR) are not defined
 _NORMS = {"linf": "Linf", "l2": "L2"}

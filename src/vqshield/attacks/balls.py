@@ -7,8 +7,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from vqshield import checks
-from vqshield.settings import format_value
+from vqshield.core import checks
+from vqshield.core.settings import format_value
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from vqshield import checks
 from vqshield.attacks.balls import Ball
 from vqshield.attacks.eot import draws_a_call
-from vqshield.errors import InvalidInputError, VqshieldError
-from vqshield.models import Model, ask_for_logits, asked_part
-from vqshield.noise import Draw, Stage
+from vqshield.core import checks
+from vqshield.core.errors import InvalidInputError, VqshieldError
+from vqshield.models.calling import Model, ask_for_logits, asked_part
+from vqshield.quantization.noise import Draw, Stage
 
 _ROUNDING = 1e-6
 

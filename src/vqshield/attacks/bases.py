@@ -17,14 +17,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vqshield import checks, clustering
-from vqshield.clustering.base import Recipe
-from vqshield.clustering.lloyd import nearest
-from vqshield.errors import InvalidInputError
-from vqshield.models import Model
-from vqshield.noise import Draw
-from vqshield.patches import Disjoint
-from vqshield.settings import parse_spec, refuse_unknown, setting_names
+from vqshield.core import checks
+from vqshield.core.errors import InvalidInputError
+from vqshield.core.settings import parse_spec, refuse_unknown, setting_names
+from vqshield.models.calling import Model
+from vqshield.quantization import kernels
+from vqshield.quantization.kernels.base import Recipe
+from vqshield.quantization.kernels.lloyd import nearest
+from vqshield.quantization.noise import Draw
+from vqshield.quantization.patches import Disjoint
 
 
 class Basis(ABC):
@@ -118,7 +119,7 @@ class Clusters(Basis):
             grid=grid, codes=codes, iterations=20, init="kmeans++", tolerance=0.0, sigma=0.0, tau=0.0
         )
         draw = Draw(0, torch.zeros(len(images), dtype=torch.int64, device=images.device))
-        centres = clustering.get("auto", images.device).codebook(padded, recipe, draw)
+        centres = kernels.get("auto", images.device).codebook(padded, recipe, draw)
         return nearest(_cut(grid, padded).double(), centres.double())
 
 

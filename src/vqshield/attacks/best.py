@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from vqshield.attacks.losses import errors, margin
-from vqshield.models import Model, Part, asking_about, asking_exactly, differ
+from vqshield.models.calling import Model, Part, asking_about, asking_exactly, differ
 
 EARLY = (1 / 12, 1 / 6, 1 / 3, 1 / 2)
 """Shares of a climb's steps after which lost images may leave: of a plain classifier's most are lost soon."""

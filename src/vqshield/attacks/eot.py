@@ -8,8 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from vqshield import checks
-from vqshield.models import ask, check_rows
+from vqshield.core import checks
+from vqshield.models.calling import ask, check_rows
 
 AVERAGES = ("gradients", "logits")
 

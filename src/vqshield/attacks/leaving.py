@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from vqshield.attacks.best import QUARTERS, Best
-from vqshield.models import Model, Part, asking_about
+from vqshield.models.calling import Model, Part, asking_about
 
 
 class Search(Protocol):

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from vqshield import checks, models
-from vqshield.errors import InvalidInputError
+from vqshield.core import checks
+from vqshield.core.errors import InvalidInputError
+from vqshield.models import calling as models
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 

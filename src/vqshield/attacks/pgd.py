@@ -9,13 +9,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from vqshield import checks
 from vqshield.attacks.balls import Ball
 from vqshield.attacks.base import Attack, random_start
 from vqshield.attacks.best import EARLY, Best
 from vqshield.attacks.losses import TARGETED, Loss, list_losses, loss, targeted_margin, wrong_classes
-from vqshield.errors import InvalidInputError
-from vqshield.models import Model, Part, asking_about, gradient
+from vqshield.core import checks
+from vqshield.core.errors import InvalidInputError
+from vqshield.models.calling import Model, Part, asking_about, gradient
 
 SCHEDULES = ("constant", "linear", "cosine")
 

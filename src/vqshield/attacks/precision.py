@@ -15,8 +15,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from vqshield import checks
-from vqshield.models import Model, ask, asked_exactly, differ, fold_norms
+from vqshield.core import checks
+from vqshield.models.calling import Model, ask, asked_exactly, differ, fold_norms
 
 PRECISIONS = ("float32", "tf32", "bf16")
 """What gradients may be computed in; the first is the default, and changes nothing."""

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vqshield import checks
 from vqshield.attacks.balls import Ball
 from vqshield.attacks.base import Attack, places_in_batch, random_start
 from vqshield.attacks.best import Best
-from vqshield.models import Model
-from vqshield.noise import Draw, Stage
+from vqshield.core import checks
+from vqshield.models.calling import Model
+from vqshield.quantization.noise import Draw, Stage
 
 KINDS = ("corners", "points")
 

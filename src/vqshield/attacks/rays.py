@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vqshield import checks
 from vqshield.attacks.balls import Ball
 from vqshield.attacks.base import QueryAttack, places_in_batch
 from vqshield.attacks.best import Best, most_asked
 from vqshield.attacks.leaving import search_leaving
 from vqshield.attacks.losses import errors
-from vqshield.models import Model, asking_exactly, differ
-from vqshield.noise import Draw, Stage
+from vqshield.core import checks
+from vqshield.models.calling import Model, asking_exactly, differ
+from vqshield.quantization.noise import Draw, Stage
 
 _EDGE = 0.2  # a change counts for better where it makes at least .5 + this of the answers wrong
 _CONVINCED, _DISCOURAGED = 3.0, -1.0  # log odds at which a change is kept, or given up

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vqshield import checks
 from vqshield.attacks.balls import L2, Ball, Linf
 from vqshield.attacks.base import QueryAttack, places_in_batch
 from vqshield.attacks.best import Best, most_asked
 from vqshield.attacks.leaving import search_leaving
 from vqshield.attacks.losses import ENOUGH, margin
-from vqshield.errors import InvalidInputError
-from vqshield.models import Model, asking_exactly
-from vqshield.noise import Draw, Stage
+from vqshield.core import checks
+from vqshield.core.errors import InvalidInputError
+from vqshield.models.calling import Model, asking_exactly
+from vqshield.quantization.noise import Draw, Stage
 
 _HALVINGS = (10, 50, 200, 1000, 2000, 4000, 6000, 8000)  # of 10,000 queries: there p is halved
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from vqshield import checks
 from vqshield.attacks.balls import Ball
 from vqshield.attacks.base import Attack
-from vqshield.errors import InvalidInputError
-from vqshield.models import Model, ask
-from vqshield.noise import Draw, Stage
+from vqshield.core import checks
+from vqshield.core.errors import InvalidInputError
+from vqshield.models.calling import Model, ask
+from vqshield.quantization.noise import Draw, Stage
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from vqshield.auditing.traces import Seen, changed, dropout_on, far_on, snapshot
 from vqshield.defended import Defended
 from vqshield.defenses import Defense
-from vqshield.draws import Draws
+from vqshield.models.draws import Draws
 
 _SAME = 1e-6  # of a probability: a model that changes by more when asked again draws at random
 _OFTEN = 50  # how often a defense is asked again

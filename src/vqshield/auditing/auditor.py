@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 from vqshield import surrogates
 from vqshield.attacks import Ball
+from vqshield.attacks.suites import expand
+from vqshield.attacks.threats import Threat
 from vqshield.auditing import flags
 from vqshield.auditing.answers import First, ask_first, ask_in_every_way
 from vqshield.auditing.gradients import (
@@ -24,15 +26,13 @@ from vqshield.auditing.probes import Probes
 from vqshield.auditing.results import FAIL, PASS, UNDECIDED, Accuracy, Agreement, Audit, Flag, Uncertain
 from vqshield.auditing.settings import AuditSettings
 from vqshield.auditing.slopes import Rescaled, jump, saturation
+from vqshield.core.errors import InvalidInputError, NoGradientError
+from vqshield.core.serialization import Json, from_plain, to_plain
 from vqshield.defenses import Defense
-from vqshield.draws import Draws, strongest
-from vqshield.errors import InvalidInputError, NoGradientError
-from vqshield.models import evaluating
-from vqshield.noise import Draw, Stage
-from vqshield.plain import Json, from_plain, to_plain
-from vqshield.suites import expand
+from vqshield.models.calling import evaluating
+from vqshield.models.draws import Draws, strongest
+from vqshield.quantization.noise import Draw, Stage
 from vqshield.surrogates import Surrogate
-from vqshield.threats import Threat
 
 PARTS = len(flags.TITLES)  # what an audit reports as it goes
 _WITH_GRADIENTS = ("ste", "eot", "adaptive")

@@ -27,7 +27,7 @@ from vqshield.auditing.results import (
     Outcome,
     Uncertain,
 )
-from vqshield.draws import Draws
+from vqshield.models.draws import Draws
 
 TITLES = {
     "R1": "an unbounded attack leaves nothing",

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from vqshield.attacks import EOT, cross_entropy
 from vqshield.auditing.results import Agreement, Uncertain
+from vqshield.core.errors import NoGradientError
 from vqshield.defended import Defended
 from vqshield.defenses import Defense
-from vqshield.draws import outputs
-from vqshield.errors import NoGradientError
-from vqshield.models import differ
-from vqshield.noise import Draw, Stage
+from vqshield.models.calling import differ
+from vqshield.models.draws import outputs
+from vqshield.quantization.noise import Draw, Stage
 from vqshield.surrogates import Surrogate
 
 _WITHOUT_GRADIENT = ("does not require grad", "not have been used in the graph")  # torch's words

@@ -13,13 +13,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vqshield.attacks.balls import Ball
+from vqshield.attacks.threats import Threat
 from vqshield.auditing.gradients import gradients_wanted
+from vqshield.core.errors import InvalidInputError
 from vqshield.defended import Defended
 from vqshield.defenses import Defense
-from vqshield.draws import outputs
-from vqshield.errors import InvalidInputError
-from vqshield.noise import Draw, Stage
-from vqshield.threats import Threat
+from vqshield.models.draws import outputs
+from vqshield.quantization.noise import Draw, Stage
 
 _BLOCK = 8
 _INSIDE = 0.5  # the inner points' share of the budget

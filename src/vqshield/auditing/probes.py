@@ -5,16 +5,16 @@ from collections.abc import MutableMapping
 import torch
 from torch import Tensor, nn
 
-from vqshield import checks
+from vqshield.attacks.threats import Threat
 from vqshield.auditing.gradients import gradients_wanted
 from vqshield.auditing.settings import AuditSettings
+from vqshield.core import checks
+from vqshield.core.errors import NoGradientError
+from vqshield.core.seeds import purpose_seed
+from vqshield.core.serialization import Json, from_plain
 from vqshield.defended import Defended
 from vqshield.defenses import Defense
-from vqshield.draws import Draws, draw_predictions
-from vqshield.errors import NoGradientError
-from vqshield.plain import Json, from_plain
-from vqshield.seeds import purpose_seed
-from vqshield.threats import Threat
+from vqshield.models.draws import Draws, draw_predictions
 
 Predictions = tuple[tuple[int, ...], ...]
 _NO_GRADIENT = "no gradient"

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Literal
 
 from vqshield.auditing.settings import AuditSettings
-from vqshield.draws import Draws
-from vqshield.errors import FileFormatError
-from vqshield.plain import Json, from_plain, to_plain
+from vqshield.core.errors import FileFormatError
+from vqshield.core.serialization import Json, from_plain, to_plain
+from vqshield.models.draws import Draws
 
 Outcome = Literal["pass", "fail", "suspicious", "undecided", "not run", "too few images"]
 """The last is in files of earlier versions alone."""

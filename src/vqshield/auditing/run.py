@@ -10,19 +10,19 @@ import torch
 from torch import Tensor, nn
 
 from vqshield import attacks as known_attacks
-from vqshield import checks
+from vqshield.attacks.suites import expand
 from vqshield.auditing.auditor import audit
 from vqshield.auditing.flags import LEAST_IMAGES, POWER
 from vqshield.auditing.results import AuditReport
 from vqshield.auditing.settings import QUICK, AuditSettings
+from vqshield.core import checks
+from vqshield.core.display_names import NONE
+from vqshield.core.environment import environment
+from vqshield.core.errors import InvalidInputError
+from vqshield.core.files import Journal, write_json
+from vqshield.core.serialization import Json, to_plain
+from vqshield.core.settings import parse_spec
 from vqshield.defenses import Defense, Preprocessor, from_text, list_defenses
-from vqshield.environment import environment
-from vqshield.errors import InvalidInputError
-from vqshield.files import Journal, write_json
-from vqshield.names import NONE
-from vqshield.plain import Json, to_plain
-from vqshield.settings import parse_spec
-from vqshield.suites import expand
 
 FILE = "audit.json"
 _SPECIFICATION = "specification"

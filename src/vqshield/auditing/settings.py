@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from vqshield import checks
+from vqshield.core import checks
 
 
 @dataclass(frozen=True, kw_only=True)

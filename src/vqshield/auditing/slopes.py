@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from vqshield.defended import Defended
 from vqshield.defenses import Defense
-from vqshield.noise import Draw, Stage
+from vqshield.quantization.noise import Draw, Stage
 
 _TINY = 1e-4  # of the budget: nobody sees it, and a network's answer changes by about as much
 

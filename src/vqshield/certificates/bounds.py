@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vqshield import checks
 from vqshield.certificates.intervals import clopper_pearson, empirical_bernstein, truncated_markov
 from vqshield.certificates.numbers import Value, chance, doubles, like, same_shape
-from vqshield.errors import InvalidInputError
+from vqshield.core import checks
+from vqshield.core.errors import InvalidInputError
 
 _ROUNDING = 1e-2  # outputs in half precision add up to 1 only about; logits do not at all
 

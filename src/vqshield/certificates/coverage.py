@@ -7,9 +7,9 @@ described by numbers and words, so that nothing here knows a defense.
 import math
 from dataclasses import dataclass
 
-from vqshield import checks
 from vqshield.certificates.numbers import positive
-from vqshield.errors import InvalidInputError
+from vqshield.core import checks
+from vqshield.core.errors import InvalidInputError
 
 _KINDS = ("disjoint", "sliding")
 _WEIGHTS_FROM = ("clean", "noisy")

@@ -14,9 +14,9 @@ import math
 import torch
 from torch import Tensor
 
-from vqshield import checks
 from vqshield.certificates import binomial
 from vqshield.certificates.numbers import Value, chance, counts, doubles, like, same_shape
+from vqshield.core import checks
 
 _CONVERGED = 1e-11  # of p; the next step of Newton's method would square it
 _RESOLUTION = 1e-15  # 1 − p is not known better

@@ -7,8 +7,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from vqshield import checks
-from vqshield.errors import InvalidInputError
+from vqshield.core import checks
+from vqshield.core.errors import InvalidInputError
 
 Value = TypeVar("Value", float, Tensor)
 """A number, or a tensor with one value per image."""

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from vqshield import checks
 from vqshield.certificates.intervals import clopper_pearson, clopper_pearson_lower
 from vqshield.certificates.numbers import chance, counts, positive
-from vqshield.errors import InvalidInputError
+from vqshield.core import checks
+from vqshield.core.errors import InvalidInputError
 
 _FIRST = 100  # fewer draws decide next to nothing
 _LAST_SHARE = 0.5  # of alpha, for the last look: what stopping costs an image that never stops

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vqshield import checks
 from vqshield.certificates.numbers import Value, doubles, like, positive, same_shape
-from vqshield.errors import InvalidInputError
+from vqshield.core import checks
+from vqshield.core.errors import InvalidInputError
 
 LEVELS = 255
 """The steps from black to white; an L1 distance between 8-bit images is a multiple of 1/255."""

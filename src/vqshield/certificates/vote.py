@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vqshield import checks
 from vqshield.certificates.intervals import clopper_pearson_lower
 from vqshield.certificates.numbers import Value, chance, counts, doubles, like, positive
-from vqshield.errors import InvalidInputError
+from vqshield.core import checks
+from vqshield.core.errors import InvalidInputError
 
 ABSTAIN = -1
 """The answer of a vote that could not be certified."""

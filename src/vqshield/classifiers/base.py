@@ -4,9 +4,9 @@ from typing import ClassVar
 
 from torch import nn
 
-from vqshield.checks import whole
+from vqshield.core.checks import whole
+from vqshield.core.serialization import Json
 from vqshield.data.base import MAX_CLASSES
-from vqshield.plain import Json
 
 
 class Network(nn.Module):

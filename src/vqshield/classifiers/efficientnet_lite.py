@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from vqshield.classifiers.normalised import Normalised
-from vqshield.errors import FileFormatError, MissingExtraError
+from vqshield.core.errors import FileFormatError, MissingExtraError
 
 ARCHITECTURE = "efficientnet_lite_pytorch"
 

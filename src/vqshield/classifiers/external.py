@@ -16,9 +16,9 @@ import torch
 from torch import nn
 
 from vqshield.classifiers.normalised import RESIZES, Normalised
-from vqshield.errors import FileFormatError, InvalidInputError
-from vqshield.functions import call_function, find_function
-from vqshield.tensors import read_tensors
+from vqshield.core.entry_points import call_function, find_function
+from vqshield.core.errors import FileFormatError, InvalidInputError
+from vqshield.core.tensors import read_tensors
 
 
 def from_timm(name: str, weights: Path | None) -> Normalised:

@@ -8,7 +8,7 @@ import copy
 from torch import nn
 
 from vqshield.classifiers.base import FoldableNorms
-from vqshield.models import fold_norms
+from vqshield.models.calling import fold_norms
 
 
 def folded(classifier: nn.Module) -> nn.Module:

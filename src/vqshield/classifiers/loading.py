@@ -19,9 +19,9 @@ from torch.nn.parameter import is_lazy
 from vqshield.classifiers.base import Network
 from vqshield.classifiers.normalised import Normalised
 from vqshield.classifiers.registry import build, list_classifiers
-from vqshield.errors import FileFormatError, InvalidInputError
-from vqshield.files import parse_json, write_atomically
-from vqshield.tensors import read_tensors, tensors_to_bytes
+from vqshield.core.errors import FileFormatError, InvalidInputError
+from vqshield.core.files import parse_json, write_atomically
+from vqshield.core.tensors import read_tensors, tensors_to_bytes
 
 # A counter that only training without momentum reads; published files leave it out.
 COUNTER = "num_batches_tracked"

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vqshield.checks import one_of, real, whole
-from vqshield.errors import InvalidInputError
-from vqshield.models import Normalising
+from vqshield.core.checks import one_of, real, whole
+from vqshield.core.errors import InvalidInputError
+from vqshield.models.calling import Normalising
 
 RESIZES = ("bicubic", "bilinear")
 MOST_SIDE = 1 << 14  # pixels that an image may be resized to

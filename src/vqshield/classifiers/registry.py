@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from vqshield.checks import one_of
 from vqshield.classifiers.base import Network
 from vqshield.classifiers.resnet import ResNet18
 from vqshield.classifiers.small import SmallResNet
 from vqshield.classifiers.wide_resnet import WideResNet28x10
-from vqshield.errors import InvalidInputError
+from vqshield.core.checks import one_of
+from vqshield.core.errors import InvalidInputError
 
 # A new network: one file, one line here.
 _NETWORKS: dict[str, type[Network]] = {

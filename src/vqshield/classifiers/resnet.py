@@ -5,9 +5,9 @@ from typing import ClassVar
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vqshield.checks import one_of
 from vqshield.classifiers.base import FoldableNorms, Network, conv1x1, conv3x3, initialise
-from vqshield.plain import Json
+from vqshield.core.checks import one_of
+from vqshield.core.serialization import Json
 
 STEMS = ("cifar", "imagenet")
 

@@ -6,11 +6,11 @@ from typing import ClassVar
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vqshield.checks import whole
 from vqshield.classifiers.base import FoldableNorms, Network, conv3x3, initialise
 from vqshield.classifiers.resnet import BasicBlock
-from vqshield.errors import InvalidInputError
-from vqshield.plain import Json
+from vqshield.core.checks import whole
+from vqshield.core.errors import InvalidInputError
+from vqshield.core.serialization import Json
 
 # Far above any use; a file's options cannot ask for a network that takes forever to build.
 MOST_STAGES, MOST_BLOCKS, MOST_WIDTH = 16, 1000, 1 << 16

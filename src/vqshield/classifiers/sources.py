@@ -17,10 +17,10 @@ from vqshield.classifiers.efficientnet_lite import FAMILY, efficientnet_lite
 from vqshield.classifiers.external import from_function, from_timm, from_torchvision
 from vqshield.classifiers.loading import check_finite, read_classifier
 from vqshield.classifiers.normalised import Normalised
-from vqshield.errors import InvalidInputError
-from vqshield.files import file_exists
-from vqshield.functions import function_digest
-from vqshield.tensors import read_metadata
+from vqshield.core.entry_points import function_digest
+from vqshield.core.errors import InvalidInputError
+from vqshield.core.files import file_exists
+from vqshield.core.tensors import read_metadata
 
 BUNDLED = PLAIN
 

@@ -5,10 +5,10 @@ from typing import ClassVar
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vqshield.checks import real
 from vqshield.classifiers.base import FoldableNorms, Network, conv1x1, conv3x3, initialise
-from vqshield.errors import InvalidInputError
-from vqshield.plain import Json
+from vqshield.core.checks import real
+from vqshield.core.errors import InvalidInputError
+from vqshield.core.serialization import Json
 
 BLOCKS = 4  # (28 - 4) / 6 a stage
 WIDTHS = (16, 160, 320, 640)

@@ -5,7 +5,7 @@ Nothing here needs the `cli` extra, so that without it the command can say what 
 
 import sys
 
-from vqshield.errors import MissingExtraError
+from vqshield.core.errors import MissingExtraError
 
 
 def main() -> None:

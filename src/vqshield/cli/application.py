@@ -9,9 +9,12 @@ import errno
 import logging
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,35 +22,42 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import vqshield
-from vqshield.cli.unused import refuse_unused
-from vqshield.errors import VqshieldError, printable
+from vqshield.cli.unused import UNUSED, Unused, refuse_unused
+from vqshield.core.errors import InvalidInputError, VqshieldError, printable
 
 FAILED = 1  # nothing was wrong with the command: a full disk, no permission
 BAD_INPUT = 2  # the code that typer itself uses for a wrong option
 INTERRUPTED, TERMINATED = 130, 143  # what shells expect after Ctrl-C, and after SIGTERM
 
 COMMANDS = {
-    "demo": "demo:demo",
-    "evaluate": "evaluate:evaluate",
-    "audit": "audit:audit",
-    "certify": "certify:certify",
-    "reproduce": "reproduce:reproduce",
-    "report": "reproduce:report",
-    "purify": "purify:purify",
-    "train": "train:train",
-    "download": "download:download",
-    "bench": "bench:bench",
-    "list": "list:list_registered",
-    "harden": "harden:harden",
-    "calibrate": "calibrate:calibrate",
-    "doctor": "doctor:doctor",
-    "ladder": "ladder:ladder",
-    "palette": "palette:palette",
-    "export": "export:export",
-    "leaderboard": "leaderboard:leaderboard",
-    "app": "app:app",
+    "demo": "vqshield.cli.demo:demo",
+    "evaluate": "vqshield.cli.evaluate:evaluate",
+    "audit": "vqshield.cli.audit:audit",
+    "certify": "vqshield.cli.certify:certify",
+    "purify": "vqshield.cli.purify:purify",
+    "download": "vqshield.cli.download:download",
+    "bench": "vqshield.cli.bench:bench",
+    "list": "vqshield.cli.list:list_registered",
+    "harden": "vqshield.cli.harden:harden",
+    "calibrate": "vqshield.cli.calibrate:calibrate",
+    "doctor": "vqshield.cli.doctor:doctor",
+    "ladder": "vqshield.cli.ladder:ladder",
+    "palette": "vqshield.cli.palette:palette",
+    "export": "vqshield.cli.export:export",
+    "leaderboard": "vqshield.cli.leaderboard:leaderboard",
+    "app": "vqshield.cli.app:app",
 }
-"""Each command, with the file and the function that it is."""
+"""Each command, with the module and the function that it is."""
+ADDED = "vqshield.commands"
+"""The entry points by which another distribution adds commands."""
+IN_PAPER = ("reproduce", "report", "train")
+"""Commands of the distribution vqshield-paper."""
+
+
+@cache
+def commands() -> dict[str, str]:
+    """All commands, those of other installed distributions last."""
+    return {**COMMANDS, **{point.name: point.value for point in sorted(entry_points(group=ADDED))}}
 
 
 class ToStderr(logging.Handler):
@@ -67,10 +77,15 @@ class LazyCommands(TyperGroup):
     _listing = False
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return list(COMMANDS)
+        return list(commands())
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in COMMANDS:
+        if cmd_name not in commands():
+            if cmd_name in IN_PAPER:
+                raise InvalidInputError(
+                    f"`vqshield {cmd_name}` is a command of vqshield-paper, which is not installed; in a "
+                    "clone: pip install ./paper -c constraints.txt"
+                )
             return None
         if self._listing:
             return TyperCommand(cmd_name, help=command_help(cmd_name))
@@ -130,22 +145,31 @@ class StrictCommand(TyperCommand):
     """A command that refuses options without effect."""
 
     def invoke(self, ctx: Any) -> Any:
-        refuse_unused(self.name or "", ctx)
+        refuse_unused(unused_options(self.name or ""), ctx)
         return super().invoke(ctx)
 
 
 def command_function(name: str) -> Callable[..., None]:
     """The function behind a command."""
-    module, _, function = COMMANDS[name].partition(":")
-    found: Callable[..., None] = getattr(import_module(f"vqshield.cli.{module}"), function)
+    module, _, function = commands()[name].partition(":")
+    found: Callable[..., None] = getattr(import_module(module), function)
     return found
+
+
+def unused_options(name: str) -> Sequence[Unused]:
+    """The options of a command that some values of others leave without effect."""
+    module = import_module(commands()[name].partition(":")[0])
+    rules: Sequence[Unused] = getattr(module, "UNUSED", UNUSED).get(name, ())
+    return rules
 
 
 def command_help(name: str) -> str:
     """The docstring of a command, read from its file without importing it."""
-    module, _, function = COMMANDS[name].partition(":")
-    source = Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8")
-    for node in ast.parse(source).body:
+    module, _, function = commands()[name].partition(":")
+    spec = find_spec(module)
+    if spec is None or spec.origin is None:
+        return ""
+    for node in ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef) and node.name == function:
             return ast.get_docstring(node) or ""
     return ""
@@ -171,7 +195,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from vqshield.clustering import kernel_name  # it loads torch: not for --help
+        from vqshield.quantization.kernels import kernel_name
         from vqshield.runs.code import commit
 
         typer.echo(f"vqshield {vqshield.__version__}, commit {commit() or 'unknown'}, {kernel_name('auto')}")

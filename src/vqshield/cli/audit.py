@@ -9,7 +9,11 @@ from rich.console import Console
 from torch import Tensor
 
 from vqshield.attacks import PRECISIONS
+from vqshield.attacks.suites import list_suites, with_precision
 from vqshield.auditing import LEAST_IMAGES, PARTS, AuditReport
+from vqshield.auditing.page import audit_table, render_audit
+from vqshield.auditing.study import audit as run_audit
+from vqshield.auditing.study import usual_suite
 from vqshield.classifiers import BUNDLED
 from vqshield.cli.bars import progress_bar
 from vqshield.cli.executors import (
@@ -33,13 +37,9 @@ from vqshield.cli.options import (
     Precision,
     parse_eps,
 )
+from vqshield.core.errors import InvalidInputError
+from vqshield.core.files import write_atomically
 from vqshield.data import SAMPLE_NAME, load
-from vqshield.errors import InvalidInputError
-from vqshield.files import write_atomically
-from vqshield.reports.audit import audit_table, render_audit
-from vqshield.studies.audit_target import audit as run_audit
-from vqshield.studies.audit_target import usual_suite
-from vqshield.suites import list_suites, with_precision
 
 FAILED = 3  # 1 and 2 are taken: see application.py
 UNDECIDED = 4

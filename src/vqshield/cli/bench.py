@@ -1,117 +1,106 @@
-"""`vqshield bench`: how fast the shield is on this machine, beside other k-means."""
+"""`vqshield bench`: how many images per second the quantizers take on this machine."""
 
 import json
-from pathlib import Path
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from typing import Annotated
 
+import torch
 import typer
 from rich.console import Console
-from rich.progress import MofNCompleteColumn
 from rich.table import Table
-from rich.text import Text
+from torch import Tensor
 
-from vqshield.bench import Bench, BenchRecord, BenchRow, BenchSettings, list_implementations, list_workloads
-from vqshield.cli.bars import progress_bar
-from vqshield.errors import InvalidInputError
-from vqshield.files import write_json
-from vqshield.plain import to_plain
+from vqshield.cli.options import AsJson, Device
+from vqshield.core import checks
+from vqshield.core.devices import pick_device
+from vqshield.core.environment import environment
+from vqshield.core.settings import parse_spec
+from vqshield.defenses import create
+from vqshield.quantization.kernels import kernel_name
 
-SHOWN = {"ten": "10 iterations, random start", "default": "default settings"}
+WORKLOADS = (
+    ("randdisc:codes=25", 32), ("prd:size=2,codes=25", 32), ("swrd:size=3,codes=25", 32),
+    ("swrd:size=3,codes=30", 224),
+)  # fmt: skip
+_BATCHES = {("cpu", 32): 64, ("cpu", 224): 2, ("cuda", 32): 16384, ("cuda", 224): 256}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """Images per second of one defense on images of one size, the median of the repeats."""
+
+    defense: str
+    side: int
+    kernel: str
+    threads: int
+    batch: int
+    images_per_second: float
 
 
 def bench(
-    quick: Annotated[
-        bool, typer.Option("--quick", help="A selection, within a minute on two cores.")
-    ] = False,
-    device: Annotated[str, typer.Option(help="cpu, cuda, or auto: the GPU where there is one.")] = "auto",
-    workload: Annotated[
-        list[str] | None, typer.Option(help=f"Only these, of {', '.join(list_workloads())}; may be repeated.")
-    ] = None,
-    implementation: Annotated[
-        list[str] | None, typer.Option(help=f"Only these, of {', '.join(list_implementations())}.")
-    ] = None,
-    threads: Annotated[
-        str, typer.Option(help="Numbers of threads, as in 1,2; without it one and all (quick: all).")
-    ] = "",
-    out: Annotated[Path | None, typer.Option(help="Folder for bench.json, the whole record.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the record as JSON.")] = False,
+    device: Device = "auto",
+    seconds: Annotated[float, typer.Option(help="Measure each row for about this long.")] = 2.0,
+    threads: Annotated[int | None, typer.Option(help="Use this many CPU threads (default: all).")] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Measure images a second of every backend and of the k-means libraries that are installed."""
-    settings = BenchSettings(
-        quick=quick,
-        device=device,
-        workloads=_names(workload),
-        implementations=_names(implementation),
-        threads=_numbers(threads),
-    )
-    with progress_bar(
-        "{task.description:44}", hidden=as_json, amount=MofNCompleteColumn(), transient=True
-    ) as bar:
-        task = bar.add_task("starting", total=None)
-        measured = Bench(settings, lambda doing: bar.update(task, description=doing, advance=1))
-        bar.update(task, total=measured.count, completed=-1)  # a measurement is reported when it begins
-        try:
-            measured.run()
-        finally:  # what is finished is kept, on Ctrl-C too
-            if out is not None:
-                write_json(out / "bench.json", to_plain(measured.record()))
-    record = measured.record()
+    """Measure how many images per second the quantizers take on this machine."""
+    checks.real("seconds", seconds)
+    where, console = pick_device(device), Console()
+    with _threads(threads):
+        rows = [_measured(defense, side, where, seconds) for defense, side in WORKLOADS]
+        machine = environment(where)
     if as_json:
-        typer.echo(json.dumps(to_plain(record), indent=1))
-    else:
-        _show(record, Console())
-
-
-def _names(given: list[str] | None) -> tuple[str, ...]:
-    """Names from an option that may be repeated or hold several between commas."""
-    return tuple(name.strip() for each in given or () for name in each.split(",") if name.strip())
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.split(",") if part.strip())
-    except ValueError as error:
-        raise InvalidInputError(
-            f"threads={text!r} should be whole numbers between commas, as in 1,2"
-        ) from error
-
-
-def _show(record: BenchRecord, console: Console) -> None:
-    machine = record.machine
-    table = Table(title=f"Images a second on {machine.processor}, {machine.device}")
-    table.add_column("implementation", overflow="fold")
-    for heading in ("threads", "images/s", "result ÷ ours", "of peak"):
-        # A number that is cut short is a wrong number.
-        table.add_column(heading, justify="right", no_wrap=True)
-    groups: dict[str, list[BenchRow]] = {}
-    for row in record.rows:
-        title = f"{row.workload} {row.step}, {SHOWN[row.settings]}"
-        groups.setdefault(title, []).append(row)
-    for title, rows in groups.items():
-        table.add_section()
-        table.add_row(Text(title, style="bold"))
-        for row in rows:
-            ratio = row.inertia_ratio if row.step == "kmeans" else row.distortion_ratio
-            table.add_row(
-                f"  {row.implementation}{' *' if row.note else ''}",
-                str(row.threads),
-                _rate(row.images_per_second),
-                "not finite" if ratio is None else f"{ratio:.4f}",
-                "" if row.share_of_peak is None else f"{row.share_of_peak:.1%}",
-            )
+        typer.echo(json.dumps({"rows": [asdict(row) for row in rows], "environment": machine}, indent=1))
+        return
+    table = Table(title=f"Images per second on {machine['device']}, {rows[0].threads} CPU threads")
+    for heading in ("defense", "image", "kernel", "images/s"):
+        table.add_column(heading, justify="right" if heading == "images/s" else "left")
+    for row in rows:
+        speed = (
+            f"{row.images_per_second:,.0f}"
+            if row.images_per_second >= 100
+            else f"{row.images_per_second:.1f}"
+        )
+        table.add_row(row.defense, f"{row.side}×{row.side}", row.kernel, speed)
     console.print(table)
-    for row in record.rows:
-        if row.note:
-            console.print(f"* {row.workload} {row.implementation} {row.step}: {row.note}")
-    for each in record.classifier_ratios:
-        if each.settings == "default":
-            console.print(
-                f"{each.workload}: {each.implementation} with default settings takes "
-                f"{each.share_of_forward:.1%} of ResNet18's time ({each.threads} threads)"
-            )
-    for skipped in record.skipped:
-        console.print(f"not measured: {skipped.name} ({skipped.reason})")
 
 
-def _rate(images: float) -> str:
-    return f"{images:,.0f}" if images >= 100 else f"{images:.1f}"
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    """Run with that many CPU threads, then with as many as before."""
+    before = torch.get_num_threads()
+    if count is not None:
+        torch.set_num_threads(checks.whole("threads", count, least=1))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _measured(spec: str, side: int, device: torch.device, seconds: float) -> Speed:
+    name, settings = parse_spec(spec)
+    batch = _BATCHES[device.type, side]
+    images = torch.rand((batch, 3, side, side), generator=torch.Generator().manual_seed(0)).to(device)
+    defense = create(name, **settings, seed=0)
+    _seconds(defense, images)  # the first call compiles kernels
+    times: list[float] = []
+    start = time.perf_counter()
+    while not times or time.perf_counter() - start < seconds:
+        times.append(_seconds(defense, images))
+    median = sorted(times)[len(times) // 2]
+    return Speed(
+        defense=spec, side=side, kernel=kernel_name("auto", device), threads=torch.get_num_threads(),
+        batch=batch, images_per_second=batch / median,
+    )  # fmt: skip
+
+
+def _seconds(defense: torch.nn.Module, images: Tensor) -> float:
+    """The time of one call, on a GPU until its kernels have finished."""
+    began = time.perf_counter()
+    defense(images)
+    if images.is_cuda:
+        torch.cuda.synchronize()
+    return time.perf_counter() - began

@@ -13,10 +13,10 @@ from rich.markup import escape
 from vqshield.classifiers import BUNDLED, load_classifier, named_defense, weights_digest
 from vqshield.cli.bars import progress_bar
 from vqshield.cli.options import DEFENSES, AsJson, Classifier, DataDir, Device
+from vqshield.core.display_names import NONE
+from vqshield.core.errors import InvalidInputError, printable
+from vqshield.core.files import parse_json
 from vqshield.data import SAMPLE_NAME, list_datasets
-from vqshield.errors import InvalidInputError, printable
-from vqshield.files import parse_json
-from vqshield.names import NONE
 from vqshield.runs.batch_norm import CALIBRATED
 from vqshield.training import Calibrated
 from vqshield.training import calibrate as run_calibration

@@ -7,7 +7,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from vqshield import checks
+from vqshield.certification.page import certificate_caveats, certificate_tables
+from vqshield.certification.study import CERTIFICATES, PRECISIONS, Certification
+from vqshield.certification.study import certify as measure
+from vqshield.certification.summary import CertificationSummary
 from vqshield.classifiers import BUNDLED
 from vqshield.cli.certify_l1 import certify_exactly
 from vqshield.cli.executors import (
@@ -33,13 +36,10 @@ from vqshield.cli.options import (
     parse_eps,
 )
 from vqshield.cli.resumable import run_to_end, set_aside, write_summary
+from vqshield.core import checks
+from vqshield.core.serialization import to_plain
 from vqshield.data import SAMPLE_NAME
-from vqshield.plain import to_plain
-from vqshield.reports.certification import certificate_caveats, certificate_tables
 from vqshield.runs.study import Progress
-from vqshield.studies.certification import CERTIFICATES, PRECISIONS, Certification
-from vqshield.studies.certification import certify as measure
-from vqshield.studies.certification_summary import CertificationSummary
 
 DEFAULT = Certification()
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
+from vqshield.certification.l1 import L1Certification, L1Summary, certify_l1
+from vqshield.certification.page import l1_caveats, l1_table
 from vqshield.cli.resumable import run_to_end, set_aside, write_summary
-from vqshield.plain import to_plain
-from vqshield.reports.certification import l1_caveats, l1_table
+from vqshield.core.serialization import to_plain
 from vqshield.runs.executors import Executor
 from vqshield.runs.study import Progress
-from vqshield.studies.l1_certification import L1Certification, L1Summary, certify_l1
 
 
 def certify_exactly(

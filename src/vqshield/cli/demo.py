@@ -8,10 +8,10 @@ import typer
 from rich.console import Console
 
 from vqshield.cli.bars import progress_bar
-from vqshield.files import write_atomically, write_json
-from vqshield.plain import to_plain
-from vqshield.reports.demo import FOR_WHOM, demo_table, render_demo
-from vqshield.studies.demo import Demo, DemoSettings
+from vqshield.core.files import write_atomically, write_json
+from vqshield.core.serialization import to_plain
+from vqshield.demo.page import FOR_WHOM, demo_table, render_demo
+from vqshield.demo.study import Demo, DemoSettings
 
 DEFAULT = DemoSettings()
 

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from vqshield.checkup import Checkup
-from vqshield.checkup import checkup as look
-from vqshield.plain import to_plain
+from vqshield.core.serialization import to_plain
+from vqshield.doctor import Checkup
+from vqshield.doctor import checkup as look
 
 
 def doctor(

@@ -7,9 +7,9 @@ import typer
 from rich.progress import DownloadColumn, TaskID
 
 from vqshield.cli.bars import progress_bar
+from vqshield.core.errors import printable
 from vqshield.data import download as fetch
 from vqshield.data import list_downloadable
-from vqshield.errors import printable
 
 
 def download(

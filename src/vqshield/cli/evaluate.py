@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from vqshield.attacks import PRECISIONS, list_attacks
+from vqshield.attacks.suites import list_suites, with_precision
 from vqshield.classifiers import BUNDLED
 from vqshield.cli.calibrate import CalibrationImages, calibrated_spec
 from vqshield.cli.executors import (
@@ -38,15 +39,14 @@ from vqshield.cli.options import (
     parse_eps,
 )
 from vqshield.cli.resumable import run_to_end, set_aside, write_summary
+from vqshield.core.display_names import NONE
+from vqshield.core.serialization import to_plain
 from vqshield.data import SAMPLE_NAME
-from vqshield.names import NONE
-from vqshield.plain import to_plain
-from vqshield.reports.evaluation import caveats, evaluation_table
+from vqshield.evaluation.page import caveats, evaluation_table
+from vqshield.evaluation.study import Evaluation, EvaluationSummary
+from vqshield.evaluation.study import evaluate as measure
 from vqshield.runs.batch_norm import RUNNING
 from vqshield.runs.study import Progress
-from vqshield.studies.evaluation import Evaluation, EvaluationSummary
-from vqshield.studies.evaluation import evaluate as measure
-from vqshield.suites import list_suites, with_precision
 
 DEFAULT = Evaluation()
 

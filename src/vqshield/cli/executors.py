@@ -4,8 +4,8 @@ from typing import Annotated, Any
 
 import typer
 
-from vqshield.devices import pick_device
-from vqshield.errors import InvalidInputError
+from vqshield.core.devices import pick_device
+from vqshield.core.errors import InvalidInputError
 from vqshield.runs.executors import Executor, executor_options, list_executors
 from vqshield.runs.executors import executor as create_executor
 

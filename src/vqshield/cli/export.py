@@ -7,8 +7,8 @@ import typer
 
 from vqshield.classifiers import BUNDLED, load_classifier, named_defense
 from vqshield.cli.options import Classifier
+from vqshield.core.errors import InvalidInputError, printable
 from vqshield.defended import defend
-from vqshield.errors import InvalidInputError, printable
 
 SHAPE = "3x32x32"
 

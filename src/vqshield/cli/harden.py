@@ -8,14 +8,14 @@ import typer
 
 from vqshield.classifiers import BUNDLED
 from vqshield.cli.options import AsJson, Classifier, DataDir, Device
-from vqshield.cli.train import Bar, how_to_continue
+from vqshield.core.display_names import NONE, display_defense
+from vqshield.core.errors import printable
 from vqshield.defenses import list_all_defenses
-from vqshield.errors import printable
-from vqshield.names import NONE, display_defense
 from vqshield.training import Hardened, HardenSettings, checkpoint_path, list_objectives
 from vqshield.training import harden as run_hardening
 from vqshield.training.hardening import file_stem
 from vqshield.training.settings import COMPILE_MODES, PRECISIONS
+from vqshield_paper.commands.train import Bar, how_to_continue
 
 DATA = ("cifar10", "cifar100", "mnist", "folder", "imagenet", "npz")
 DEFAULT = HardenSettings

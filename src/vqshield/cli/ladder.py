@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from vqshield.attacks import PRECISIONS
+from vqshield.attacks.suites import list_suites
 from vqshield.classifiers import BUNDLED, named_defense
 from vqshield.cli.calibrate import CalibrationImages, calibrated_file
 from vqshield.cli.executors import (
@@ -40,17 +41,16 @@ from vqshield.cli.options import (
     parse_eps,
 )
 from vqshield.cli.resumable import run_to_end, set_aside, write_summary
+from vqshield.core.devices import pick_device
+from vqshield.core.display_names import NONE
+from vqshield.core.errors import InvalidInputError
+from vqshield.core.files import write_atomically
+from vqshield.core.serialization import to_plain
 from vqshield.data import SAMPLE_NAME
-from vqshield.devices import pick_device
-from vqshield.errors import InvalidInputError
-from vqshield.files import write_atomically
-from vqshield.names import NONE
-from vqshield.plain import to_plain
-from vqshield.reports.ladder import ladder_notes, ladder_table, render_ladder
+from vqshield.ladders.page import ladder_notes, ladder_table, render_ladder
+from vqshield.ladders.study import BARE, LEAST_CALLS, LadderSettings, LadderSummary
+from vqshield.ladders.study import ladder as measure
 from vqshield.runs.study import Progress
-from vqshield.studies.ladder import BARE, LEAST_CALLS, LadderSettings, LadderSummary
-from vqshield.studies.ladder import ladder as measure
-from vqshield.suites import list_suites
 
 FULL, QUICK = LadderSettings(), LadderSettings.quick()
 QUICK_IMAGES = 32

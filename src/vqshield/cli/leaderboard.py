@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from vqshield.attacks import PRECISIONS
+from vqshield.attacks.suites import list_suites
 from vqshield.auditing import LEAST_IMAGES
 from vqshield.cli.calibrate import CalibrationImages, calibrated_file
 from vqshield.cli.executors import (
@@ -37,15 +38,14 @@ from vqshield.cli.options import (
     parse_eps,
 )
 from vqshield.cli.resumable import run_to_end, set_aside
+from vqshield.core.display_names import NONE
+from vqshield.core.serialization import to_plain
 from vqshield.data import SAMPLE_NAME
-from vqshield.names import NONE
-from vqshield.plain import to_plain
-from vqshield.reports.leaderboard import PAGE, SUMMARY, board_notes, board_table, write_board
+from vqshield.leaderboards.page import PAGE, SUMMARY, board_notes, board_table, write_board
+from vqshield.leaderboards.rows import ALL, BoardRow, list_rows, read_rows
+from vqshield.leaderboards.study import BoardSettings, BoardSummary
+from vqshield.leaderboards.study import leaderboard as measure
 from vqshield.runs.study import Progress
-from vqshield.studies.board_rows import ALL, BoardRow, list_rows, read_rows
-from vqshield.studies.leaderboard import BoardSettings, BoardSummary
-from vqshield.studies.leaderboard import leaderboard as measure
-from vqshield.suites import list_suites
 
 FULL, QUICK = BoardSettings(), BoardSettings.quick()
 QUICK_IMAGES = LEAST_IMAGES

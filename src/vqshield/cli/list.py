@@ -14,15 +14,14 @@ from rich.text import Text
 
 from vqshield import attacks
 from vqshield.attacks import list_attacks
+from vqshield.attacks.suites import list_suites
+from vqshield.attacks.threats import Threat
 from vqshield.classifiers import classifier_forms, list_classifiers
-from vqshield.clustering import availability
+from vqshield.core.settings import format_settings
 from vqshield.data import list_datasets
 from vqshield.defenses import defense_class, known_settings, list_all_defenses
-from vqshield.reproduction.experiments import experiment, list_experiments
-from vqshield.settings import format_settings
-from vqshield.suites import list_suites
+from vqshield.quantization.kernels import availability
 from vqshield.surrogates import list_surrogates
-from vqshield.threats import Threat
 
 Entry = dict[str, Any]
 REQUIRED = "required"
@@ -38,7 +37,6 @@ class Kind(StrEnum):
     CLASSIFIERS = "classifiers"
     DATA = "data"
     BACKENDS = "backends"
-    EXPERIMENTS = "experiments"
 
 
 def list_registered(
@@ -105,9 +103,6 @@ _LISTS: dict[Kind, Callable[[], list[Entry]]] = {
     Kind.CLASSIFIERS: _list_classifiers,
     Kind.DATA: _names(list_datasets),
     Kind.BACKENDS: lambda: [{"name": name, "description": said} for name, said in availability().items()],
-    Kind.EXPERIMENTS: lambda: [
-        {"name": name, "description": experiment(name).title} for name in list_experiments()
-    ],
 }
 
 

@@ -6,11 +6,11 @@ from typing import Annotated
 import typer
 
 from vqshield.attacks import PRECISIONS, ball, list_norms
+from vqshield.core.display_names import NONE
+from vqshield.core.errors import InvalidInputError
+from vqshield.core.settings import parse_number
 from vqshield.data import list_datasets
 from vqshield.defenses import list_all_defenses
-from vqshield.errors import InvalidInputError
-from vqshield.names import NONE
-from vqshield.settings import parse_number
 
 
 def parse_eps(text: str, norm: str = "linf") -> float:

@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 
 from vqshield.cli.purify import SOME_FAILED
-from vqshield.errors import printable
-from vqshield.images import DEFAULT_MAX_PIXELS
+from vqshield.core.errors import printable
+from vqshield.images.files import DEFAULT_MAX_PIXELS
+from vqshield.images.purify import Purified
 from vqshield.palette_files import index_files
-from vqshield.purification import Purified
 
 
 def palette(

@@ -8,11 +8,11 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from vqshield.core.errors import printable
 from vqshield.defenses import as_defense, is_preprocessor
-from vqshield.errors import printable
-from vqshield.images import DEFAULT_MAX_PIXELS
-from vqshield.purification import Purified
-from vqshield.purification import purify as purify_files
+from vqshield.images.files import DEFAULT_MAX_PIXELS
+from vqshield.images.purify import Purified
+from vqshield.images.purify import purify as purify_files
 
 SOME_FAILED = 1
 

@@ -9,9 +9,9 @@ import typer
 from rich.markup import escape
 
 from vqshield.cli.bars import progress_bar
-from vqshield.errors import InvalidInputError
-from vqshield.files import write_json
-from vqshield.plain import to_plain
+from vqshield.core.errors import InvalidInputError
+from vqshield.core.files import write_json
+from vqshield.core.serialization import to_plain
 from vqshield.runs.study import Progress
 
 Found = TypeVar("Found")

@@ -3,13 +3,13 @@
 What a value of --data or --executor has no use for, its own code refuses: `data.load` and cli/executors.py.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import typer
 
-from vqshield.errors import InvalidInputError
+from vqshield.core.errors import InvalidInputError
 
 Values = Mapping[str, Any]
 
@@ -35,7 +35,8 @@ class Unused:
         return parameter in self.options.split() if self.options else parameter not in self.kept.split()
 
 
-def _is(name: str, *values: object) -> Callable[[Values], bool]:
+def option_is(name: str, *values: object) -> Callable[[Values], bool]:
+    """Whether an option has one of these values."""
     return lambda given: given[name] in values
 
 
@@ -50,7 +51,7 @@ def _is_folder(given: Values) -> bool:
 
 
 _KEPT = "summary_only out as_json"
-_SUMMED_UP = Unused("with --summary-only", _is("summary_only", True), kept=_KEPT)
+_SUMMED_UP = Unused("with --summary-only", option_is("summary_only", True), kept=_KEPT)
 _PRECISE = Unused("where every --attack names its own precision", _all_precise, "precision")
 _DRAWN, _VOTED = "attack eps draws delta", "n0 n alpha"
 UNUSED: dict[str, tuple[Unused, ...]] = {
@@ -62,42 +63,36 @@ UNUSED: dict[str, tuple[Unused, ...]] = {
     "audit": (_PRECISE,),
     "certify": (
         replace(_SUMMED_UP, kept=f"{_KEPT} norm radius"),
-        Unused("with --norm l1", _is("norm", "l1"), f"certificate {_DRAWN} {_VOTED}"),
-        Unused("without --norm l1", _is("norm", "l2"), "after"),
+        Unused("with --norm l1", option_is("norm", "l1"), f"certificate {_DRAWN} {_VOTED}"),
+        Unused("without --norm l1", option_is("norm", "l2"), "after"),
         Unused(
             "with --norm l1 and without --after",
             lambda given: (given["norm"], given["after"]) == ("l1", None),
             "seed",
         ),
-        Unused("without --certificate draws or all", _is("certificate", "vote", "sequential"), _DRAWN),
-        Unused("with --certificate draws", _is("certificate", "draws"), f"{_VOTED} radius"),
+        Unused("without --certificate draws or all", option_is("certificate", "vote", "sequential"), _DRAWN),
+        Unused("with --certificate draws", option_is("certificate", "draws"), f"{_VOTED} radius"),
     ),
     "ladder": (
         _SUMMED_UP,
-        Unused("without --train-dir", _is("train_dir", None), "train_data own_arch own_epochs"),
+        Unused("without --train-dir", option_is("train_dir", None), "train_data own_arch own_epochs"),
     ),
     "leaderboard": (_SUMMED_UP,),
-    "train": (
-        Unused("with --optimizer adam", _is("optimizer", "adam"), "momentum nesterov"),
-        Unused("with --momentum 0", _is("momentum", 0), "nesterov"),
-        Unused("without --schedule step", lambda given: given["schedule"] != "step", "milestones drop"),
-        Unused("with --padding 0", _is("padding", 0), "border"),
-        Unused("with --weight-decay 0", _is("weight_decay", 0), "decay"),
-    ),
     "calibrate": (Unused("with a folder as --data", _is_folder, "data_dir split"),),
-    "reproduce": (Unused("with --dry-run", _is("dry_run", True), "fresh"),),
 }
-"""By command. tests/cli/test_cli_unused.py holds every option of every command against this table."""
+"""By command; another distribution's module has a table of its own, of this name. A test
+holds every option of every command against these tables.
+"""
 
 
-def refuse_unused(command: str, context: typer.Context) -> None:
+def refuse_unused(rules: Sequence[Unused], context: typer.Context) -> None:
     """Refuse options that were typed and have no effect, before the command does anything."""
     typed = [
         each
         for each in context.command.params
         if getattr(context.get_parameter_source(each.name or ""), "name", None) == "COMMANDLINE"
     ]
-    for rule in UNUSED.get(command, ()):
+    for rule in rules:
         idle = [each.opts[0] for each in typed if rule.names(each.name or "")]
         if idle and rule.when(context.params):
             flags, it = ", ".join(idle), "it" if len(idle) == 1 else "them"

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from vqshield.checks import one_of, whole
+from vqshield.core.checks import one_of, whole
+from vqshield.core.errors import InvalidInputError
 from vqshield.data.arrays import from_dataset, read_npz
 from vqshield.data.base import SPLITS, ImageSet
 from vqshield.data.bundled import NAME as SAMPLE_NAME
@@ -15,7 +16,6 @@ from vqshield.data.folders import read_folder, read_imagenet
 from vqshield.data.mnist import read_mnist
 from vqshield.data.nips17 import read_nips17
 from vqshield.data.pictures import FileSet
-from vqshield.errors import InvalidInputError
 
 __all__ = [
     "SAMPLE_NAME",

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vqshield.checks import one_of, whole
+from vqshield.core.checks import one_of, whole
+from vqshield.core.errors import FileFormatError, InvalidInputError
 from vqshield.data import npz
 from vqshield.data.base import MAX_CLASSES, SPLITS, ImageSet, check_class_count
-from vqshield.errors import FileFormatError, InvalidInputError
 
 CHANNELS = (1, 3)
 PIXEL_TYPES = ("uint8", "float16", "float32", "float64")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vqshield.errors import InvalidInputError
+from vqshield.core.errors import InvalidInputError
 
 SPLITS = ("train", "test")
 MAX_CLASSES = 100_000

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from vqshield.core.errors import FileFormatError, MissingExtraError
+from vqshield.core.serialization import Json
 from vqshield.data.base import ImageSet
-from vqshield.errors import FileFormatError, MissingExtraError
-from vqshield.plain import Json
 
 NAME = "cifar10-sample"
 TILE = 32

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from vqshield.checks import one_of
+from vqshield.core.checks import one_of
+from vqshield.core.errors import FileFormatError, InvalidInputError
 from vqshield.data.base import SPLITS, ImageSet
-from vqshield.errors import FileFormatError, InvalidInputError
 
 Bytes = npt.NDArray[np.uint8]
 

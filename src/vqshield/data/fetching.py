@@ -15,11 +15,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from vqshield.checks import one_of
+from vqshield.core.checks import one_of
+from vqshield.core.errors import FileFormatError, MissingExtraError
+from vqshield.core.files import write_atomically
 from vqshield.data.cache import cache_folder
 from vqshield.data.homes import HOMES, Home
-from vqshield.errors import FileFormatError, MissingExtraError
-from vqshield.files import write_atomically
 
 Progress = Callable[[str, int, int | None], None]  # the file's name, bytes so far, bytes in all where known
 

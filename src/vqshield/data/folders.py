@@ -11,12 +11,12 @@ from pathlib import Path
 
 import torch
 
-from vqshield.checks import one_of
+from vqshield.core.checks import one_of
+from vqshield.core.errors import FileFormatError, InvalidInputError
+from vqshield.core.files import file_exists, read_text
 from vqshield.data.base import MAX_CLASSES, SPLITS
 from vqshield.data.pictures import FileSet
-from vqshield.errors import FileFormatError, InvalidInputError
-from vqshield.files import file_exists, read_text
-from vqshield.images import SUFFIXES
+from vqshield.images.files import SUFFIXES
 
 # Where a split may lie below the folder given; the folder itself serves as test set.
 PLACES = {"train": ("train",), "test": ("test", "val", "validation", ".")}

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from vqshield.checks import one_of
+from vqshield.core.checks import one_of
+from vqshield.core.errors import FileFormatError, InvalidInputError
+from vqshield.core.files import check_size
 from vqshield.data.base import SPLITS, ImageSet
-from vqshield.errors import FileFormatError, InvalidInputError
-from vqshield.files import check_size
 
 CLASSES = tuple(str(digit) for digit in range(10))
 PREFIXES = {"train": "train", "test": "t10k"}

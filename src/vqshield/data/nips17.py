@@ -10,10 +10,10 @@ from pathlib import Path
 
 import torch
 
+from vqshield.core.errors import FileFormatError, InvalidInputError
+from vqshield.core.files import file_exists, read_text
 from vqshield.data.folders import imagenet_classes
 from vqshield.data.pictures import FileSet
-from vqshield.errors import FileFormatError, InvalidInputError
-from vqshield.files import file_exists, read_text
 
 TABLES = ("labels.csv", "images.csv", "dev_dataset.csv")
 SUBFOLDER = "nips17"

@@ -17,8 +17,8 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from vqshield.errors import FileFormatError
-from vqshield.files import check_size
+from vqshield.core.errors import FileFormatError
+from vqshield.core.files import check_size
 
 Array = npt.NDArray[Any]
 

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vqshield.checks import one_of, real, whole
+from vqshield.core.checks import one_of, real, whole
+from vqshield.core.errors import InvalidInputError
 from vqshield.data.base import ImageSet, check_count, check_labels
-from vqshield.errors import InvalidInputError
-from vqshield.images import open_image, pillow
+from vqshield.images.files import open_image, pillow
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -3,7 +3,10 @@
 import inspect
 from collections.abc import Callable, Mapping
 
-from vqshield import checks
+from vqshield.core import checks
+from vqshield.core.entry_points import names_function
+from vqshield.core.errors import InvalidInputError
+from vqshield.core.settings import Setting, parse_spec, refuse_unknown
 from vqshield.defenses.base import CertificateTerms, Defense, Gradient
 from vqshield.defenses.bit_depth import BitDepth
 from vqshield.defenses.essential_features import EssentialFeatures
@@ -18,9 +21,6 @@ from vqshield.defenses.resize_pad import ResizePad
 from vqshield.defenses.splitting import Splitting
 from vqshield.defenses.swrd import SWRD
 from vqshield.defenses.total_variation import TotalVariation
-from vqshield.errors import InvalidInputError
-from vqshield.functions import names_function
-from vqshield.settings import Setting, parse_spec, refuse_unknown
 
 _QUANTIZERS: dict[str, type[Quantizer]] = {kind.NAME: kind for kind in (RandDisc, PRD, SWRD)}
 _OTHERS: tuple[type[Defense], ...] = (

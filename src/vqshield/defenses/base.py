@@ -12,10 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
-from vqshield import checks, operators, processes
+from vqshield.core import checks, processes
+from vqshield.core.errors import InvalidInputError
+from vqshield.core.settings import Setting
 from vqshield.defenses.door import RANGES, as_they_came, pixels_of
-from vqshield.errors import InvalidInputError
-from vqshield.settings import Setting
+from vqshield.quantization import operators
 
 STREAMS = ("fresh", "content")
 
@@ -62,8 +63,8 @@ class Defense(nn.Module, ABC):
     (GaussianNoise, JPEG, …) are defenses; `Preprocessor` makes one of any function. One of your own needs
     `forward` and `settings`, and `surrogate` where an attacker could follow a better gradient than the
     identity's; if it is random, it draws its noise from `self.seed` and `self.streams(images)` (see
-    `vqshield.noise.Draw`), so that an image's result depends on nothing but the image, the settings, the seed
-    and its stream number.
+    `vqshield.quantization.noise.Draw`), so that an image's result depends on nothing but the image, the
+    settings, the seed and its stream number.
 
     Args:
         seed: 64-bit key of all randomness. None takes the seed, and the stream numbers of every call, from

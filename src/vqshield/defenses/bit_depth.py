@@ -2,9 +2,10 @@
 
 from torch import Tensor
 
-from vqshield import checks, operators
+from vqshield.core import checks
+from vqshield.core.settings import Setting
 from vqshield.defenses.base import Defense, Gradient
-from vqshield.settings import Setting
+from vqshield.quantization import operators
 
 
 class BitDepth(Defense):

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vqshield import checks
-from vqshield.errors import InvalidInputError
-from vqshield.pixels import clamped, narrowed, widened
+from vqshield.core import checks
+from vqshield.core.errors import InvalidInputError
+from vqshield.quantization.pixels import clamped, narrowed, widened
 
 RANGES = ("raise", "clamp")
 

@@ -4,11 +4,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vqshield import checks, operators
+from vqshield.core import checks
+from vqshield.core.settings import Setting
 from vqshield.defenses.base import Defense, Gradient
 from vqshield.defenses.borders import repeat_border
 from vqshield.defenses.randdisc import RandDisc
-from vqshield.settings import Setting
+from vqshield.quantization import operators
 
 _EDGE = 2.0  # times the image's mean slope
 _REACH = 3  # pixels from an edge to full blur

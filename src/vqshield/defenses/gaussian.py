@@ -3,10 +3,11 @@
 import torch
 from torch import Tensor
 
-from vqshield import checks, operators
+from vqshield.core import checks
+from vqshield.core.settings import Setting
 from vqshield.defenses.base import CertificateTerms, Defense, Gradient
-from vqshield.noise import Draw, Stage
-from vqshield.settings import Setting
+from vqshield.quantization import operators
+from vqshield.quantization.noise import Draw, Stage
 
 _AT_ONCE = 2**24  # values whose noise is made at once on a GPU; a Gaussian value takes about 128 bytes
 _CACHE_FRIENDLY = 2**17  # and on a CPU

@@ -9,12 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vqshield import checks, operators
+from vqshield.core import checks
+from vqshield.core.errors import InvalidInputError
+from vqshield.core.settings import Setting
 from vqshield.defenses.base import Defense, Gradient
 from vqshield.defenses.borders import repeat_border
-from vqshield.errors import InvalidInputError
-from vqshield.images import pillow
-from vqshield.settings import Setting
+from vqshield.images.files import pillow
+from vqshield.quantization import operators
 
 _Bytes = npt.NDArray[np.uint8]
 # Luma and the two colour differences of a JPEG file, from red, green and blue (ITU-R BT.601).

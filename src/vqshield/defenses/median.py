@@ -2,11 +2,12 @@
 
 from torch import Tensor
 
-from vqshield import checks, operators
+from vqshield.core import checks
+from vqshield.core.errors import InvalidInputError
+from vqshield.core.settings import Setting
 from vqshield.defenses.base import Defense, Gradient
 from vqshield.defenses.borders import mirror_border
-from vqshield.errors import InvalidInputError
-from vqshield.settings import Setting
+from vqshield.quantization import operators
 
 
 class MedianFilter(Defense):

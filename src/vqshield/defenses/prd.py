@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from vqshield import checks
+from vqshield.core import checks
+from vqshield.core.settings import Setting
 from vqshield.defenses.base import Gradient
 from vqshield.defenses.quantizer import DEFAULT_NOISE, DefenseSettings, Quantizer
-from vqshield.patches import Disjoint
-from vqshield.settings import Setting
+from vqshield.quantization.patches import Disjoint
 
 
 class PRD(Quantizer):

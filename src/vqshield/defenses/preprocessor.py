@@ -12,13 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vqshield import checks, operators
+from vqshield.core import checks
+from vqshield.core.entry_points import call_function, find_function, function_digest
+from vqshield.core.errors import InvalidInputError
+from vqshield.core.seeds import derived_seed
+from vqshield.core.settings import Setting
 from vqshield.defenses.base import Defense, Gradient
-from vqshield.errors import InvalidInputError
-from vqshield.functions import call_function, find_function, function_digest
-from vqshield.models import evaluating
-from vqshield.seeds import derived_seed
-from vqshield.settings import Setting
+from vqshield.models.calling import evaluating
+from vqshield.quantization import operators
 
 ImageFunction = Callable[[Tensor], Tensor]
 """Images (B, q, h, w) in [0, 1] → images of that shape, dtype and device, in [0, 1]."""

@@ -9,15 +9,17 @@ from typing import Any, ClassVar, Self, TypedDict, Unpack
 
 from torch import Tensor
 
-from vqshield import checks, clustering, operators
-from vqshield.clustering import Recipe
+from vqshield.core import checks
+from vqshield.core.errors import InvalidInputError
+from vqshield.core.settings import Setting
 from vqshield.defenses.base import CertificateTerms, Defense, Gradient
 from vqshield.defenses.door import as_they_came, batch_of
-from vqshield.errors import InvalidInputError
-from vqshield.noise import Stage
-from vqshield.operators import Job
-from vqshield.patches import Disjoint, Sliding
-from vqshield.settings import Setting
+from vqshield.quantization import kernels
+from vqshield.quantization import operators
+from vqshield.quantization.kernels import Recipe
+from vqshield.quantization.noise import Stage
+from vqshield.quantization.operators import Job
+from vqshield.quantization.patches import Disjoint, Sliding
 
 DEFAULT_NOISE = 4 / 255
 NOISES = ("patch", "image", "shared")
@@ -70,7 +72,7 @@ class Quantizer(Defense):
         sample: how many patches k-means sees, spread over the image at random; None is all, as in the paper.
             Large images are shielded several times as fast with a few thousand. An image that has no more
             gives all of them.
-        backend: which implementation, "auto" or one of vqshield.clustering.list_backends().
+        backend: which implementation, "auto" or one of vqshield.quantization.kernels.list_backends().
         memory: bytes for noisy patches that are kept between passes; an image whose patches do not fit has
             them drawn again. It bounds those, not all temporaries: kernels take 16 to 20 bytes a patch
             beside them, the torch backend far more.
@@ -94,12 +96,12 @@ class Quantizer(Defense):
         "iterations": lambda value: checks.whole(
             "iterations", value, least=1, below=checks.MOST_ITERATIONS + 1
         ),
-        "init": lambda value: checks.one_of("init", value, clustering.list_inits()),
+        "init": lambda value: checks.one_of("init", value, kernels.list_inits()),
         "tolerance": lambda value: checks.real("tolerance", value, most=1.0),
         "sample": lambda value: (
             None if value is None else checks.whole("sample", value, least=1, below=2**31)
         ),
-        "backend": lambda value: checks.one_of("backend", value, ["auto", *clustering.list_backends()]),
+        "backend": lambda value: checks.one_of("backend", value, ["auto", *kernels.list_backends()]),
         "memory": lambda value: checks.whole("memory", value, least=1),
         "seed": lambda value: checks.whole("seed", value, least=0, below=2**64),
     }

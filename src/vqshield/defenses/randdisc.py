@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
+from vqshield.core.settings import Setting
 from vqshield.defenses.base import Gradient
 from vqshield.defenses.prd import PRD
 from vqshield.defenses.quantizer import DEFAULT_NOISE, DefenseSettings
-from vqshield.settings import Setting
 
 
 class RandDisc(PRD):

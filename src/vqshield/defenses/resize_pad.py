@@ -3,10 +3,11 @@
 import torch
 from torch import Tensor
 
-from vqshield import checks, operators
+from vqshield.core import checks
+from vqshield.core.settings import Setting
 from vqshield.defenses.base import Defense, Gradient
-from vqshield.noise import Draw, Stage
-from vqshield.settings import Setting
+from vqshield.quantization import operators
+from vqshield.quantization.noise import Draw, Stage
 
 
 class ResizePad(Defense):

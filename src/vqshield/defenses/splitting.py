@@ -6,11 +6,12 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from vqshield import checks, operators
+from vqshield.core import checks
+from vqshield.core.errors import InvalidInputError
+from vqshield.core.settings import Setting
 from vqshield.defenses.base import CertificateTerms, Defense, Gradient
-from vqshield.errors import InvalidInputError
-from vqshield.noise import Draw, Stage
-from vqshield.settings import Setting
+from vqshield.quantization import operators
+from vqshield.quantization.noise import Draw, Stage
 
 WHITE = 255
 """The largest level of an 8-bit value; the smallest is 0."""

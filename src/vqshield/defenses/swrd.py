@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from vqshield import checks
-from vqshield.clustering import Recipe
+from vqshield.core import checks
+from vqshield.core.errors import InvalidInputError
+from vqshield.core.settings import Setting
 from vqshield.defenses.base import CertificateTerms, Gradient
 from vqshield.defenses.quantizer import DEFAULT_NOISE, DefenseSettings, Quantizer
-from vqshield.errors import InvalidInputError
-from vqshield.patches import Sliding
-from vqshield.settings import Setting
+from vqshield.quantization.kernels import Recipe
+from vqshield.quantization.patches import Sliding
 
 WEIGHTS_FROM = ("clean", "noisy")
 _BYTE_BETA = 65025  # the paper gives ImageNet's beta for pixels in 0 … 255: 255² times as small

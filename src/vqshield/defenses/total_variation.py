@@ -4,9 +4,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vqshield import checks, operators
+from vqshield.core import checks
+from vqshield.core.settings import Setting
 from vqshield.defenses.base import Defense, Gradient
-from vqshield.settings import Setting
+from vqshield.quantization import operators
 
 _STEP = 0.25  # what is used in practice; convergence is proved up to 1/8
 _TINY = 1e-12  # under a root, which has no gradient at zero

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from vqshield.errors import MissingExtraError
+from vqshield.core.errors import MissingExtraError
 
 
 def require(module: str, extra: str, package: str | None = None) -> Any:

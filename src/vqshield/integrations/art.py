@@ -4,8 +4,8 @@ from typing import Any
 
 from torch import Tensor
 
+from vqshield.core.errors import InvalidInputError
 from vqshield.defenses import Defense
-from vqshield.errors import InvalidInputError
 from vqshield.integrations import require
 from vqshield.integrations.shield import Shield
 from vqshield.surrogates import Attach, Surrogate

@@ -5,9 +5,9 @@ from typing import Any
 
 from torch import Tensor
 
-from vqshield import checks
+from vqshield.core import checks
+from vqshield.core.errors import InvalidInputError
 from vqshield.defenses import Defense
-from vqshield.errors import InvalidInputError
 from vqshield.integrations import require
 from vqshield.integrations.shield import Shield
 

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vqshield.core.errors import InvalidInputError
 from vqshield.defenses import Defense
-from vqshield.errors import InvalidInputError
 from vqshield.integrations import require
 from vqshield.integrations.shield import Shield
 

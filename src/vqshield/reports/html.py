@@ -3,20 +3,20 @@
 from pathlib import Path
 from typing import Any
 
-from vqshield.errors import MissingExtraError
+from vqshield.core.errors import MissingExtraError
 from vqshield.reports.numbers import percent
 
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-def page(template: str, **values: Any) -> str:
-    """A page of the package's templates, filled in."""
+def page(template: str, *, folder: Path = TEMPLATES, **values: Any) -> str:
+    """Fill in a template of a folder; the package's own are at hand for it to extend and include."""
     try:
         import jinja2
     except ImportError as error:
         raise MissingExtraError("jinja2", "cli") from error
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
+        loader=jinja2.FileSystemLoader([folder, TEMPLATES]),
         autoescape=True,  # labels and captions may be file names, and those may be anything
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -16,13 +16,13 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from vqshield.attacks import Ball
-from vqshield.files import write_atomically
-from vqshield.names import NONE
-from vqshield.plain import Json, to_plain
+from vqshield.attacks.threats import Threat
+from vqshield.core.display_names import NONE
+from vqshield.core.files import write_atomically
+from vqshield.core.serialization import Json, to_plain
 from vqshield.runs.code import sources_digest
 from vqshield.runs.manifests import ThreatId
 from vqshield.runs.target import ClassifierId
-from vqshield.threats import Threat
 
 _ROUNDING = 1e-6  # what attacks themselves are allowed
 _IMAGES, _DIGEST = "images", "sha256"

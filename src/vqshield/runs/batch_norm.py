@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vqshield import checks
 from vqshield.classifiers import bundled_as_trained, is_bundled
+from vqshield.core import checks
+from vqshield.core.errors import InvalidInputError
+from vqshield.core.settings import parse_spec, refuse_unknown
 from vqshield.defenses import Defense
-from vqshield.errors import InvalidInputError
 from vqshield.runs.target import Target
-from vqshield.settings import parse_spec, refuse_unknown
 from vqshield.training.calibration import AUTO, batch_norms, calibrate, check_norms
 
 RUNNING, BATCH, CALIBRATED = "running", "batch", "calibrated"

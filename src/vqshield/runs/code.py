@@ -5,14 +5,16 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from importlib import import_module
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import torch
 
 import vqshield
-from vqshield import archived, clustering
 from vqshield.defenses import Defense, Quantizer
+from vqshield.quantization import kernels
+from vqshield.runs import archived
 
 _CODE = (".py", ".cu", ".cuh", ".hpp", EXTENSION_SUFFIXES[-1])
 
@@ -28,23 +30,32 @@ class CodeId:
     kernels: tuple[str, ...]
 
     @classmethod
-    def of(cls, defenses: Sequence[Defense | None], device: torch.device) -> "CodeId":
-        """The code that these defenses run on a device."""
+    def of(
+        cls, defenses: Sequence[Defense | None], device: torch.device, *, package: str = vqshield.__name__
+    ) -> "CodeId":
+        """The code that these defenses run on a device; package: the one whose study it is."""
         backends = {each.backend for each in defenses if isinstance(each, Quantizer)}
-        kernels = sorted({clustering.kernel_name(name, device) for name in backends})
-        return cls(commit=commit(), sources=sources_digest(), kernels=tuple(kernels))
+        names = sorted({kernels.kernel_name(name, device) for name in backends})
+        return cls(commit=commit(), sources=sources_digest(package), kernels=tuple(names))
 
 
 @cache
-def sources_digest() -> str:
-    """SHA-256 (16 digits) of the package's Python, CUDA and compiled files, by name.
+def sources_digest(package: str = vqshield.__name__) -> str:
+    """SHA-256 (16 digits) of vqshield's Python, CUDA and compiled files, by name; then of another package's.
 
     It does not depend on the folder, and is computed once per process: later edits do not change the code
     that runs. archived.py is left out: git writes the commit into it.
     """
-    home, digest = Path(vqshield.__file__).parent, hashlib.sha256()
+    if package != vqshield.__name__:
+        return f"{sources_digest()} {_digest_of(package)}"
+    return _digest_of(package)
+
+
+def _digest_of(package: str) -> str:
+    """SHA-256 (16 digits) of one package's files."""
+    home, digest = Path(str(import_module(package).__file__)).parent, hashlib.sha256()
     for name in sorted(path.relative_to(home).as_posix() for path in home.rglob("*")):
-        if name.endswith(_CODE) and name != "archived.py":
+        if name.endswith(_CODE) and name != "runs/archived.py":
             digest.update(f"{name} {hashlib.sha256((home / name).read_bytes()).hexdigest()}\n".encode())
     return digest.hexdigest()[:16]
 

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from vqshield import surrogates
+from vqshield.attacks.threats import Threat
+from vqshield.core.display_names import NONE
+from vqshield.core.entry_points import function_digest
+from vqshield.core.errors import InvalidInputError
+from vqshield.core.files import parse_json
+from vqshield.core.serialization import Json, from_plain, to_plain
 from vqshield.defenses import Defense, Quantizer, defense_class, is_preprocessor, list_all_defenses
-from vqshield.errors import InvalidInputError
-from vqshield.files import parse_json
-from vqshield.functions import function_digest
-from vqshield.names import NONE
-from vqshield.plain import Json, from_plain, to_plain
 from vqshield.runs.randomness import answers_digest
 from vqshield.runs.target import PROBED, Target
-from vqshield.threats import Threat
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from vqshield.models import differ
+from vqshield.models.calling import differ
 
 _ASKED = 8
 

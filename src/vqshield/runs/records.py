@@ -20,9 +20,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any, Generic, Self, TypeVar
 
-from vqshield.errors import FileFormatError, InvalidInputError
-from vqshield.files import refuse_symlink, write_atomically, write_json
-from vqshield.plain import to_plain
+from vqshield.core.errors import FileFormatError, InvalidInputError
+from vqshield.core.files import refuse_symlink, write_atomically, write_json
+from vqshield.core.serialization import to_plain
 from vqshield.runs.manifests import MANIFEST, check_same
 
 RECORDS, TIMES, LOCK = "records.jsonl", "times.jsonl", ".lock"

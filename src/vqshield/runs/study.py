@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 import torch
 from torch import nn
 
-from vqshield.models import evaluating
+from vqshield.models.calling import evaluating
 from vqshield.runs.manifests import read_manifest
 from vqshield.runs.records import AnyRecord, Key, RecordFolder
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from vqshield import checks
 from vqshield.classifiers import (
     BUNDLED,
     Normalised,
@@ -18,13 +17,14 @@ from vqshield.classifiers import (
     weights_digest,
 )
 from vqshield.classifiers.bundled import bundled_file
+from vqshield.core import checks
+from vqshield.core.devices import pick_device
+from vqshield.core.display_names import IN_MEMORY
+from vqshield.core.errors import InvalidInputError
 from vqshield.data import SAMPLE_NAME, FileSet, ImageSet, list_datasets, load
 from vqshield.data.base import check_count, check_labels
 from vqshield.defended import Defended
-from vqshield.devices import pick_device
-from vqshield.errors import InvalidInputError
-from vqshield.models import ask_for_logits, evaluating, taking
-from vqshield.names import IN_MEMORY
+from vqshield.models.calling import ask_for_logits, evaluating, taking
 from vqshield.runs.randomness import answers_digest, answers_vary
 
 PROBED = 8  # images whose answers identify a classifier or a defense

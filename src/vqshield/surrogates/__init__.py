@@ -11,9 +11,9 @@ is its own gradient there, or a learned one where it brings none, so that one su
 
 from collections.abc import Callable
 
-from vqshield import checks
-from vqshield.errors import InvalidInputError
-from vqshield.settings import parse_spec, refuse_unknown, setting_names
+from vqshield.core import checks
+from vqshield.core.errors import InvalidInputError
+from vqshield.core.settings import parse_spec, refuse_unknown, setting_names
 from vqshield.surrogates.base import ImageSurrogate, Shielding, Surrogate
 from vqshield.surrogates.learned import Learned
 from vqshield.surrogates.own import OwnGradient

@@ -7,8 +7,8 @@ from typing import final
 
 from torch import Tensor
 
+from vqshield.core.errors import InvalidInputError
 from vqshield.defenses import Defense, Quantizer
-from vqshield.errors import InvalidInputError
 
 Classifier = Callable[[Tensor], Tensor]
 

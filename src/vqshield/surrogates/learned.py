@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vqshield import checks
+from vqshield.core import checks
+from vqshield.core.errors import InvalidInputError
 from vqshield.defenses import Defense
 from vqshield.defenses.borders import repeat_border
-from vqshield.errors import InvalidInputError
 from vqshield.surrogates.base import ImageSurrogate, Shielding
 
 _SEED = 20180201  # of everything that is drawn while it learns

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vqshield.core.errors import InvalidInputError
 from vqshield.defenses import Defense, Quantizer
-from vqshield.errors import InvalidInputError
-from vqshield.noise import Draw, Stage
+from vqshield.quantization.noise import Draw, Stage
 from vqshield.surrogates.base import Classifier, Shielding, Surrogate, as_quantizer
 from vqshield.surrogates.soft import cut
 

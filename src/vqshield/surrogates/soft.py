@@ -9,13 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vqshield import checks, clustering
-from vqshield.clustering import Recipe
-from vqshield.clustering.native import Native
-from vqshield.clustering.triton.backend import Triton
+from vqshield.core import checks
 from vqshield.defenses import Defense, Quantizer
-from vqshield.noise import Draw, Stage
-from vqshield.patches import Sliding
+from vqshield.quantization import kernels
+from vqshield.quantization.kernels import Recipe
+from vqshield.quantization.kernels.native import Native
+from vqshield.quantization.kernels.triton.backend import Triton
+from vqshield.quantization.noise import Draw, Stage
+from vqshield.quantization.patches import Sliding
 from vqshield.surrogates.base import ImageSurrogate, Shielding, as_quantizer
 from vqshield.surrogates.learned import Learned
 from vqshield.surrogates.own import attach_own
@@ -171,13 +172,13 @@ def _kernel(soft: Soft, shielding: Shielding) -> SoftGradient | None:
         return None
     if torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(images):
         return None
-    backend = clustering.get(defense.backend, images.device)
+    backend = kernels.get(defense.backend, images.device)
     unrolled, means = soft.centres == "unrolled", soft.centres == "means"
     if isinstance(backend, Native) and not unrolled:
         return partial(backend.soft_gradient, temperature=soft.temperature, means=means)
     if not isinstance(backend, Triton):
         return None
-    from vqshield.clustering.triton import soft as on_gpu  # needs the package
+    from vqshield.quantization.kernels.triton import soft as on_gpu
 
     codes = defense.codes if shielding.centres is None else shielding.centres.shape[1]
     if not on_gpu.serves(defense.grid, images.shape[1], codes):

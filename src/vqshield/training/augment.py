@@ -6,7 +6,7 @@ Crop and flip only choose which source pixel goes where, so they are one gather,
 import torch
 from torch import Tensor
 
-from vqshield.errors import InvalidInputError
+from vqshield.core.errors import InvalidInputError
 
 BORDERS = ("mirror", "black")
 

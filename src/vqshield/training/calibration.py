@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vqshield import checks
 from vqshield.classifiers import (
     Normalised,
     bundled_as_trained,
@@ -23,17 +22,18 @@ from vqshield.classifiers import (
     weights_digest,
 )
 from vqshield.classifiers.folding import is_folded
+from vqshield.core import checks
+from vqshield.core.devices import pick_device
+from vqshield.core.environment import environment
+from vqshield.core.errors import InvalidInputError
+from vqshield.core.files import write_json
+from vqshield.core.serialization import Json
+from vqshield.core.settings import parse_spec, refuse_unknown
 from vqshield.data import FileSet, list_datasets, load
 from vqshield.data.folders import pictures_below
 from vqshield.defended import Defended, alteration_of
 from vqshield.defenses import Defense, DefenseLike, as_defense
-from vqshield.devices import pick_device
-from vqshield.environment import environment
-from vqshield.errors import InvalidInputError
-from vqshield.files import write_json
-from vqshield.models import ask_for_logits, own_dtype
-from vqshield.plain import Json
-from vqshield.settings import parse_spec, refuse_unknown
+from vqshield.models.calling import ask_for_logits, own_dtype
 from vqshield.surrogates import Surrogate
 from vqshield.training.hardening import (
     IN_MEMORY,

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vqshield.errors import FileFormatError, InvalidInputError
-from vqshield.files import parse_json, write_atomically
-from vqshield.plain import from_plain
-from vqshield.tensors import read_tensors, tensors_to_bytes
+from vqshield.core.errors import FileFormatError, InvalidInputError
+from vqshield.core.files import parse_json, write_atomically
+from vqshield.core.serialization import from_plain
+from vqshield.core.tensors import read_tensors, tensors_to_bytes
 from vqshield.training.progress import EpochRecord
 
 PARTS = ("weights", "optimizer", "ema")

@@ -10,7 +10,6 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from vqshield import checks
 from vqshield.classifiers import (
     Network,
     Normalised,
@@ -21,16 +20,17 @@ from vqshield.classifiers import (
     weights_digest,
 )
 from vqshield.classifiers.folding import is_folded
+from vqshield.core import checks
+from vqshield.core.devices import pick_device
+from vqshield.core.display_names import NONE
+from vqshield.core.errors import InvalidInputError
+from vqshield.core.serialization import Json
 from vqshield.data import FileSet, ImageSet, load
 from vqshield.data.arrays import as_bytes
 from vqshield.data.folders import PLACES
 from vqshield.defended import Defended, alteration_of
 from vqshield.defenses import Defense, DefenseLike, as_defense
-from vqshield.devices import pick_device
-from vqshield.errors import InvalidInputError
-from vqshield.models import ask_for_logits, check_weights, evaluating
-from vqshield.names import NONE
-from vqshield.plain import Json
+from vqshield.models.calling import ask_for_logits, check_weights, evaluating
 from vqshield.training.measures import accuracy
 from vqshield.training.progress import Progress
 from vqshield.training.run import train_on

@@ -17,15 +17,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vqshield import checks, surrogates
+from vqshield import surrogates
 from vqshield.attacks import Linf
+from vqshield.core import checks
+from vqshield.core.display_names import NONE
+from vqshield.core.errors import InvalidInputError
+from vqshield.core.settings import parse_spec, refuse_unknown, setting_names
 from vqshield.defended import Defended
 from vqshield.defenses import Defense, GaussianNoise, Splitting
-from vqshield.errors import InvalidInputError
-from vqshield.models import differ, evaluating
-from vqshield.names import NONE
-from vqshield.noise import Draw, Stage
-from vqshield.settings import parse_spec, refuse_unknown, setting_names
+from vqshield.models.calling import differ, evaluating
+from vqshield.quantization.noise import Draw, Stage
 from vqshield.training.consistency import consistency_loss
 from vqshield.training.shielding import TrainingShield, shield_seed
 

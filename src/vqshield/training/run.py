@@ -7,15 +7,15 @@ from pathlib import Path
 
 import torch
 
-from vqshield.checks import whole
 from vqshield.classifiers import Normalised
+from vqshield.core.checks import whole
+from vqshield.core.devices import pick_device
+from vqshield.core.environment import environment
+from vqshield.core.errors import InvalidInputError
+from vqshield.core.files import write_json
+from vqshield.core.serialization import Json
 from vqshield.data import ImageSet, load
 from vqshield.defenses import Defense
-from vqshield.devices import pick_device
-from vqshield.environment import environment
-from vqshield.errors import InvalidInputError
-from vqshield.files import write_json
-from vqshield.plain import Json
 from vqshield.training.checkpoint import Checkpoint, Pace, check_same_run, read_checkpoint, write_checkpoint
 from vqshield.training.progress import EpochRecord, Progress, Silent
 from vqshield.training.saving import as_saved, check_finite_weights, network_card, save_trained

@@ -6,10 +6,10 @@ from pathlib import Path
 import torch
 
 from vqshield.classifiers import Network, Normalised, load_classifier, save_classifier
-from vqshield.errors import VqshieldError
-from vqshield.files import write_atomically
-from vqshield.plain import Json
-from vqshield.tensors import tensors_to_bytes
+from vqshield.core.errors import VqshieldError
+from vqshield.core.files import write_atomically
+from vqshield.core.serialization import Json
+from vqshield.core.tensors import tensors_to_bytes
 
 
 def save_trained(path: Path, model: Normalised, described: Mapping[str, str]) -> None:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from vqshield.errors import InvalidInputError
+from vqshield.core.errors import InvalidInputError
 
 SCHEDULES = ("one-cycle", "cosine", "step", "constant")
 WARMUP = 0.2  # the part of a cycle in which the rate rises

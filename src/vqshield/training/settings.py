@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from vqshield.checks import one_of, real, whole
 from vqshield.classifiers import list_classifiers
+from vqshield.core.checks import one_of, real, whole
+from vqshield.core.errors import InvalidInputError
+from vqshield.core.serialization import Json
 from vqshield.defenses import from_text
-from vqshield.errors import InvalidInputError
-from vqshield.plain import Json
 from vqshield.training.augment import BORDERS
 from vqshield.training.objectives import objective
 from vqshield.training.schedule import SCHEDULES

@@ -3,8 +3,8 @@
 import torch
 
 from vqshield.classifiers import Network, Normalised, build, load_classifier
+from vqshield.core.errors import InvalidInputError
 from vqshield.data import ImageSet
-from vqshield.errors import InvalidInputError
 from vqshield.training.measures import channel_statistics
 from vqshield.training.settings import TrainSettings
 

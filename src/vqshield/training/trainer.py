@@ -22,11 +22,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from vqshield import checks
 from vqshield.classifiers import Normalised
+from vqshield.core import checks
+from vqshield.core.errors import FileFormatError, InvalidInputError, VqshieldError
 from vqshield.data import ImageSet
 from vqshield.defenses import Defense
-from vqshield.errors import FileFormatError, InvalidInputError, VqshieldError
 from vqshield.training.augment import crop_and_flip, cutout
 from vqshield.training.measures import accuracy, channel_statistics
 from vqshield.training.objectives import Workplace, objective

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from vqshield.core.files import write_atomically
 from vqshield.defended import Defended
 from vqshield.defenses import Defense
-from vqshield.files import write_atomically
 
 DEFAULT_OPSET = 18
 """The first that has operators on bits."""

@@ -9,15 +9,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from vqshield import checks
+from vqshield.core import checks
+from vqshield.core.errors import InvalidInputError
 from vqshield.defended import Defended
 from vqshield.defenses import Defense
-from vqshield.errors import InvalidInputError
 from vqshield.integrations import require
 from vqshield.integrations.onnx import DEFAULT_OPSET
 from vqshield.integrations.onnx.graph import FLOAT, INT64, Graph, onnx, tensor
 from vqshield.integrations.onnx.quantizers import shielded
-from vqshield.models import evaluating
+from vqshield.models.calling import evaluating
 
 _MOST_BYTES = 2**31  # of a protobuf message
 

@@ -1,4 +1,4 @@
-"""The quantizers in ONNX operators: what clustering/reference.py computes, step by step, in double.
+"""The quantizers in ONNX operators: what kernels/reference.py computes, step by step, in double.
 
 Values lie on the grid of FixedPoint, so distances and sums are exact, and no runtime's order of summing
 changes a label. Shapes: B images (the one dynamic dimension), q channels, h×w pixels, n patches, d values a
@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from vqshield.clustering import Recipe
+from vqshield.core.errors import InvalidInputError
 from vqshield.defenses import Defense, GaussianNoise, Quantizer
-from vqshield.errors import InvalidInputError
-from vqshield.fixedpoint import FixedPoint
 from vqshield.integrations.onnx.graph import BOOL, DOUBLE, FLOAT, INT64, Graph, tensor
 from vqshield.integrations.onnx.randomness import interleaved, normals, random_words
-from vqshield.noise import LARGEST_NORMAL, Stage
-from vqshield.patches import Sliding
+from vqshield.quantization.fixed_point import FixedPoint
+from vqshield.quantization.kernels import Recipe
+from vqshield.quantization.noise import LARGEST_NORMAL, Stage
+from vqshield.quantization.patches import Sliding
 
 _FLOAT32_GRID = 2.0**23  # that of operators.noisy_images
 

@@ -1,4 +1,4 @@
-"""vqshield.noise in ONNX operators: the same words from the same seed, stream, stage and index.
+"""vqshield.quantization.noise in ONNX operators: the same words from the same seed, stream, stage and index.
 
 One run of Philox makes the words of all stages: a counter has the stage in it. Products of two 32-bit words
 wrap modulo 2^64 in int64, which keeps every bit; shifts are of uint64: ONNX shifts unsigned numbers only.
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from vqshield.integrations.onnx.graph import DOUBLE, INT64, UINT64, Graph
-from vqshield.noise import KEY_STEPS, MULTIPLIERS, ROUNDS, WORD, Stage
+from vqshield.quantization.noise import KEY_STEPS, MULTIPLIERS, ROUNDS, WORD, Stage
 
 _SHIFT = np.array(32, dtype=np.uint64)
 

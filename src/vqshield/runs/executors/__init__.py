@@ -6,15 +6,15 @@ A new executor is a new file with an Executor subclass and one line in _EXECUTOR
 from pathlib import Path
 from typing import Any
 
-from vqshield import checks
-from vqshield.errors import InvalidInputError
+from vqshield.core import checks
+from vqshield.core.errors import InvalidInputError
+from vqshield.core.settings import refuse_unknown, setting_names
 from vqshield.runs.executors.base import Executor, Measured
 from vqshield.runs.executors.local import LocalExecutor
 from vqshield.runs.executors.processes import ProcessesExecutor
 from vqshield.runs.executors.ray import RayExecutor
 from vqshield.runs.records import AnyRecord
 from vqshield.runs.study import AnyCell, AnyManifest, Progress, Recorded, Study, no_progress
-from vqshield.settings import refuse_unknown, setting_names
 
 _EXECUTORS: dict[str, type[Executor]] = {
     "local": LocalExecutor,

@@ -10,8 +10,8 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
-from vqshield import checks
-from vqshield.errors import VqshieldError
+from vqshield.core import checks
+from vqshield.core.errors import VqshieldError
 from vqshield.runs.executors.base import HELD, Executor, Measured, finders
 from vqshield.runs.executors.queue import CellQueue
 from vqshield.runs.executors.team import Answer, Lost, Mistake, Team

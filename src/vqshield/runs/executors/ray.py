@@ -18,9 +18,9 @@ from typing import Any
 
 import torch
 
-from vqshield import checks
-from vqshield.environment import environment
-from vqshield.errors import InvalidInputError, MissingExtraError, VqshieldError
+from vqshield.core import checks
+from vqshield.core.environment import environment
+from vqshield.core.errors import InvalidInputError, MissingExtraError, VqshieldError
 from vqshield.runs.executors.base import HELD, Executor, Measured, finders
 from vqshield.runs.executors.workers import Refusal, Request, answer, manifest_for, request_for
 from vqshield.runs.records import AnyRecord

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import torch
 
-from vqshield.errors import VqshieldError
+from vqshield.core.errors import VqshieldError
 from vqshield.runs.executors.base import Measured
 from vqshield.runs.executors.workers import Refusal, Request, answer
 

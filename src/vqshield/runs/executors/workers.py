@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from vqshield.errors import InvalidInputError, VqshieldError
-from vqshield.plain import to_plain
+from vqshield.core.errors import InvalidInputError, VqshieldError
+from vqshield.core.serialization import to_plain
 from vqshield.runs.executors.base import Measured, measure
 from vqshield.runs.study import Study
 

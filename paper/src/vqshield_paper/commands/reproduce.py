@@ -1,0 +1,240 @@
+"""`vqshield reproduce`: tables and figures of the paper, measured anew, the adaptive truth beside them."""
+
+import json
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from vqshield.attacks import PRECISIONS
+from vqshield.attacks.suites import list_suites
+from vqshield.cli.executors import (
+    Address,
+    ExecutorName,
+    Retries,
+    TaskCpus,
+    TaskGpus,
+    Workers,
+    chosen_executor,
+)
+from vqshield.cli.options import AsJson, Device, Fresh, Precision, Seed
+from vqshield.cli.resumable import run_to_end, set_aside
+from vqshield.cli.unused import Unused, option_is
+from vqshield.core import checks
+from vqshield.core.devices import pick_device
+from vqshield.core.errors import FileFormatError, InvalidInputError, VqshieldError
+from vqshield.core.files import write_json
+from vqshield.core.serialization import to_plain
+from vqshield.data import list_datasets
+from vqshield.runs.batch_norm import RUNNING
+from vqshield_paper.reports import caveats, terminal_tables, write_index, write_report
+from vqshield_paper.reproduction.experiments import Experiment, experiment, list_experiments
+from vqshield_paper.reproduction.model import Summary
+from vqshield_paper.reproduction.parts import Options
+from vqshield_paper.reproduction.published import DATA
+from vqshield_paper.reproduction.runner import SUMMARY, NothingToRunError, Reproduction, summarise_folder
+from vqshield_paper.reproduction.targets import TargetChoices
+
+ALL = "all"
+UNUSED = {"reproduce": (Unused("with --dry-run", option_is("dry_run", True), "fresh"),)}
+
+
+def reproduce(
+    ids: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="ID",
+            help=f"Tables and figures, of {', '.join(list_experiments())}; .toml files; or all.",
+        ),
+    ],
+    data_dir: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Folder of the images: cifar10=DIR, or DIR where there is one data set; repeatable."
+        ),
+    ] = None,
+    classifier: Annotated[
+        list[str] | None,
+        typer.Option(help="Classifier, as for evaluate: cifar10=FILE, imagenet=timm:NAME; repeatable."),
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"Other images for a data set: imagenet=nips17. Readers: {', '.join(list_datasets())}."
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help=f"Only these data sets, of {', '.join(DATA)}; repeatable.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(help="At most this many images.")] = None,
+    runs: Annotated[
+        int | None, typer.Option(help="Draws of the defense; without it, the paper's 10.")
+    ] = None,
+    adaptive: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Suite beside the paper's attacks, of {', '.join(list_suites())}, none; "
+            "without it, adaptive-v1 on a GPU and the quick one on a CPU."
+        ),
+    ] = None,
+    seed: Seed = 0,
+    precision: Precision = PRECISIONS[0],
+    batch_norm: Annotated[
+        str,
+        typer.Option(
+            help="Batch-norm statistics behind the defenses: running (the checkpoint's), batch:size=100 "
+            "(each batch's own; with attack=running the attacks use the checkpoint's), or calibrated "
+            "(vqshield calibrate, on the training images or those of calibrated:data=cifar10,data_dir=DIR)."
+        ),
+    ] = RUNNING,
+    device: Device = "auto",
+    out: Annotated[
+        Path, typer.Option(help="Folder for records and reports; a run that was stopped goes on there.")
+    ] = Path("vqshield-reproduction"),
+    executor: ExecutorName = "local",
+    workers: Workers = None,
+    address: Address = None,
+    task_cpus: TaskCpus = None,
+    task_gpus: TaskGpus = None,
+    retries: Retries = None,
+    fresh: Fresh = False,
+    dry_run: Annotated[bool, typer.Option(help="Only show the cells and about how long they take.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure a table or figure of the paper: records, and a report in HTML, Markdown, LaTeX, PNG and SVG."""
+    for name in only or ():
+        checks.one_of("--only", name, DATA)
+    everything = [each.lower() for each in ids] == [ALL]
+    wanted = [experiment(name) for name in (list_experiments() if everything else ids)]
+    if everything and only:
+        wanted = [each for each in wanted if set(each.data) & set(only)]
+    chosen = [_part_of(each, only) for each in wanted]
+    needed = list(dict.fromkeys(name for each in chosen for name in each.data))
+    found = TargetChoices.from_options(
+        data=data or (), data_dir=data_dir or (), classifier=classifier or (), needed=needed, device=device
+    )
+    on_gpu = pick_device(device).type == "cuda"
+    options = Options(
+        limit=limit,
+        runs=runs,
+        adaptive=adaptive,
+        precision=precision,
+        seed=seed,
+        batch_norm=batch_norm,
+        on_gpu=on_gpu,
+    )
+    where = chosen_executor(
+        executor,
+        on_gpu=on_gpu,
+        workers=workers,
+        address=address,
+        cpus=task_cpus,
+        gpus=task_gpus,
+        retries=retries,
+    )
+    answers, failures = [], []
+    for each in chosen:
+        try:
+            if fresh and not dry_run:
+                set_aside(out / each.id)
+            plan = Reproduction(
+                each, options=options, targets=found, out=out, executor=where, command=_command()
+            )
+            answers.append(_carried_out(plan, dry_run=dry_run, hidden=as_json))
+        except NothingToRunError as error:
+            if len(chosen) == 1:
+                raise
+            typer.echo(f"{each.id} is left out: {error}", err=True)
+        except VqshieldError as error:
+            if len(chosen) == 1:
+                raise
+            failures.append(f"{each.id}: {error}")
+            typer.echo(f"{failures[-1]}\n", err=True)
+    if as_json:
+        typer.echo(json.dumps(answers, indent=1))
+    if failures:
+        raise VqshieldError(f"{len(failures)} of {len(chosen)} were not carried out:\n" + "\n".join(failures))
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="OUT of vqshield reproduce, or OUT/ID of one experiment.")],
+    as_json: AsJson = False,
+) -> None:
+    """Render the reports of records again: one HTML page, Markdown, LaTeX, plots; of unfinished ones, too."""
+    folders = [folder] if (folder / "experiment.json").is_file() else sorted(
+        path.parent for path in folder.glob("*/experiment.json")
+    )  # fmt: skip
+    if not folders:
+        raise InvalidInputError(
+            f"there is no experiment.json in {folder} or a folder of it; give a folder of vqshield reproduce"
+        )
+    summaries = [_report(each, summarise_folder(each), hidden=as_json) for each in folders]
+    if as_json:
+        typer.echo(json.dumps(to_plain(summaries), indent=1))
+
+
+def _command() -> str:
+    return shlex.join(["vqshield", *sys.argv[1:]])
+
+
+def _part_of(whole: Experiment, only: list[str] | None) -> Experiment:
+    if not only:
+        return whole
+    kept = tuple(part for part in whole.parts if part.data in only)
+    if not kept:
+        raise InvalidInputError(
+            f"--only {', '.join(only)} leaves nothing of {whole.id}; it is about {', '.join(whole.data)}"
+        )
+    return replace(whole, parts=kept)
+
+
+def _carried_out(plan: Reproduction, *, dry_run: bool, hidden: bool) -> object:
+    """What --json prints: the summary, or the plan."""
+    for part in plan.parts:
+        if part.chosen.missing is not None:
+            typer.echo(f"{plan.experiment.id}, {part.part.title} is not run: {part.chosen.missing}", err=True)
+    return _plan(plan, hidden=hidden) if dry_run else to_plain(_run(plan, hidden=hidden))
+
+
+def _run(plan: Reproduction, *, hidden: bool) -> Summary:
+    summary = run_to_end(
+        plan.run, lambda: summarise_folder(plan.folder), plan.folder, hidden=hidden, write=_report
+    )
+    return _report(plan.folder, summary, hidden=hidden)
+
+
+def _report(folder: Path, summary: Summary, *, hidden: bool = True) -> Summary:
+    write_json(folder / SUMMARY, to_plain(summary))
+    written = write_report(summary, folder)
+    if not hidden:
+        console = Console()
+        for table in terminal_tables(summary):
+            console.print(table)
+        for line in caveats(summary):
+            console.print(Text(line))
+        typer.echo(f"\nReport in {written[0]}")
+    try:
+        write_index(folder.parent)
+    except FileFormatError as error:  # of another experiment, by an earlier version
+        typer.echo(f"no index of all experiments is written: {error}", err=True)
+    return summary
+
+
+def _plan(plan: Reproduction, *, hidden: bool) -> object:
+    plan.refuse_other_settings()
+    rows = {str(folder.relative_to(plan.out)): row for folder, row in plan.estimates().items()}
+    table = Table(title=f"{plan.experiment.id}: {plan.experiment.title}")
+    for heading in ("study", "cells", "records", "done", "about"):
+        table.add_column(heading, justify="left" if heading == "study" else "right")
+    for study, row in rows.items():
+        known = "unknown" if row.seconds is None else f"{row.seconds:.0f} s"
+        table.add_row(study, str(row.cells), str(row.records), str(row.done), known)
+    if not hidden:
+        Console().print(table)
+    return {"id": plan.experiment.id, "studies": to_plain(rows)}

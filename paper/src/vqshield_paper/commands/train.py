@@ -1,0 +1,208 @@
+"""`vqshield train`: train a classifier, with checkpoints to resume from."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vqshield.classifiers import list_classifiers
+from vqshield.cli.bars import progress_bar
+from vqshield.cli.unused import Unused, option_is
+from vqshield.core.errors import InvalidInputError, printable
+from vqshield.core.settings import parse_spec
+from vqshield.defenses import list_all_defenses
+from vqshield.training import EpochRecord, TrainResult, TrainSettings, checkpoint_path, trainable
+from vqshield.training import train as run_training
+from vqshield.training.augment import BORDERS
+from vqshield.training.schedule import SCHEDULES
+from vqshield.training.settings import COMPILE_MODES, DECAYS, OPTIMIZERS, PRECISIONS
+
+UNUSED = {
+    "train": (
+        Unused("with --optimizer adam", option_is("optimizer", "adam"), "momentum nesterov"),
+        Unused("with --momentum 0", option_is("momentum", 0), "nesterov"),
+        Unused("without --schedule step", lambda given: given["schedule"] != "step", "milestones drop"),
+        Unused("with --padding 0", option_is("padding", 0), "border"),
+        Unused("with --weight-decay 0", option_is("weight_decay", 0), "decay"),
+    ),
+}
+
+
+def train(
+    data_dir: Annotated[Path, typer.Option(help="Folder with the data set's official binary files.")],
+    data: Annotated[str, typer.Option(help=f"Data set: {', '.join(trainable())}.")] = "cifar10",
+    arch: Annotated[
+        str,
+        typer.Option(
+            help=f"Network: {', '.join(list_classifiers())}, with its settings behind it: "
+            "resnet18:stem=imagenet, wrn28_10:dropout=0.3."
+        ),
+    ] = "small",
+    epochs: Annotated[int, typer.Option(help="Passes over the training images.")] = 30,
+    batch: Annotated[int, typer.Option(help="Images a step.")] = 512,
+    lr: Annotated[float, typer.Option(help="Highest learning rate.")] = 0.4,
+    optimizer: Annotated[str, typer.Option(help=f"One of {', '.join(OPTIMIZERS)}.")] = "sgd",
+    momentum: Annotated[float, typer.Option(help="Of sgd.")] = 0.9,
+    nesterov: Annotated[bool, typer.Option(help="Nesterov's momentum.")] = True,
+    schedule: Annotated[str, typer.Option(help=f"How the rate goes: {', '.join(SCHEDULES)}.")] = "one-cycle",
+    milestones: Annotated[
+        str, typer.Option(help="Epochs after which schedule step drops the rate, as in 60,120,160.")
+    ] = "",
+    drop: Annotated[float, typer.Option(help="What the rate is multiplied by there.")] = 0.1,
+    weight_decay: Annotated[float, typer.Option(help="Pull towards 0.")] = 5e-4,
+    decay: Annotated[
+        str, typer.Option(help=f"What it pulls, {', '.join(DECAYS)}: weights alone, or norms and biases too.")
+    ] = "weights",
+    label_smoothing: Annotated[
+        float, typer.Option(help="Share of the target spread over all classes.")
+    ] = 0.05,
+    padding: Annotated[int, typer.Option(help="Images are shifted by up to this many pixels.")] = 4,
+    border: Annotated[
+        str, typer.Option(help=f"What a shifted image shows at its edges: {', '.join(BORDERS)}.")
+    ] = "mirror",
+    flip: Annotated[
+        bool | None, typer.Option("--flip/--no-flip", help="Mirror images; by default all but digits.")
+    ] = None,
+    normalise: Annotated[
+        bool, typer.Option(help="Give the network pixels less their mean, over their deviation.")
+    ] = True,
+    cutout: Annotated[int, typer.Option(help="Side of the square painted over, in pixels; 0: none.")] = 0,
+    ema: Annotated[float, typer.Option(help="Decay of the averaged weights; 0: no averaging.")] = 0.0,
+    seed: Annotated[int, typer.Option(help="Decides initial weights, order and augmentation.")] = 0,
+    shield: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Train and test behind one of {', '.join(list_all_defenses())}, as in "
+            "swrd:noise=image,sigma=0.1."
+        ),
+    ] = None,
+    start: Annotated[
+        Path | None, typer.Option(help="A safetensors file of the same network to start from; else random.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto: the GPU where there is one.")] = "auto",
+    precision: Annotated[str, typer.Option(help=f"One of {', '.join(PRECISIONS)}.")] = "fp32",
+    compile_mode: Annotated[
+        str, typer.Option("--compile", help=f"How torch.compile is used: {', '.join(COMPILE_MODES)}.")
+    ] = "off",
+    out: Annotated[Path, typer.Option(help="Folder for weights, card and checkpoint.")] = Path("runs"),
+    resume: Annotated[
+        bool,
+        typer.Option("--resume/--no-resume", help="Continue from the checkpoint in --out, if there is one."),
+    ] = True,
+    test_every: Annotated[
+        int, typer.Option(help="Test after every this many epochs, and after the last.")
+    ] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the card as JSON instead of text.")] = False,
+) -> None:
+    """Train a classifier; writes ARCH-DATA.safetensors and its card, ARCH-DATA.json."""
+    network, options = parse_spec(arch)
+    settings = TrainSettings(
+        data=data,
+        arch=network,
+        options=options,
+        epochs=epochs,
+        batch=batch,
+        peak_lr=lr,
+        optimizer=optimizer,
+        momentum=momentum,
+        nesterov=nesterov,
+        schedule=schedule,
+        milestones=_whole_numbers(milestones),
+        drop=drop,
+        weight_decay=weight_decay,
+        decay=decay,
+        label_smoothing=label_smoothing,
+        padding=padding,
+        border=border,
+        flip=flip,
+        normalise=normalise,
+        cutout=cutout,
+        ema=ema,
+        seed=seed,
+        precision=precision,
+        compile_mode=compile_mode,
+        shield=shield,
+        start=start,
+    )
+    try:
+        with Bar(hidden=as_json) as bar:
+            result = run_training(
+                settings,
+                folder=data_dir,
+                out=out,
+                device=device,
+                resume=resume,
+                test_every=test_every,
+                progress=bar,
+            )
+    except KeyboardInterrupt as stop:
+        raise KeyboardInterrupt(how_to_continue(checkpoint_path(settings.name, out))) from stop
+    typer.echo(json.dumps(result.card, indent=2) if as_json else _summary(result))
+
+
+class Bar:
+    """A progress bar on stderr with loss, accuracy and the time left."""
+
+    def __init__(self, *, hidden: bool) -> None:
+        self.hidden = hidden
+        self.bar = progress_bar(
+            "epoch {task.fields[epoch]}",
+            notes="loss {task.fields[loss]}  test {task.fields[accuracy]}",
+            hidden=hidden,
+        )
+
+    def __enter__(self) -> "Bar":
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def start(self, *, epochs: int, done: int, steps: int) -> None:
+        """Show the bar, already filled by what a checkpoint brought, and say where the run continues."""
+        if done and not self.hidden:
+            typer.echo(f"resumed from the checkpoint after epoch {done} of {epochs}", err=True)
+        self.epochs, self.steps = epochs, steps
+        self.task = self.bar.add_task(
+            "train",
+            total=epochs * steps,
+            completed=done * steps,
+            epoch=f"{done}/{epochs}",
+            loss="-",
+            accuracy="-",
+        )
+
+    def step(self, *, epoch: int, step: int, loss: float) -> None:
+        """Move on by some steps."""
+        done = (epoch - 1) * self.steps + step
+        self.bar.update(self.task, completed=done, epoch=f"{epoch}/{self.epochs}", loss=f"{loss:.3f}")
+
+    def epoch_end(self, record: EpochRecord) -> None:
+        """Show the accuracy of the epoch."""
+        if record.test_accuracy is not None:
+            self.bar.update(self.task, accuracy=f"{record.test_accuracy:.2%}")
+
+
+def _whole_numbers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(each) for each in text.split(",") if text)
+    except ValueError as error:
+        raise InvalidInputError(f"milestones={text!r} should be whole numbers, as in 60,120,160") from error
+
+
+def _summary(result: TrainResult) -> str:
+    settings = result.settings
+    behind = f" behind {settings.shield}" if settings.shield else ""
+    return (
+        f"{result.test_accuracy:.2%} of {result.test_images} test images right{behind} after "
+        f"{settings.epochs} epochs, {result.seconds:.0f} s\n"
+        f"weights {printable(result.weights)}\ncard    {printable(result.card_file)}"
+    )
+
+
+def how_to_continue(checkpoint: Path) -> str:
+    """What to tell whoever stopped the run that keeps this checkpoint."""
+    if checkpoint.is_file():
+        return f"whole epochs are in {printable(checkpoint)}; run the same command to continue"
+    return "no epoch was finished, so there is nothing to resume"

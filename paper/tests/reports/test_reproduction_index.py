@@ -1,0 +1,77 @@
+"""The page over all experiments: what there is, how far it got, what was found, in the paper's order."""
+
+import json
+import re
+from html import unescape
+
+import pytest
+from summaries import HOSTILE, part, summary
+
+from pages import Page
+from vqshield.core.errors import FileFormatError, InvalidInputError
+from vqshield.core.serialization import to_plain
+from vqshield_paper.reports import write_index
+
+
+def index(tmp_path, **found):
+    """The page over these summaries, each in a folder of its name, with a report."""
+    for name, each in found.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "summary.json").write_text(json.dumps(to_plain(each)))
+        (tmp_path / name / "report.html").touch()
+    return write_index(tmp_path)
+
+
+def lines_of(path):
+    body = path.read_text().split("<tbody")[1]
+    return [
+        " ".join(unescape(re.sub(r"<[^>]+>", " ", line)).split())
+        for line in body.split('<tr role="row">')[1:]
+    ]
+
+
+def test_every_experiment_has_a_line_with_status_and_headline_in_the_papers_order(tmp_path):
+    undone = part(status="not run", why="no data", title="ImageNet", name="imagenet", rows=())
+    path = index(
+        tmp_path,
+        F7=summary(part(rows=()), id="F7", title="Certified"),
+        T4=summary(undone, id="T4", title="ImageNet under attack", complete=False),
+        T3=summary(part(), undone, id="T3", title="Both", complete=False),
+        T2=summary(title="CIFAR-10 under attack"),
+    )
+    assert path == tmp_path / "index.html"
+    first, second, third, fourth = lines_of(path)
+    assert first.startswith("T2 CIFAR-10 under attack Status complete 1.5 min On the same 10000 images")
+    assert second.startswith("T3 Both Status partial ImageNet: not run")
+    assert third.startswith("T4 ImageNet under attack Status not run")
+    assert fourth == "F7 Certified Status complete 1.5 min –"
+    links = [link["href"] for link in Page(path.read_text()).all("a")]
+    assert links == [f"{id}/report.html" for id in ("T2", "T3", "T4", "F7")]
+
+
+def test_without_a_report_there_is_no_link(tmp_path):
+    index(tmp_path, T2=summary())
+    (tmp_path / "T2" / "report.html").unlink()
+    assert not Page(write_index(tmp_path).read_text()).all("a")
+
+
+def test_hostile_text_stays_text(tmp_path):
+    page = Page(index(tmp_path, T2=summary(part(title=HOSTILE), id=HOSTILE, title=HOSTILE)).read_text())
+    assert not page.all("script")
+    assert not page.all("img")
+    assert HOSTILE in page.text
+
+
+@pytest.mark.parametrize(
+    ("text", "named"), [("{", "is not JSON"), ("{}", "has no 'id'"), ("[]", "should be a table")]
+)
+def test_a_broken_summary_is_named(tmp_path, text, named):
+    index(tmp_path, T2=summary())
+    (tmp_path / "T2" / "summary.json").write_text(text)
+    with pytest.raises(FileFormatError, match=rf"summary.json.*{named}"):
+        write_index(tmp_path)
+
+
+def test_a_folder_without_experiments_is_refused(tmp_path):
+    with pytest.raises(InvalidInputError, match=r"no summary\.json in any folder of"):
+        write_index(tmp_path)

@@ -1,0 +1,198 @@
+"""The tables of docs/certificates.md about error bounds and about the KL diagnostic, from paper/results/."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import recorded
+from attack_tables import MEASURED, SUITE
+from attack_tables import read as read_attacks
+from recorded import Classifier, Machine, stem
+from tables import machine, named, percent, table
+from vqshield.certification.summary import CertificationSummary
+from vqshield.core.serialization import Json
+
+BOUNDED = ("randdisc", "prd", "swrd")  # folders of paper/results/certify-cifar10-resnet18/
+BOUNDS = {
+    "proposition1": "Proposition 1",
+    "truncated_markov": "truncated Markov",
+    "empirical_bernstein": "empirical Bernstein",
+    "clopper_pearson": "Clopper\u2013Pearson",
+}
+EXACT = BOUNDS["clopper_pearson"]
+
+
+def certification(name: str) -> CertificationSummary:
+    """What `vqshield certify` found of a defense."""
+    return recorded.read(CertificationSummary, f"certify-cifar10-resnet18/{name}/summary.json")
+
+
+def bounds() -> str:
+    """Every error bound on the same draws, by defense and strength of the attack."""
+    summaries = [certification(name) for name in BOUNDED]
+    rows: list[list[str]] = []
+    lost: dict[str, list[float]] = {name: [] for name in BOUNDS}
+    for summary in summaries:
+        defense = summary.manifest.defense
+        for row in summary.draws:
+            exact = row.bounds["clopper_pearson"]
+            shares = [row.bounds[name].certified_accuracy for name in BOUNDS]
+            eps = f"{round(row.eps * 255)}/255" if row.eps else "0"
+            rows.append(
+                [
+                    named(defense.name, defense.settings or {}),
+                    eps,
+                    *map(percent, (row.accuracy, *shares, exact.union, exact.binomial)),
+                ]
+            )
+            for name, share in zip(BOUNDS, shares, strict=True):
+                lost[name].append(row.accuracy - share)
+    heads = ["accuracy in %", "ε", "measured", *BOUNDS.values(), "all images: union", "all images: binomial"]
+    used = summaries[0].manifest
+    return "\n".join(
+        [
+            *table(heads, rows),
+            f"\nFirst {used.data.images:,} CIFAR-10 test images, {stem(used.classifier.name)}, m = "
+            f"{used.draws:,} draws, δ = {used.delta}, attack `{used.sources[-1].attack.name}` (L∞), "
+            f"precision {used.precision}, seed {used.seed}; {machine(used.machine)}. The last two columns "
+            f"are from {EXACT} bounds.",
+            f"\n{_given_away(lost)} {_ignorant(summaries)}",
+        ]
+    )
+
+
+def _given_away(lost: Mapping[str, Sequence[float]]) -> str:
+    ranges = "; ".join(
+        f"{BOUNDS[name]} {percent(min(found))} to {percent(max(found))}" for name, found in lost.items()
+    )
+    pairs = zip(lost["proposition1"], lost["clopper_pearson"], strict=True)
+    kept = math.floor(100 * min(1 - exact / paper for paper, exact in pairs))
+    return (
+        f"Points between the measured and the certified accuracy: {ranges}. Of what Proposition 1 gives "
+        f"away, {EXACT} keeps at least {kept} %."
+    )
+
+
+def _ignorant(summaries: Sequence[CertificationSummary]) -> str:
+    names = {summary.manifest.defense.name for summary in summaries}
+    attacks = read_attacks(MEASURED)
+    left = [row.mean for row in attacks.rows if row.defense in names and row.attack == SUITE]
+    return (
+        f"The attack ignores the defense: at {round(attacks.manifest.eps * 255)}/255 `{SUITE}`, which knows "
+        f"it, leaves at most {100 * max(left):.2f} % accuracy ([attacks.md](attacks.md))."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A divergence in nats, ± the standard error of the sampling."""
+
+    value: float
+    standard_error: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f} ± {self.standard_error:.2f}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proved:
+    """Bounds that hold whatever the mixtures say; None where nothing is proved."""
+
+    first: float
+    second: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DivergenceRow:
+    """The diagnostic of one defense; text, defense: as named, and in full."""
+
+    text: str
+    defense: Mapping[str, Json]
+    eps: float
+    image: int
+    dimensions: int
+    kl: Estimate
+    floor: Estimate
+    excess: Estimate
+    second: Estimate
+    second_is: str
+    proved: Proved
+    seconds: Mapping[str, float]
+
+    @property
+    def labels_count(self) -> bool:
+        """Whether the labels' divergence is the second term, or at least below a bound that is proved."""
+        return self.proved.second is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DivergenceMixture:
+    """How mixtures were fitted."""
+
+    components: int
+    covariance: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class UsedSettings:
+    """What the diagnostic was made with."""
+
+    codebooks: int
+    mixture: DivergenceMixture
+    starts: str
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class DivergenceRecord:
+    """What paper/research/kl_diagnostic.py wrote."""
+
+    classifier: Classifier
+    attack: str
+    settings: UsedSettings
+    environment: Machine
+    rows: tuple[DivergenceRow, ...]
+
+
+def divergence_records() -> list[DivergenceRecord]:
+    """Both files."""
+    return [recorded.read(DivergenceRecord, f"kl-cifar10-{name}.json") for name in ("randdisc-prd", "swrd")]
+
+
+def divergences() -> str:
+    """The KL diagnostic beside its floor."""
+    records = divergence_records()
+    heads = ["defense", "values of a codebook", "first term, fitted", "its floor", "excess", "labels",
+             "proved, first term", "s"]  # fmt: skip
+    rows = [
+        [
+            named(row.text, row.defense),
+            str(row.dimensions),
+            *map(str, (row.kl, row.floor, row.excess)),
+            str(row.second) + ("" if row.labels_count else " †"),
+            f"{row.proved.first:,.0f}",
+            f"{sum(row.seconds.values()):.1f}",
+        ]
+        for record in records
+        for row in record.rows
+    ]
+    first, used = records[0], records[0].settings
+    shown = first.rows[0]
+    notes = {row.second_is for record in records for row in record.rows if not row.labels_count}
+    return "\n".join(
+        [
+            *table(heads, rows),
+            f"\nIn nats, ± the standard error of the sampling. CIFAR-10 test image {shown.image}, "
+            f"{first.classifier.stem}, {first.attack}, ε = {round(shown.eps * 255)}/255 (L∞); "
+            f"{used.codebooks:,} codebooks a set, {used.mixture.components} components, covariance "
+            f"{', '.join(used.mixture.covariance)}, starts {used.starts}, seed {used.seed}; "
+            f"{machine(first.environment)}.",
+            *(f"\n† {note}." for note in sorted(notes)),
+        ]
+    )
+
+
+CERTIFICATE_TABLES: dict[str, Callable[[], str]] = {
+    "certify-bounds": bounds,
+    "kl-diagnostic": divergences,
+}

@@ -1,0 +1,223 @@
+"""The tables of docs/integrations.md, from benchmarks/results/, for update_docs.py."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import recorded
+from tables import percent, table
+from vqshield.core.display_names import display_name
+from vqshield.core.serialization import Json
+
+RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """An exported model beside the model run by one backend."""
+
+    backend: str
+    same_class: float
+    same_pixels: float
+    logits_within: float
+    milliseconds_an_image: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export:
+    """One defense, exported."""
+
+    defense: str
+    opset: int
+    nodes: int
+    bytes: int
+    milliseconds_an_image: float
+    compared: tuple[Compared, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportRecord:
+    """What benchmarks/onnx_export.py wrote."""
+
+    images: int
+    batch: int
+    versions: Mapping[str, str]
+    environment: Mapping[str, Json]
+    rows: tuple[Export, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adapter:
+    """The tests of one adapter."""
+
+    library: str
+    version: str
+    passed: int
+    failed: int
+    skipped: int
+    example_runs: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loader:
+    """The draws of a DataLoader."""
+
+    workers: int
+    method: str
+    repeats_with_a_seed: bool
+    differs_without: bool
+    all_draws_differ: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdapterRecord:
+    """What benchmarks/integrations.py wrote."""
+
+    environment: Mapping[str, Json]
+    rows: tuple[Adapter, ...]
+    loaders: tuple[Loader, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needed:
+    """A test that passes with the bare model, and needs a setting of the shielded one."""
+
+    test: str
+    error: str
+    passes_with: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeerSuite:
+    """The tests of one attack library."""
+
+    library: str
+    version: str
+    commit: str
+    bare_passed: int
+    shielded_passed: int
+    differences: tuple[Needed, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeerRecord:
+    """What benchmarks/peer_suites.py wrote."""
+
+    defense: str
+    environment: Mapping[str, Json]
+    rows: tuple[PeerSuite, ...]
+
+
+def exports() -> str:
+    """Exported models beside the models."""
+    record = recorded.read(ExportRecord, RESULTS / "onnx-cpu.json")
+    heads = [
+        "bundled classifier behind", "operators", "same class", "same pixels", "logits within",
+        "onnxruntime, ms an image", "native kernel, ms an image",
+    ]  # fmt: skip
+    lines = []
+    for row in record.rows:
+        native = next(each for each in row.compared if each.backend == "native")
+        lines.append(
+            [
+                display_name(row.defense),
+                f"{row.nodes}",
+                f"{percent(native.same_class)}%",
+                f"{percent(native.same_pixels)}%",
+                f"{native.logits_within:.0e}",
+                f"{row.milliseconds_an_image:.1f}",
+                f"{native.milliseconds_an_image:.1f}",
+            ]
+        )
+    env, versions = record.environment, record.versions
+    return "\n".join(
+        [
+            *table(heads, lines),
+            f"\n{record.images} bundled images in batches of {record.batch}, the same seed and streams on "
+            "both sides. Same pixels: images whose every shielded pixel is within 1e-5; logits within: the "
+            f"largest difference in those. Opset {record.rows[0].opset}, CPU time of one thread of "
+            f"{env['processor']}, onnxruntime {versions['onnxruntime']}, onnx {versions['onnx']}, torch "
+            f"{env['torch']}.",
+        ]
+    )
+
+
+def adapters() -> str:
+    """Which libraries the adapters were tried in."""
+    record = recorded.read(AdapterRecord, RESULTS / "integrations.json")
+    lines = []
+    for row in record.rows:
+        passed = f"{row.passed} of {row.passed + row.failed}"
+        lines.append([row.library, row.version, passed, _yes(row.example_runs)])
+    env = record.environment
+    return "\n".join(
+        [
+            *table(["library", "version", "tests passed", "example runs"], lines),
+            f"\nAll in one environment: Python {env['python']}, torch {env['torch']}.",
+        ]
+    )
+
+
+def loaders() -> str:
+    """The draws of DataLoader workers."""
+    record = recorded.read(AdapterRecord, RESULTS / "integrations.json")
+    heads = ["workers", "repeats with a seed", "differs without one", "no draw twice in two epochs"]
+    lines = []
+    for row in record.loaders:
+        found = (row.repeats_with_a_seed, row.differs_without, row.all_draws_differ)
+        lines.append([f"{row.workers} {row.method}".strip(), *map(_yes, found)])
+    return "\n".join(table(heads, lines))
+
+
+def peer_suites() -> str:
+    """Attack libraries' own tests, and which settings of a defense they needed."""
+    record = recorded.read(PeerRecord, RESULTS / "peer-suites.json")
+    heads = ["tests of", "pass with the bare model", "of these shielded, by default", "with settings"]
+    lines, needs = [], []
+    for row in record.rows:
+        helped = [each for each in row.differences if each.passes_with]
+        lines.append(
+            [
+                f"{row.library} {row.version}",
+                f"{row.bare_passed}",
+                f"{row.shielded_passed}",
+                f"{row.shielded_passed + len(helped)}",
+            ]
+        )
+        for settings in dict.fromkeys(each.passes_with for each in row.differences):
+            names = [_attack(each.test) for each in row.differences if each.passes_with == settings]
+            needs.append(f"- {row.library}, {_needing(settings)}: {_listed(names)}.")
+    env = record.environment
+    commits = ", ".join(f"{row.library} at {row.commit[:10]}" for row in record.rows)
+    return "\n".join(
+        [
+            *table(heads, lines),
+            f"\n`{record.defense}` in front of every model. {commits}, torch {env['torch']}, Python "
+            f"{env['python']}.",
+            *(["", *needs] if needs else []),
+        ]
+    )
+
+
+def _needing(settings: str) -> str:
+    return f"with `{settings.replace(',', ', ')}`" if settings else "with none of the settings tried"
+
+
+def _attack(test: str) -> str:
+    """What a test is of: the attack's name, without its settings and the model's."""
+    name, _, inside = test.partition("::")[2].partition("[")
+    attack = inside.removesuffix("]").partition("(")[0].rpartition("-")[2]
+    return attack if attack and not attack.startswith("pytorch_") else name.removeprefix("test_")
+
+
+def _listed(names: list[str]) -> str:
+    """Each name once, with how often it came."""
+    counts = {name: names.count(name) for name in names}
+    return ", ".join(name if count == 1 else f"{name} ({count})" for name, count in counts.items())
+
+
+def _yes(found: bool) -> str:
+    return "yes" if found else "no"
+
+
+INTEGRATION_TABLES = {"onnx": exports, "adapters": adapters, "loaders": loaders, "peer-suites": peer_suites}

@@ -1,0 +1,65 @@
+"""The tables of docs/ladder.md and docs/index.md, from the summary of a ladder."""
+
+import recorded
+from fast_attack_table import first_look
+from tables import machine
+from vqshield.core.display_names import display_defense
+from vqshield.ladders.page import figure_text, ladder_lines, ladder_markdown
+from vqshield.ladders.study import LadderRow, LadderSummary
+from vqshield.reports.numbers import percent
+
+_SUMMARY = "ladder-small-cifar10-hardened/summary.json"
+_TITLES = {
+    "model": "shielded, tuned",
+    "published": "swRD as published, not tuned",
+    "noise": "noise alone, tuned",
+    "adversarial": "adversarial training",
+    "bare": "bare",
+}
+
+
+def ladder() -> str:
+    """Every rung, and what is left of natural images when they may be sent again."""
+    summary = recorded.read(LadderSummary, _SUMMARY)
+    natural, chosen = summary.row("natural"), summary.plan.settings
+    assert natural is not None
+    again = ", ".join(
+        f"{percent(share)} ({number})" for number, share in zip(summary.tries, natural.tries, strict=True)
+    )
+    return (
+        f"{ladder_markdown(summary)}\n\n"
+        f"{summary.images} images of {summary.data}, ε = {round(chosen.eps * 255)}/255, accuracy in % ± "
+        f"standard error over images, {natural.runs} draws behind each figure, seed {chosen.seed}; seconds: "
+        f"all images, first column; {machine(summary.machine)}. Natural accuracy of the shielded model where "
+        f"an image may be sent several times (how often): {again}. No number in this table was audited."
+        f"{first_look(chosen.suite)}"
+    )
+
+
+def ladder_short() -> str:
+    """The rungs that were run, queries with the most calls: the tuned shield beside its controls."""
+    summary = recorded.read(LadderSummary, _SUMMARY)
+    subjects = [each.name for each in summary.plan.subjects]
+    shown = [(subjects.index(name), title) for name, title in _TITLES.items() if name in subjects]
+    rungs = {line.rung.name: line for line in ladder_lines(summary) if isinstance(line.figures[0], LadderRow)}
+    rows = [
+        [line.title, line.rung.knows, *(_figure(line.figures[place]) for place, _ in shown)]
+        for line in rungs.values()
+    ]
+    tuned = summary.plan.subjects[0]
+    return "\n".join(
+        [
+            f"| attacker | knows | {' | '.join(title for _, title in shown)} |",
+            "|---|---|" + "---:|" * len(shown),
+            *(f"| {' | '.join(row)} |" for row in rows),
+            f"\nAccuracy in % ± standard error over {summary.images} images of {summary.data}; tuned: the "
+            f"bundled classifier fine-tuned behind {display_defense(tuned.defense)} ({tuned.classifier}); "
+            f"ε = {round(summary.plan.settings.eps * 255)}/255; seed {summary.plan.settings.seed}; "
+            f"{machine(summary.machine)}. No number in this table was audited."
+            f"{first_look(summary.plan.settings.suite)}",
+        ]
+    )
+
+
+def _figure(found: LadderRow | str) -> str:
+    return "–" if isinstance(found, str) else figure_text(found)

@@ -1,0 +1,22 @@
+"""The committed board of docs/leaderboard.md, from the summary that `vqshield leaderboard` wrote."""
+
+import recorded
+from tables import listed, machine
+from vqshield.leaderboards.page import board_markdown
+from vqshield.leaderboards.study import BoardSummary
+
+_SUMMARY = "leaderboard-cifar10-resnet18/leaderboard.json"
+
+
+def leaderboard() -> str:
+    """The board as the command writes it, and what it was measured with."""
+    summary = recorded.read(BoardSummary, _SUMMARY)
+    chosen, audited = summary.settings.ladder, summary.settings.audit_images
+    return (
+        f"{board_markdown(summary, links=False)}\n\n"
+        f"Accuracy in % ± standard error over {summary.images} images of {summary.data}, {chosen.runs} "
+        f"draws; ε = {round(chosen.eps * 255)}/255; transfer from {listed(summary.sources)}, each and all "
+        f"together; {chosen.calls[-1]:,} calls an image, the best of {listed(map(str, chosen.draws))} draws "
+        f"a query; white-box by `{chosen.suite}`; audits of the first {audited} images; "
+        f"seed {chosen.seed}; {machine(summary.machine)}."
+    )

@@ -1,0 +1,425 @@
+"""The tables of docs/threats.md: who attacks, what to use, what is left of it.
+
+A section whose measurement is not there yet is not there either: its text is made here, with its figures.
+"""
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import recorded
+from recorded import Classifier, Images, Machine
+from tables import listed, machine, percent, percent_or_dash, signed, table
+from trained_table import Card
+from vqshield.core.display_names import NONE, display_defense
+from vqshield.core.serialization import Json
+from vqshield.ladders.page import figure_text
+from vqshield.ladders.study import MAIN, LadderRow, LadderSummary, Subject
+from vqshield_paper.corruptions import list_corruptions
+
+LADDER = "ladder-cifar10-resnet18/summary.json"
+CARDS = "resnet18-cifar10-"
+CORRUPTIONS = "corruptions-cifar10-resnet18.json"
+FRONTIER, TWINS = "harden-frontier.json", "harden-twins.json"
+
+THREATS = {
+    "natural": "nobody: clean images",
+    "transfer": "sends images made for other networks, knows nothing of yours",
+    "ignorant": "has your weights, does not expect a shield",
+    "score": "asks your model and sees its scores",
+    "decision": "asks your model and sees its decisions alone",
+    "grey-box": "knows the shield, trains a network of their own behind it",
+    "white-box": "has your weights and knows the shield",
+}
+TITLES = {
+    MAIN: "tuned shield",
+    "light": "light tuned shield",
+    "published": "shield as published",
+    "noise": "tuned Gaussian noise",
+    "strong-noise": "stronger tuned noise",
+    "adversarial": "adversarial training",
+    "bare": "nothing",
+}
+"""What the subjects of a ladder are called, and in which order they are shown."""
+
+
+def threats() -> str:
+    """Who attacks, what kept most in this measurement, and what each subject keeps."""
+    summary = _ladder()
+    if summary is None:
+        return ""
+    subjects = _in_order(summary)
+    rows = []
+    for rung, words in THREATS.items():
+        calls = sorted({row.calls for row in summary.rows if row.rung == rung}, key=lambda each: each or 0)
+        if not calls:
+            continue
+        found = {each.name: summary.row(rung, each.name, calls[-1]) for each in subjects}
+        asked = f" ({calls[-1]:,} calls an image)" if calls[-1] else ""
+        best = _best(found) if rung != "natural" else []
+        rows.append(
+            [
+                words + asked,
+                listed(TITLES[each] for each in best) if best else "",
+                *map(_cell, found.values()),
+            ]
+        )
+    heads = ["who attacks", "kept most", *(TITLES[each.name] for each in subjects)]
+    best = "“Kept most” names the best, and what is within two standard errors of it."
+    return "\n".join([*table(heads, rows), "", f"{_made_with(summary, subjects)} {best}"])
+
+
+def protected() -> str:
+    """The same ladder with a line for each subject."""
+    summary = _ladder()
+    if summary is None:
+        return ""
+    subjects = _in_order(summary)
+    most = summary.plan.settings.calls[-1]
+    heads = ["accuracy in %", "natural", "transfer", "weights, no idea of the shield",
+             f"scores, {most:,} calls", f"decisions, {most:,} calls", "own network behind the shield",
+             "weights and shield"]  # fmt: skip
+    asked = {rung: most if rung in ("score", "decision") else None for rung in THREATS}
+    lines = [
+        [TITLES[each.name], *(_cell(summary.row(rung, each.name, calls)) for rung, calls in asked.items())]
+        for each in subjects
+    ]
+    return "\n".join([*table(heads, lines), "", _made_with(summary, subjects)])
+
+
+def _ladder() -> LadderSummary | None:
+    return recorded.read(LadderSummary, LADDER) if (recorded.RESULTS / LADDER).exists() else None
+
+
+def _in_order(summary: LadderSummary) -> list[Subject]:
+    return sorted(summary.plan.subjects, key=lambda each: list(TITLES).index(each.name))
+
+
+def _best(found: Mapping[str, LadderRow | None]) -> list[str]:
+    """The subject that kept most, and those that are within two standard errors of the difference."""
+    known = {name: row for name, row in found.items() if row is not None}
+    top = max(known.values(), key=lambda row: row.mean)
+    return [
+        name
+        for name, row in known.items()
+        if (top.mean - row.mean) ** 2 <= 4 * (top.standard_error**2 + row.standard_error**2)
+    ]
+
+
+def _cell(row: LadderRow | None) -> str:
+    return "–" if row is None else figure_text(row)
+
+
+def _made_with(summary: LadderSummary, subjects: Sequence[Subject]) -> str:
+    who = "; ".join(
+        f"{TITLES[each.name]}: {recorded.stem(each.classifier)}"
+        + ("" if each.defense == NONE else f" behind {display_defense(each.defense)}")
+        for each in subjects
+    )
+    most = max(row.n for row in summary.rows)
+    fewer = {row.rung: row.n for row in summary.rows if row.n < most}
+    some = "".join(f", {rung}: {n:,}" for rung, n in fewer.items())
+    missing = dict.fromkeys(each.rung for each in summary.plan.not_measured if each.rung in ("grey-box",))
+    measured = {row.rung for row in summary.rows}
+    left = [rung for rung in missing if rung not in measured]
+    unsaid = f" The {listed(left)} attacker of the ladder was not run." if left else ""
+    first = {row.rung: row for row in reversed(summary.rows)}
+    attack = ""
+    if "transfer" in first:
+        sources = [each.removeprefix("transfer/") for each in first["transfer"].attacks]
+        attack += f" Images of others were made for {listed(each for each in sources if '+' not in each)}."
+    if "white-box" in first:
+        suite = first["white-box"].attacks[0].partition("/")[0]
+        attack += f" Those who know the shield attack with `{suite}`."
+    whole = {TITLES[each.name]: card for each in subjects if (card := _card(each.classifier)) is not None}
+    all_images = ", ".join(f"{title} {percent(card.test_accuracy)}" for title, card in whole.items())
+    if whole:
+        count = next(iter(whole.values())).test_images
+        attack += f" Of all {count:,} test images, one draw each: {all_images}."
+    return (
+        f"Accuracy in % ± standard error over {most:,} images of {summary.data}{some}; ε = "
+        f"{round(summary.plan.settings.eps * 255)}/255 (L∞), {summary.plan.settings.runs} draws behind each "
+        f"figure, seed {summary.plan.settings.seed}; {machine(summary.machine)}; a dash: not measured, "
+        f"or no shield that an attacker could overlook. No number in this table was audited, and the "
+        f"settings of both tuned shields were selected on the same {most:,} images. "
+        f"{who[0].upper()}{who[1:]}.{attack}{unsaid}"
+    )
+
+
+def _card(classifier: str) -> Card | None:
+    """The card of a classifier that was tuned for the ladder, if it is kept."""
+    name = f"classifiers/{CARDS}{recorded.stem(classifier).removeprefix(CARDS)}.json"
+    return recorded.read(Card, name) if (recorded.RESULTS / name).is_file() else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorruptedRow:
+    """Accuracy of one model under one corruption; severity 0: the images as they are."""
+
+    subject: str
+    defense: str
+    kind: str
+    severity: int
+    accuracy: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corrupted:
+    """What paper/research/corruptions.py wrote."""
+
+    data: Images
+    classifier: Classifier
+    complete: bool
+    environment: Machine
+    rows: tuple[CorruptedRow, ...]
+
+
+def corruptions() -> str:
+    """Of every model: clean accuracy, the mean over the kinds at each severity, and each kind by itself."""
+    if not (recorded.RESULTS / CORRUPTIONS).exists():
+        return ""
+    found = recorded.read(Corrupted, CORRUPTIONS)
+    models: dict[str, list[CorruptedRow]] = {}
+    shields = {row.subject: row.defense for row in found.rows if row.defense != NONE}
+    for row in found.rows:
+        models.setdefault(_model(row, shields.get(row.subject)), []).append(row)
+    kinds, bare = list_corruptions(), models["bare"]
+    rows = []
+    for title, own in models.items():
+        by_severity = [_mean(own, [*kinds, "clean"], [severity]) for severity in range(6)]
+        gain = _mean(own, kinds) - _mean(bare, kinds)
+        rows.append([title, *map(percent, by_severity), percent(_mean(own, kinds)), signed(100 * gain)])
+    heads = ["model", "clean", *(f"severity {number}" for number in range(1, 6)), "mean of 1 to 5", "to bare"]
+    lines = [[_said(kind), *(percent(_mean(own, [kind])) for own in models.values())] for kind in kinds]
+    return "\n".join(
+        [
+            *table(heads, rows),
+            f"\nAccuracy in %, mean over {len(kinds)} kinds of corruption "
+            f"(`vqshield_paper.corruptions`); {found.data.images:,} CIFAR-10 test images, one draw an image; "
+            f"{found.classifier.stem}; {machine(found.environment)}.",
+            f"\n{_verdict(models)} By kind, mean over severities:\n",
+            *table(["corruption", *models], lines),
+        ]
+    )
+
+
+def _verdict(models: Mapping[str, Sequence[CorruptedRow]]) -> str:
+    """Which shields help on the whole, and where each of them hurts."""
+    kinds, bare, said = list_corruptions(), models["bare"], []
+    for title, own in models.items():
+        if own[0].defense == NONE:
+            continue
+        helps = _mean(own, kinds) > _mean(bare, kinds)
+        worse = [_said(kind) for kind in kinds if _mean(own, [kind]) < _mean(bare, [kind])]
+        text = (
+            f"**{title[0].upper()}{title[1:]}, the classifier {'gains' if helps else 'loses'} on the whole**"
+        )
+        if worse and helps:
+            text += f", but loses with {listed(worse)}"
+        said.append(f"{text}.")
+    return " ".join(said)
+
+
+def _said(kind: str) -> str:
+    return kind.replace("-", " ")
+
+
+def _mean(rows: Sequence[CorruptedRow], kinds: Sequence[str], severities: Sequence[int] = range(6)) -> float:
+    return statistics.fmean(row.accuracy for row in rows if row.kind in kinds and row.severity in severities)
+
+
+def _model(row: CorruptedRow, shield: str | None) -> str:
+    """What a model is called; shield: what it was tuned behind, which may not stand before it."""
+    if row.defense != NONE:
+        return f"tuned behind {display_defense(row.defense)}"
+    if shield is not None:
+        return f"tuned for {display_defense(shield)}, without it"
+    return "adversarial training" if row.subject.startswith("adversarial") else row.subject
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """A shield, and how the classifier was fine-tuned behind it."""
+
+    name: str
+    defense: str
+    method: str
+    epochs: int
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What is left on one rung."""
+
+    mean: float
+    standard_error: float
+    vote: float
+    n: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class HardenedRow:
+    """A subject of paper/research/harden_frontier.py."""
+
+    subject: Trained
+    training: Mapping[str, Json] | None
+    training_seconds: float
+    rungs: Mapping[str, Measured]
+
+    def at(self, rung: str) -> float | None:
+        """The share left, where it was measured."""
+        found = self.rungs.get(rung)
+        return None if found is None else found.mean
+
+    @property
+    def epochs(self) -> int:
+        """Those that it was trained for."""
+        return int(str((self.training or {}).get("epochs", self.subject.epochs)))
+
+    @property
+    def title(self) -> str:
+        """Shield and method."""
+        method = self.subject.method.partition(":")[0]
+        if method == "adversarial":
+            method = f"adversarial at ε {self.budget}"
+        trained = "as given" if not self.epochs else f"{method}, {self.epochs} epochs"
+        return f"{display_defense(self.subject.defense)}: {trained}"
+
+    @property
+    def budget(self) -> str:
+        """That of an adversarial training, as its method's text has it."""
+        settings = dict(each.split("=") for each in self.subject.method.partition(":")[2].split(","))
+        return settings["eps"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hardened:
+    """What paper/research/harden_frontier.py wrote."""
+
+    classifier: Classifier
+    attack_precision: str
+    machine: Machine
+    rows: tuple[HardenedRow, ...]
+
+    def images(self, *rungs: str) -> str:
+        """How many images these rungs were measured on."""
+        found = {row.rungs[rung].n for row in self.rows for rung in rungs if rung in row.rungs}
+        return " or ".join(f"{number:,}" for number in sorted(found))
+
+    def error(self, *rungs: str) -> float:
+        """The largest standard error of these rungs."""
+        found = [row.rungs[rung].standard_error for row in self.rows for rung in rungs if rung in row.rungs]
+        return max(found, default=0.0)
+
+
+def frontier() -> str:
+    """Every shield that was tried, with its fine-tuning."""
+    if not (recorded.RESULTS / FRONTIER).exists():
+        return ""
+    found = recorded.read(Hardened, FRONTIER)
+    rungs = ("natural", "transfer", "ignorant", "square5")
+    heads = ["shield and fine-tuning", "natural", "vote of the draws", "transfer", "ignorant",
+             "Square, 2,000 × 5 draws", "s"]  # fmt: skip
+    lines = []
+    for row in found.rows:
+        natural = row.rungs.get("natural")
+        shown = [percent_or_dash(row.at(rung)) for rung in rungs]
+        shown.insert(1, "–" if natural is None else percent(natural.vote))
+        lines.append([row.title, *shown, f"{row.training_seconds:.0f}"])
+    return "\n".join(
+        [
+            "## Which shield, tuned how",
+            "",
+            f"{found.classifier.stem} fine-tuned behind each shield by `vqshield harden`. Transfer is from "
+            "the classifier as it was before the tuning, alone and without changed sizes and places: a "
+            "weaker attack than the ladder's. “As given”: not tuned.",
+            "",
+            *table(heads, lines),
+            "",
+            f"In %; first {found.images('natural', 'transfer', 'ignorant')} CIFAR-10 test images (standard "
+            f"errors up to {percent(found.error('natural', 'transfer', 'ignorant'))}), queries: "
+            f"{found.images('square5')} (up to {percent(found.error('square5'))}); a dash: not measured; s: "
+            "seconds of the fine-tuning, beside other work on the same GPU; "
+            f"{machine(found.machine)}.",
+        ]
+    )
+
+
+def twins() -> str:
+    """Adversarial training with and without a shield: is there a gain over the line without?"""
+    if not (recorded.RESULTS / TWINS).exists():
+        return ""
+    found = recorded.read(Hardened, TWINS)
+    points = {
+        (row.subject.seed, row.subject.defense != NONE, row.subject.method): row
+        for row in found.rows
+        if {"natural", "adaptive"} <= set(row.rungs)
+    }
+    seeds = sorted({seed for seed, *_ in points})
+    gains = {seed: gain for seed in seeds if (gain := _above_line(points, seed)) is not None}
+    if not gains:
+        return ""
+    lines = [
+        [str(row.subject.seed), display_defense(row.subject.defense), row.budget, str(row.epochs),
+         *(f"{percent(row.rungs[rung].mean)} ± {percent(row.rungs[rung].standard_error)}"
+           for rung in ("natural", "adaptive"))]
+        for row in sorted(points.values(), key=lambda row: (row.subject.seed, row.subject.defense != NONE))
+    ]  # fmt: skip
+    mean = statistics.fmean(gains.values())
+    error = statistics.stdev(gains.values()) / len(gains) ** 0.5 if len(gains) > 1 else None
+    each = ", ".join(f"{signed(100 * gain)} (seed {seed})" for seed, gain in gains.items())
+    spread = "" if error is None else f" ± {100 * error:.1f}"
+    clear = error is not None and abs(mean) > 2 * error
+    how = ("better" if mean > 0 else "worse") if clear else "not better"
+    verdict = f"Adversarial training through the shield is {how} than without it"
+    tried = {(shielded, row.budget) for (_, shielded, _), row in points.items()}
+    untried = sorted(budget for shielded, budget in tried if not shielded and (True, budget) not in tried)
+    unsaid = f" Through the shield, ε = {listed(untried)} was not trained." if untried else ""
+    return "\n".join(
+        [
+            "## Adversarial training through a shield",
+            "",
+            f"**{verdict}.** Networks that differ by the shield alone, at equal epochs and attack steps: "
+            "without it at two budgets, which gives a line from more natural accuracy to more robustness, "
+            "and with it. How many points of accuracy under the adaptive attack the trained shield lies "
+            f"above (+) or below (−) that line, at its own natural accuracy: {each}; mean "
+            f"{signed(100 * mean)}{spread}.",
+            "",
+            *table(["seed", "shield", "trained at ε", "epochs", "natural", "adaptive"], lines),
+            "",
+            f"In % ± standard error over images; {found.classifier.stem}, first {found.images('natural')} "
+            f"CIFAR-10 test images, adaptive: {found.images('adaptive')}; attacked at ε = 8/255 by "
+            f"`adaptive-v1`, gradients in {found.attack_precision}, and where there is no shield by the same "
+            f"attacks without a surrogate; {machine(found.machine)}.{unsaid}",
+        ]
+    )
+
+
+def _above_line(points: Mapping[tuple[int, bool, str], HardenedRow], seed: int) -> float | None:
+    """The mean distance, over the networks with a shield, to the line through those without, of one seed.
+
+    Beyond the end of more natural accuracy there is no line: what lies there is left out. What has less than
+    the other end is compared with that end.
+    """
+    own = [row for (which, *_), row in points.items() if which == seed]
+    without = sorted(_point(row) for row in own if row.subject.defense == NONE)
+    if len(without) < 2 or without[0][0] == without[-1][0]:
+        return None
+    (x0, y0), (x1, y1) = without[0], without[-1]
+    shielded = [(max(x, x0), y) for x, y in (_point(row) for row in own if row.subject.defense != NONE)]
+    gains = [y - (y0 + (y1 - y0) * (x - x0) / (x1 - x0)) for x, y in shielded if x <= x1]
+    return statistics.fmean(gains) if gains else None
+
+
+def _point(row: HardenedRow) -> tuple[float, float]:
+    return row.rungs["natural"].mean, row.rungs["adaptive"].mean
+
+
+THREAT_TABLES: dict[str, Callable[[], str]] = {
+    "threats": threats,
+    "threats-readme": protected,
+    "threats-frontier": frontier,
+    "threats-twins": twins,
+    "threats-corruptions": corruptions,
+}

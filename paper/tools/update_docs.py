@@ -1,0 +1,248 @@
+"""Write the tables of README.md and docs/ from paper/results/: figures are measured, never typed.
+
+    python paper/tools/update_docs.py
+
+A table stands between `<!-- begin NAME -->` and `<!-- end NAME -->`. A test fails where one is out of date.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import copyfile
+
+import recorded
+from agreement_table import agreement
+from app_table import APP_TABLES
+from attack_tables import ATTACK_TABLES
+from beta_tables import BETA_TABLES
+from certificate_tables import CERTIFICATE_TABLES
+from classifier_tables import CLASSIFIER_TABLES
+from fast_attack_table import FAST_TABLES, whole_suite
+from growth_tables import GROWTH_TABLES
+from integration_tables import INTEGRATION_TABLES
+from l1_tables import L1_TABLES
+from ladder_table import ladder, ladder_short
+from leaderboard_table import leaderboard
+from palette_tables import PALETTE_TABLES
+from protocol_tables import PROTOCOL_TABLES
+from radius_tables import RADIUS_TABLES
+from recorded import Machine
+from reproduction_curves import CURVE_TEXTS
+from reproduction_tables import REPRODUCTION_TABLES
+from reproduction_whole import WHOLE_TABLES
+from sampled_tables import SAMPLED_TABLES
+from serving_table import serving
+from speed_tables import SPEED_TABLES
+from stage_table import STAGE_TABLES
+from surrogate_tables import SURROGATE_TABLES
+from tables import machine, named, table
+from threat_tables import THREAT_TABLES
+from trained_table import trained
+from vqshield.core.display_names import NONE, display_name
+from vqshield.core.serialization import Json
+from vqshield.demo.study import DemoRow, DemoSummary
+from wheel_tables import WHEEL_TABLES
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = (
+    "README.md", "docs/attacks.md", "docs/certificates.md", "docs/reproduction.md", "docs/results.md",
+    "docs/serving.md", "docs/speed.md", "docs/ladder.md", "docs/palettes.md", "docs/integrations.md",
+    "docs/index.md", "docs/speed-tables.md", "docs/app.md", "docs/releasing.md", "docs/threats.md",
+    "docs/leaderboard.md",
+)  # fmt: skip
+# Table 2 of the paper, natural accuracy in percent, by defense and number of centres.
+PAPER_NATURAL: dict[tuple[str, Json], str] = {
+    ("randdisc", 25): "89.58",
+    ("prd", 25): "79.43",
+    ("swrd", 25): "83.42",
+    ("swrd", 70): "88.37",
+}
+
+
+def demo_table() -> str:
+    """The demo's table."""
+    summary = recorded.read(DemoSummary, "demo.json")
+    rows: dict[str, dict[str, DemoRow]] = {}
+    for row in summary.rows:
+        rows.setdefault(row.defense, {})[row.threat] = row
+    attack = rows["swRD"]["adaptive"].attack.replace("pgd", "PGD").replace("eot", "EOT")
+    asked = rows["swRD"]["score"].attack.capitalize()
+    heads = ["accuracy in %", "natural", "images made for another network", "attack that ignores the shield"]
+    heads += [f"queries by score ({asked})", f"quick attack through it ({attack})"]
+    lines = [
+        [
+            display_name(name) if name == NONE else name,
+            *(
+                _accuracy(threats[threat].robust, threats[threat].standard_error)
+                for threat in (NONE, "transfer", "ignorant", "score", "adaptive")
+            ),
+        ]
+        for name, threats in rows.items()
+    ]
+    used, last = summary.machine, summary.rows[-1]
+    return "\n".join(
+        [
+            *table(heads, lines),
+            f"\n{last.n} CIFAR-10 test images in every column, ε = {round(summary.epsilon * 255)}/255 (L∞), "
+            f"bundled small classifier; mean of {last.runs} runs ± standard error over images, seed "
+            f"{summary.seeds['defense']}; {summary.seconds:.0f} s on {used['threads']} cores "
+            f"({used['processor']}), torch {used['torch']}. The last column is a quick attack: "
+            f"{whole_suite('the tuned classifier')}.",
+        ]
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NaturalRow:
+    """Natural accuracy behind one defense."""
+
+    defense: str
+    settings: Mapping[str, Json]
+    natural: float
+    runs: int
+    n: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class NaturalRecord:
+    """What paper/research/natural_accuracy.py wrote."""
+
+    classifier: str
+    seed: int
+    environment: Machine
+    rows: tuple[NaturalRow, ...]
+
+
+def natural_table() -> str:
+    """Natural accuracy on the whole CIFAR-10 test set."""
+    record = recorded.read(NaturalRecord, "natural-cifar10-resnet18.json")
+    lines = [
+        [
+            named(row.defense, row.settings) if row.settings else display_name(row.defense),
+            _accuracy(row.natural, math.sqrt(row.natural * (1 - row.natural) / row.n), 2),
+            PAPER_NATURAL.get((row.defense, row.settings.get("codes")), "95.16"),
+            f"{row.n:,}",
+            str(row.runs),
+        ]
+        for row in record.rows
+    ]
+    return "\n".join(
+        [
+            *table(["defense", "natural accuracy, %", "the paper", "N", "runs"], lines),
+            f"\n{record.classifier}, mean of the runs ± standard error over images (of several runs, at most "
+            f"this much), seed {record.seed}, {machine(record.environment)}.",
+        ]
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkShape:
+    """A small network's shape."""
+
+    widths: tuple[int, ...]
+    blocks: tuple[int, ...]
+    unshuffle: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkRow:
+    """A small network that was trained."""
+
+    options: NetworkShape
+    parameters: int
+    bytes: int
+    test_accuracy: float
+    test_images: int
+    epochs: int
+    seed: int
+    device: str
+    torch: str
+    bundled: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkRecord:
+    """Every shape that was tried."""
+
+    rows: tuple[NetworkRow, ...]
+
+
+def classifier_table() -> str:
+    """The bundled classifier beside the other shapes that were trained."""
+    rows = recorded.read(NetworkRecord, "small-networks.json").rows
+    heads = ["widths", "blocks", "unshuffle", "parameters", "bytes", "test accuracy, %"]
+    lines = [f"| {' | '.join(heads)} | |", "|---" * 7 + "|"]
+    for row in rows:
+        shape = row.options
+        lines.append(
+            f"| {', '.join(map(str, shape.widths))} | {', '.join(map(str, shape.blocks))} "
+            f"| {shape.unshuffle} | {row.parameters:,} | {row.bytes:,} "
+            f"| {100 * row.test_accuracy:.2f} | {'bundled' if row.bundled else ''} |"
+        )
+    first = rows[0]
+    lines.append(
+        f"\n{first.epochs} epochs, {first.test_images:,} test images, seed {first.seed}, "
+        f"{first.device}, torch {first.torch}."
+    )
+    return "\n".join(lines)
+
+
+def _accuracy(mean: float, std: float, digits: int = 1) -> str:
+    return f"{100 * mean:.{digits}f} ± {100 * std:.{digits}f}"
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "demo": demo_table,
+    "natural": natural_table,
+    "classifier": classifier_table,
+    "agreement": agreement,
+    "trained": trained,
+    "serving": serving,
+    **ATTACK_TABLES,
+    **CERTIFICATE_TABLES,
+    **RADIUS_TABLES,
+    **WHOLE_TABLES,
+    **BETA_TABLES,
+    **CLASSIFIER_TABLES,
+    **PROTOCOL_TABLES,
+    **REPRODUCTION_TABLES,
+    **CURVE_TEXTS,
+    **SPEED_TABLES,
+    **STAGE_TABLES,
+    **SURROGATE_TABLES,
+    **SAMPLED_TABLES,
+    **FAST_TABLES,
+    **L1_TABLES,
+    "ladder": ladder,
+    "ladder-short": ladder_short,
+    "leaderboard": leaderboard,
+    **PALETTE_TABLES,
+    **INTEGRATION_TABLES,
+    **APP_TABLES,
+    **WHEEL_TABLES,
+    **THREAT_TABLES,
+    **GROWTH_TABLES,
+}
+
+
+def updated(text: str) -> str:
+    """The page with every table as paper/results/ has it now."""
+
+    def made(found: re.Match[str]) -> str:
+        table = TABLES.get(found["name"])
+        return found[0] if table is None else f"{found['begin']}{table()}\n{found['end']}"
+
+    return re.sub(
+        r"(?P<begin><!-- begin (?P<name>\S+) -->\n).*?(?P<end><!-- end (?P=name) -->)", made, text, flags=re.S
+    )
+
+
+if __name__ == "__main__":
+    copyfile(
+        ROOT / "paper" / "results" / "demo.json", ROOT / "src" / "vqshield" / "app" / "assets" / "demo.json"
+    )
+    for page in PAGES:
+        path = ROOT / page
+        path.write_text(updated(path.read_text()))

@@ -1,0 +1,104 @@
+"""An audit as a table in the terminal and as a page."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from vqshield.attacks import ball
+from vqshield.auditing import POWER
+from vqshield.auditing.results import FAIL, PASS, SUSPICIOUS, AuditReport, Figure
+from vqshield.core.errors import MissingExtraError
+from vqshield.core.settings import format_value
+from vqshield.reports.html import page
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_STYLES = {PASS: "green", FAIL: "bold red", SUSPICIOUS: "red"}
+_NORMS = {"linf": "L∞", "l2": "L2", "l1": "L1"}
+_LOW = 0.5  # of the clean accuracy
+
+
+def audit_table(report: AuditReport) -> "Table":
+    """A line per flag: outcome, what ought to hold, what was found, and what that means."""
+    try:
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+    except ImportError as error:
+        raise MissingExtraError("rich", "cli") from error
+    table = Table(
+        title=Text(headline(report)), caption=_budget(report), box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )  # fmt: skip
+    table.add_column("flag", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    table.add_column("what ought to hold", overflow="fold", ratio=2)
+    table.add_column("found", overflow="fold", ratio=2)
+    table.add_column("meaning", overflow="fold", ratio=3)
+    for flag in report.flags:
+        table.add_row(
+            flag.name,
+            Text(flag.outcome, style=_STYLES.get(flag.outcome, "yellow")),
+            flag.title,
+            Text("\n".join(shown_figures(flag.figures))),
+            Text(flag.meaning),
+        )
+    return table
+
+
+def render_audit(report: AuditReport) -> str:
+    """One page that needs no network, no script and no other file."""
+    flags = [(flag, list(shown_figures(flag.figures))) for flag in report.flags]
+    return page("audit.html", title=headline(report), flags=flags, power=POWER, facts=_facts(report))
+
+
+def headline(report: AuditReport) -> str:
+    """Whether the robust accuracy is credible, and whether it is low: two different things."""
+    audit = report.audit
+    budget = f"ε = {format_value(report.eps)}, {_NORMS.get(report.norm, report.norm)}, N = {audit.n}"
+    attacked = f"robust accuracy of {report.defense} under {', '.join(report.given)} ({budget})"
+    if report.passed:
+        low = audit.reported.mean < _LOW * audit.natural.mean
+        return f"Credible: {audit.reported} {attacked}." + (
+            f" This is low: the clean accuracy is {100 * audit.natural.mean:.1f} %." if low else ""
+        )
+    names: dict[str, list[str]] = {FAIL: [], SUSPICIOUS: []}
+    for flag in report.flags:
+        if flag.outcome in names or not (audit.failed or flag.outcome == PASS):
+            names.setdefault(flag.outcome, []).append(flag.name)
+    reasons = "; ".join(
+        f"{', '.join(found)} {'failed' if outcome == FAIL else outcome}"
+        for outcome, found in names.items()
+        if found
+    )
+    if not audit.failed:
+        return f"Undecided ({reasons}): at most {audit.reported} {attacked}."
+    if audit.lowest.mean < audit.reported.mean:
+        lowest = f"{100 * audit.lowest.mean:.1f} % under another attack of this audit"
+        return f"Doubtful ({reasons}): {audit.reported} {attacked}, but {lowest}."
+    return f"Doubtful ({reasons}): the {attacked} may be lower than reported."
+
+
+def shown_figures(figures: Mapping[str, Figure]) -> Iterator[str]:
+    """Each figure as a line of text."""
+    for name, value in figures.items():
+        yield f"{name}: {value:.3g}" if isinstance(value, float) else f"{name}: {value}"
+
+
+def _budget(report: AuditReport) -> str:
+    within = ball(report.norm, report.eps)
+    return "; ".join(
+        filter(None, [f"budget: {within.budget}", within.caveat and f"WARNING: {within.caveat}"])
+    )
+
+
+def _facts(report: AuditReport) -> list[tuple[str, str]]:
+    return [
+        ("Natural accuracy", str(report.audit.natural)),
+        ("Attacks given", "; ".join(f"{name} {each}" for name, each in report.audit.attacks.items())),
+        ("Budget", _budget(report)),
+        ("Images", f"{report.audit.n} of {report.data}"),
+        ("Classifier", report.classifier),
+        ("Seed", str(report.settings.seed)),
+        *((name, str(value)) for name, value in report.machine.items()),
+    ]

@@ -1,0 +1,1 @@
+"""What certificates prove about a defended classifier: the studies, their summaries and tables."""

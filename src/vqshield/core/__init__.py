@@ -1,0 +1,1 @@
+"""What everything else stands on: errors, checks, settings, seeds, files, serialization, devices."""

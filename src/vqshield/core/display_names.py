@@ -1,0 +1,32 @@
+"""What people call a defense: the one place for display names and the paper's symbols."""
+
+from vqshield.core.entry_points import names_function
+from vqshield.core.settings import format_value, parse_spec
+
+NONE = "none"
+"""No defense, or no attack."""
+IN_MEMORY = "in memory"
+"""What records call a classifier, a data set or a defense that no file or spec string describes."""
+_NAMES = {
+    "randdisc": "RandDisc", "prd": "pRD", "swrd": "swRD", "gaussian": "Gaussian noise", NONE: "no defense",
+    "bitdepth": "bit depth", "median": "median filter", "jpeg": "JPEG", "resizepad": "resize and pad",
+    "tv": "total variation", "essential": "Essential Features",
+}  # fmt: skip
+_SYMBOLS = {"size": "s", "codes": "k", "beta": "β", "sigma": "σ", "tau": "τ"}
+
+
+def display_name(defense: str) -> str:
+    """The name alone: "swRD" for swrd or swrd:size=3; an unknown name stays as it is."""
+    name = defense if _is_your_own(defense) else parse_spec(defense)[0]
+    return _NAMES.get(name, name)
+
+
+def display_defense(defense: str) -> str:
+    """Name and settings as the paper writes them: "swRD (s=3, k=25)" for swrd:size=3,codes=25."""
+    name, settings = (defense, {}) if _is_your_own(defense) else parse_spec(defense)
+    pairs = ", ".join(f"{_SYMBOLS.get(key, key)}={format_value(value)}" for key, value in settings.items())
+    return f"{_NAMES.get(name, name)} ({pairs})" if pairs else _NAMES.get(name, name)
+
+
+def _is_your_own(defense: str) -> bool:
+    return names_function(defense) or defense.startswith(IN_MEMORY)

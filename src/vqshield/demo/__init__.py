@@ -1,0 +1,1 @@
+"""The first two minutes: one table and one page with pictures."""

@@ -1,0 +1,374 @@
+"""The first minute: the bundled classifier with and without each defense, clean, and under four attackers.
+
+The last rows are the same network calibrated behind swRD on unlabelled images, and fine-tuned behind swRD
+with noise on the image, which is how a shield should be used.
+
+From the one who knows least: images made to fool the other of the two bundled networks (transfer); images
+made with the very weights, the shield left out (ignorant); a few calls of the model, by its scores (score);
+an attack through the shield, with gradients made for quantizers, averaged over several draws (adaptive).
+What is reported are fresh draws that no attack has seen.
+"""
+
+import base64
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from vqshield.attacks import EOT, PGD, Linf, Square
+from vqshield.classifiers import folded, small_cifar10, small_cifar10_hardened
+from vqshield.core import checks
+from vqshield.core.display_names import display_name
+from vqshield.core.environment import environment
+from vqshield.core.errors import InvalidInputError
+from vqshield.core.serialization import Json
+from vqshield.data import ImageSet, sample
+from vqshield.defended import Defended
+from vqshield.defenses import SWRD, Defense, create, list_defenses
+from vqshield.demo.gallery import GalleryPicture, GalleryRow, as_bytes
+from vqshield.images.files import encode_png
+from vqshield.models.draws import Draws, draw_predictions
+from vqshield.training.calibration import calibrate
+
+UNDEFENDED = "none"
+BEST = display_name("swrd")
+CALIBRATED = f"{BEST}, calibrated"
+TUNED = f"{BEST} with noise, tuned classifier"
+CALIBRATION_IMAGES = 200
+"""Of the bundled images that are not reported on; the row is left out where fewer than 16 remain."""
+GALLERY_ROWS = 6
+IMAGES_AT_ONCE = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoSettings:
+    """Sized to end within about two minutes on two CPU cores."""
+
+    images: int = 100
+    eps: float = 8 / 255
+    steps: int = 20
+    draws: int = 4
+    runs: int = 5
+    calls: int = 100
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        checks.whole("images", self.images, least=1, below=501)
+        checks.whole("calls", self.calls, least=self.score.besides + 2)
+        for name in ("steps", "draws", "runs"):
+            checks.whole(name, getattr(self, name), least=1)
+        checks.whole("seed", self.seed, least=0, below=2**64)
+
+    @property
+    def ignorant(self) -> PGD:
+        """The paper's attack on the bare classifier."""
+        return PGD(ball=Linf(self.eps), steps=self.steps, step=self.eps / 10, seed=self.seed)
+
+    @property
+    def adaptive(self) -> PGD:
+        """What the suite adaptive-v1 is made of, with fewer steps."""
+        return PGD(
+            ball=Linf(self.eps), steps=self.steps, step=self.eps / 4, schedule="cosine", momentum=0.75,
+            loss="margin", seed=self.seed,
+        )  # fmt: skip
+
+    @property
+    def score(self) -> Square:
+        """The attack that asks for scores."""
+        return Square(ball=Linf(self.eps), seed=self.seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoRow:
+    """Accuracy of one defense under one threat.
+
+    Attributes:
+        natural, robust: clean and robust accuracy as fractions of the same n images, mean over runs.
+        standard_error: of robust, over images.
+    """
+
+    defense: str
+    settings: Mapping[str, Json]
+    threat: str
+    attack: str
+    natural: float
+    robust: float
+    standard_error: float
+    runs: int
+    n: int
+
+    def __post_init__(self) -> None:
+        for name in ("natural", "robust"):
+            share = getattr(self, name)
+            if not 0 <= share <= 1:
+                raise InvalidInputError(
+                    f"{name}={share!r} of {self.defense!r} is no accuracy; valid are fractions in [0, 1]"
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoSummary:
+    """What the demo found, as far as it came."""
+
+    title: str
+    complete: bool
+    epsilon: float
+    rows: tuple[DemoRow, ...]
+    sentences: tuple[str, ...]
+    audit: str
+    seeds: Mapping[str, int]
+    seconds: float
+    machine: Mapping[str, Json]
+
+
+class Demo:
+    """Runs defense by defense; summary() and gallery() hold whatever is finished so far."""
+
+    def __init__(self, settings: DemoSettings, report: Callable[[str, int], None]) -> None:
+        """`report` is called with what is going on and how many images were just classified."""
+        self.settings, self._report = settings, report
+        self.data: ImageSet = sample(settings.images)
+        self._others = sample().floats(slice(settings.images, settings.images + CALIBRATION_IMAGES))
+        self.images, self.labels = self.data.floats(), self.data.labels
+        self.classifier: nn.Module = _InParts(small_cifar10())
+        self.rows: list[DemoRow] = []
+        self.shown: dict[str, tuple[Tensor, Tensor]] = {}  # caption → images, answers
+        self.seconds = 0.0
+
+    @property
+    def work(self) -> int:
+        """How many images will be classified in all: what a progress bar counts."""
+        each, options = len(self.images), self.settings
+        attacked = 2 * options.steps  # both networks without a shield
+        bare = options.calls + 4
+        defended = options.steps * options.draws + options.calls + 5 * options.runs
+        return each * (attacked + bare + defended * (self._defenses - 1))
+
+    def run(self) -> None:
+        """Measure everything, the undefended classifier first."""
+        began = time.perf_counter()
+        tuned = _InParts(small_cifar10_hardened())
+        for_bare, for_tuned = (self._without_shield(each) for each in (self.classifier, tuned))
+        self._undefended(ignorant=for_bare, transferred=for_tuned)
+        self.seconds = time.perf_counter() - began
+        for name in list_defenses():
+            shielded = self._shielded(self.classifier, create(name, seed=self.settings.seed))
+            self._defended(display_name(name), shielded, ignorant=for_bare, transferred=for_tuned)
+            self.seconds = time.perf_counter() - began
+        if len(self._others) >= 16:
+            self._report(CALIBRATED, 0)
+            shielded = self._shielded(_InParts(self._calibrated()), create("swrd", seed=self.settings.seed))
+            self._defended(CALIBRATED, shielded, ignorant=for_bare, transferred=for_tuned)
+            self.seconds = time.perf_counter() - began
+        shielded = self._shielded(tuned, SWRD.hardened("cifar10", seed=self.settings.seed))
+        self._defended(TUNED, shielded, ignorant=for_tuned, transferred=for_bare)
+        self.seconds = time.perf_counter() - began
+
+    def summary(self) -> DemoSummary:
+        """What is finished so far."""
+        return DemoSummary(
+            title=f"Accuracy of {len(self.images)} CIFAR-10 test images, bundled small classifier",
+            complete=len({row.defense for row in self.rows}) == self._defenses,
+            epsilon=self.settings.eps,
+            rows=tuple(self.rows),
+            sentences=tuple(sentences(self.rows, self.settings)),
+            audit="not run: the demo's attack is one honest look, not the strongest",
+            seeds={"defense": self.settings.seed, "attack": self.settings.seed},
+            seconds=round(self.seconds, 1),
+            machine=environment(),
+        )
+
+    def gallery(self) -> list[GalleryRow]:
+        """A few images of different classes: clean, attacked, and what each defense makes of them."""
+        return [
+            GalleryRow(
+                label=self.data.classes[int(self.labels[index])],
+                pictures=tuple(self._picture(caption, index) for caption in self.shown),
+            )
+            for index in range(min(GALLERY_ROWS, len(self.images)))
+        ]
+
+    @property
+    def _defenses(self) -> int:
+        """How many rows of defenses there will be, that without one included."""
+        return len(list_defenses()) + 2 + (len(self._others) >= 16)
+
+    def _calibrated(self) -> nn.Module:
+        """The bundled classifier calibrated behind swRD, in its fast form."""
+        found = calibrate("small-cifar10", self._others, defense=create("swrd", seed=0), device="cpu")
+        return folded(found.classifier).to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+    def _without_shield(self, classifier: nn.Module) -> Tensor:
+        """Images made to fool a bare network."""
+        model = _Counted(classifier, lambda count: self._report("attacks", count))
+        return self.settings.ignorant(model, self.images, self.labels)
+
+    def _undefended(self, *, ignorant: Tensor, transferred: Tensor) -> None:
+        model = _Counted(self.classifier, lambda count: self._report("no defense", count))
+        natural = draw_predictions(model, self.images, self.labels, runs=1)
+        robust = draw_predictions(model, ignorant, self.labels, runs=1)
+        self._show("clean", self.images, natural)
+        self._show("attacked", ignorant, robust)
+        name = f"pgd-{self.settings.steps}"
+        attacks = {
+            "transfer": (name, draw_predictions(model, transferred, self.labels, runs=1)),
+            "ignorant": (name, robust),
+            "score": self._asked(model, runs=1),
+            "adaptive": (name, robust),
+        }
+        self._add(UNDEFENDED, {}, natural, attacks)
+
+    @staticmethod
+    def _shielded(classifier: nn.Module, defense: Defense) -> Defended:
+        return Defended(classifier, defense, surrogate="soft")
+
+    def _defended(self, name: str, shielded: Defended, *, ignorant: Tensor, transferred: Tensor) -> None:
+        options = self.settings
+        model = _Counted(shielded, lambda count: self._report(name, count))
+        natural = draw_predictions(model, self.images, self.labels, runs=options.runs)
+        unaware = draw_predictions(model, ignorant, self.labels, runs=options.runs)
+        attacked = self._informed(model)
+        aware = draw_predictions(model, attacked, self.labels, runs=options.runs)
+        if name not in (
+            CALIBRATED,
+            TUNED,
+        ):  # the pictures would be other pictures: of attacks on other weights
+            self._show_quantized(f"attacked, then {name}", shielded, ignorant)
+        if name == BEST:
+            self._show_quantized(f"attacked through {name}, then {name}", shielded, attacked)
+        sent = draw_predictions(model, transferred, self.labels, runs=options.runs)
+        attacks = {
+            "transfer": (f"pgd-{options.steps}", sent),
+            "ignorant": (f"pgd-{options.steps}", unaware),
+            "score": self._asked(model, runs=options.runs),
+            "adaptive": (f"pgd-{options.steps} + soft + eot-{options.draws}", aware),
+        }
+        self._add(name, shielded.defense.settings(), natural, attacks)
+
+    def _informed(self, model: "_Counted") -> Tensor:
+        """Images that were moved through the shield; those that are lost for certain take no more steps.
+
+        The bar counts the steps as planned: what is judged in between stands for steps that are not taken.
+        """
+        options = self.settings
+        end = model.count + options.steps * options.draws * len(self.images)
+        counted = _Counted(model.model, lambda count: model.report(min(count, end - model.count)))
+        averaged = EOT(counted, draws=options.draws)
+        found = options.adaptive(averaged, self.images, self.labels, drop_lost=True)
+        model.report(end - model.count)
+        return found
+
+    def _asked(self, model: "_Counted", *, runs: int) -> tuple[str, Draws]:
+        """What an attacker makes of the model's scores: every draw is a call."""
+        options, before = self.settings, model.count
+        found = options.score.trace(model, self.images, self.labels, calls=(options.calls,)).images[-1]
+        model.report(options.calls * len(self.images) - (model.count - before))  # it may end before that
+        return f"square, {options.calls} calls", draw_predictions(model, found, self.labels, runs=runs)
+
+    def _add(
+        self,
+        defense: str,
+        settings: Mapping[str, Json],
+        natural: Draws,
+        attacks: Mapping[str, tuple[str, Draws]],
+    ) -> None:
+        for threat, (attack, under) in {"none": ("none", natural), **attacks}.items():
+            self.rows.append(
+                DemoRow(
+                    defense=defense,
+                    settings=settings,
+                    threat=threat,
+                    attack=attack,
+                    natural=natural.mean,
+                    robust=under.mean,
+                    standard_error=under.standard_error,
+                    runs=len(under.predictions),
+                    n=len(self.images),
+                )
+            )
+
+    def _show(self, caption: str, images: Tensor, draws: Draws) -> None:
+        self.shown[caption] = images[:GALLERY_ROWS], draws.predictions[0, :GALLERY_ROWS]
+
+    @torch.no_grad()
+    def _show_quantized(self, caption: str, shielded: Defended, images: Tensor) -> None:
+        quantized = shielded.defense(images[:GALLERY_ROWS])
+        self.shown[caption] = quantized, shielded.classifier(quantized).argmax(1)
+
+    def _picture(self, caption: str, index: int) -> GalleryPicture:
+        images, answers = self.shown[caption]
+        pixels = as_bytes(images[index]).permute(1, 2, 0).contiguous().numpy()
+        answer = int(answers[index])
+        return GalleryPicture(
+            caption=caption,
+            image=f"data:image/png;base64,{base64.b64encode(encode_png(pixels)).decode('ascii')}",
+            verdict=self.data.classes[answer],
+            correct=answer == int(self.labels[index]),
+        )
+
+
+def sentences(rows: Sequence[DemoRow], settings: DemoSettings) -> list[str]:
+    """What the figures mean, plainly, in a few sentences."""
+    accuracy = {(row.defense, row.threat): row.robust for row in rows}
+    if (BEST, "adaptive") not in accuracy:
+        return []
+    said = [
+        f"Against an attack that does not know of the shield, {BEST} keeps "
+        f"{accuracy[BEST, 'ignorant']:.0%} of the images right where the bare classifier keeps "
+        f"{accuracy[UNDEFENDED, 'ignorant']:.0%}; on clean images it costs "
+        f"{100 * (accuracy[UNDEFENDED, 'none'] - accuracy[BEST, 'none']):.0f} points "
+        f"({accuracy[UNDEFENDED, 'none']:.0%} to {accuracy[BEST, 'none']:.0%}).",
+        f"An attacker who knows of it and attacks through it leaves {accuracy[BEST, 'adaptive']:.0%} "
+        f"with only {settings.steps} steps of {settings.draws} draws, and longer attacks leave less: "
+        "the shield is no protection against an adversary who expects it.",
+    ]
+    if (CALIBRATED, "none") in accuracy:
+        said.append(
+            f"Calibrated on {CALIBRATION_IMAGES} unlabelled images at most, without training, {BEST} has "
+            f"{accuracy[CALIBRATED, 'none']:.0%} on clean images and "
+            f"{accuracy[CALIBRATED, 'ignorant']:.0%} against the attack that does not know of the shield "
+            "(`vqshield calibrate`)."
+        )
+    if (TUNED, "adaptive") in accuracy:
+        said += [
+            f"With noise on the image and a classifier that was fine-tuned behind both, {BEST} has "
+            f"{accuracy[TUNED, 'none']:.0%} on clean images and keeps {accuracy[TUNED, 'ignorant']:.0%} "
+            "against the attack that does not know of the shield, and "
+            f"{accuracy[TUNED, 'adaptive']:.0%} against the short one that does.",
+            f"An attacker who may ask {settings.calls} times for each image and sees the scores leaves "
+            f"{accuracy[TUNED, 'score']:.0%} right with that one, {accuracy[BEST, 'score']:.0%} without "
+            f"tuning and noise, and {accuracy[UNDEFENDED, 'score']:.0%} without a shield; `vqshield ladder` "
+            "tries 10,000 calls.",
+        ]
+    return said
+
+
+class _InParts(nn.Module):
+    """The same classifier, asked about a few images at a time: their activations stay in a CPU's caches."""
+
+    def __init__(self, classifier: nn.Module) -> None:
+        super().__init__()
+        self.classifier = classifier
+
+    def forward(self, images: Tensor) -> Tensor:
+        return torch.cat([self.classifier(part) for part in torch.split(images, IMAGES_AT_ONCE)])
+
+
+class _Counted(nn.Module):
+    """The same model, with a word to whoever counts the images it has classified."""
+
+    def __init__(self, model: nn.Module, tell: Callable[[int], None]) -> None:
+        super().__init__()
+        self.model, self._tell, self.count = model, tell, 0
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.model(images)
+        self.report(len(images))
+        return logits
+
+    def report(self, count: int) -> None:
+        """That number of images is done."""
+        self.count += count
+        self._tell(count)

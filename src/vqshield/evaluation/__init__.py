@@ -1,0 +1,1 @@
+"""Accuracy of a defended classifier under attacks: the study and its tables."""

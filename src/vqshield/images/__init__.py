@@ -1,0 +1,1 @@
+"""Image files: reading them safely, and quantizing whole folders of them."""

@@ -1,0 +1,1 @@
+"""Accuracy against attackers who know more and more: the study, its plot and its page."""

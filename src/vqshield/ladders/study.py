@@ -1,0 +1,742 @@
+"""The ladder: what attackers who know more and more leave of a classifier, beside its controls.
+
+Every rung is measured by a study that can be stopped and continued: natural accuracy, the ignorant and the
+white-box attacker by an Evaluation, those without the weights by RemoteAttacks. The attacker of the grey-box
+rung trains a network first.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from vqshield import attacks as attack_room
+from vqshield import surrogates
+from vqshield.attacks.suites import expand, with_precision
+from vqshield.classifiers import BUNDLED, Network, Normalised, is_source
+from vqshield.core import checks
+from vqshield.core.display_names import IN_MEMORY, NONE
+from vqshield.core.errors import InvalidInputError
+from vqshield.core.files import file_exists, parse_json, write_json
+from vqshield.core.serialization import from_plain, to_plain
+from vqshield.data import SAMPLE_NAME
+from vqshield.defenses import DefenseLike
+from vqshield.evaluation.study import NOT_RUN, Evaluation, EvaluationManifest, EvaluationRecord
+from vqshield.ladders.greybox import OwnNetwork
+from vqshield.ladders.remote import RemoteAttack, RemoteAttacks, RemoteManifest, RemoteRecord, transfers
+from vqshield.models.draws import Draws, accuracy_after_tries, strongest
+from vqshield.runs.arguments import defense_from, split_model, target_from, tuning_note
+from vqshield.runs.executors import Executor, run_study
+from vqshield.runs.manifests import MANIFEST
+from vqshield.runs.records import AnyRecord
+from vqshield.runs.study import AnyCell, AnyManifest, Progress, Recorded, Study, no_progress
+from vqshield.runs.target import Target
+
+PLAN = "ladder.json"
+MAIN = "model"
+"""The subject that the ladder is about; all others are controls."""
+BARE = "bare"
+LEAST_CALLS = 100
+_TRIES = (1, 2, 3, 5, 10, 20, 50, 100)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rung:
+    """One kind of attacker: what they know, in full and, for narrow tables, in a word."""
+
+    name: str
+    title: str
+    knows: str
+    needs: str
+
+
+RUNGS = (
+    Rung(name="natural", title="no attack", knows="nothing", needs="nothing"),
+    Rung(
+        name="transfer",
+        title="transfer",
+        knows="the task, and other classifiers for it; never asks the model",
+        needs="other nets",
+    ),
+    Rung(
+        name="ignorant",
+        title="ignorant of the shield",
+        knows="the classifier's weights, not that there is a shield",
+        needs="weights",
+    ),
+    Rung(
+        name="score",
+        title="queries by score",
+        knows="the scores that the model answers with",
+        needs="scores",
+    ),
+    Rung(
+        name="decision",
+        title="queries by decision",
+        knows="the class that the model answers with",
+        needs="classes",
+    ),
+    Rung(
+        name="grey-box",
+        title="grey-box",
+        knows="the shield and the training images, not the weights; trains a network behind the same shield",
+        needs="shield, training data",
+    ),
+    Rung(
+        name="white-box",
+        title="white-box, adaptive",
+        knows="weights and shield, all but its random draws",
+        needs="weights, shield",
+    ),
+)
+"""From the bottom up."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LadderSettings:
+    """How high and how thoroughly a ladder is climbed.
+
+    Attributes:
+        norm, eps: the attackers' budget; eps None becomes the usual one of the norm.
+        calls: calls of the model an image at which query attacks are looked at, ascending; every draw counts.
+        draws: draws a query; the attacker has the better of them.
+        query_precision: what the answers to query attacks are computed in, one of
+            `vqshield.attacks.PRECISIONS`, but for what `FastAnswers` is asked exactly; what they found is
+            judged in float32. None: float32.
+        ignorant: the attack on the classifier without its shield.
+        transfer, diversity: the attack on each source, and how often a source sees an image changed.
+        suite: the white-box attack, also that of the grey-box attacker on their own network.
+        own_arch, own_epochs, own_batch, own_seed: the grey-box attacker's network; own_arch None: one
+            that is not the attacked classifier's.
+        runs: draws behind each figure; selection: other draws, by which an image's strongest attack is
+            chosen.
+        batch: images attacked at once.
+    """
+
+    norm: str = "linf"
+    eps: float | None = None
+    calls: tuple[int, ...] = (1000, 5000, 10_000)
+    draws: tuple[int, ...] = (1, 5)
+    query_precision: str | None = field(default=None, metadata={"omit": True})
+    ignorant: str = "pgd:steps=20,step=eps/10,surrogate=none"
+    transfer: str = "pgd:steps=100,step=eps/10,momentum=1.0"
+    diversity: float = 0.7
+    suite: str = "adaptive-v2"
+    own_arch: str | None = None
+    own_epochs: int = 15
+    own_batch: int = 512
+    own_seed: int = 1
+    runs: int = 10
+    selection: int = 10
+    seed: int = 0
+    batch: int = 250
+
+    def __post_init__(self) -> None:
+        for name in ("own_epochs", "own_batch", "runs", "selection", "batch"):
+            checks.whole(name, getattr(self, name), least=1)
+        for name in ("seed", "own_seed"):
+            checks.whole(name, getattr(self, name), least=0, below=2**64)
+        checks.real("diversity", self.diversity, most=1.0)
+        ball = self.ball
+        object.__setattr__(self, "eps", ball.eps)
+        if not self.calls or sorted({*self.calls}) != list(self.calls):
+            raise InvalidInputError(f"calls={self.calls} should be whole numbers that ascend, at least one")
+        if self.query_precision is not None:
+            checks.one_of("query_precision", self.query_precision, attack_room.PRECISIONS)
+        if not self.draws:
+            raise InvalidInputError("draws are missing; give how many draws a query, as in 1 and 5")
+        for name, numbers in (("calls", self.calls), ("draws", self.draws)):
+            for number in numbers:
+                checks.whole(name, number, least=1)
+        fewest, most = self.calls[0], max(self.draws)
+        if fewest < (needed := max(LEAST_CALLS, 10 * most)):
+            raise InvalidInputError(
+                f"calls={fewest} with draws={most} allows {fewest // most} queries per image, too few for a "
+                f"query attack to mean anything; give at least {needed} calls"
+            )
+        for text in (self.ignorant, self.transfer, self.suite):
+            expand(text, ball)
+        if any(each.surrogate != NONE for each in expand(self.ignorant, ball)):
+            raise InvalidInputError(f"ignorant={self.ignorant!r} knows the defense; give surrogate=none")
+
+    @property
+    def ball(self) -> attack_room.Ball:
+        """Where attackers may move an image to."""
+        return attack_room.ball(self.norm, self.eps)
+
+    @classmethod
+    def quick(cls) -> "LadderSettings":
+        """Under five minutes for 32 images and the bundled classifier on two CPU cores."""
+        return cls(
+            calls=(100, 500), suite="adaptive-v1:precision=tf32",
+            transfer="pgd:steps=20,step=eps/10,momentum=1.0", runs=5, selection=5, own_epochs=1, batch=32,
+        )  # fmt: skip
+
+    def in_precision(self, precision: str) -> "LadderSettings":
+        """The same attackers, each in that precision; one whose text names its own keeps it."""
+        return replace(
+            self,
+            suite=with_precision(self.suite, precision),
+            ignorant=with_precision(self.ignorant, precision),
+            transfer=with_precision(self.transfer, precision),
+            query_precision=None if precision == attack_room.PRECISIONS[0] else precision,
+        )
+
+    def query_attacks(self, *, random: bool) -> tuple[RemoteAttack, ...]:
+        """Both kinds, with every number of draws where draws differ, else with one."""
+        attacks = [
+            (rung, attack if draws == 1 else f"{attack}:eot={draws}")
+            for rung, attack in (("score", "square"), ("decision", "rays"))
+            for draws in (self.draws if random else (1,))
+        ]
+        precise = self.query_precision or attack_room.PRECISIONS[0]
+        named = [(rung, with_precision(attack, precise)) for rung, attack in attacks]
+        return tuple(RemoteAttack(name=attack, rung=rung, attack=attack) for rung, attack in named)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A classifier behind a defense, which a ladder is put against.
+
+    Attributes:
+        name: "model", or what a control is called.
+        classifier: by name, without its folder; defense: by text, "none" where there is none.
+    """
+
+    name: str
+    classifier: str
+    defense: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotMeasured:
+    """A rung that was not run for a subject, and why."""
+
+    subject: str
+    rung: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a ladder's folder is of: ladder.json. The studies' own manifests say the rest."""
+
+    subjects: tuple[Subject, ...]
+    settings: LadderSettings
+    not_measured: tuple[NotMeasured, ...]
+    training_seconds: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LadderRow:
+    """What the attackers of one rung leave of one subject; accuracies are fractions.
+
+    Attributes:
+        calls: how many calls an image the attacker may make; None where the model is not asked.
+        used: how many calls an image took on average, of the attack that took most.
+        mean, std: over runs; standard_error: of the mean, over images.
+        tries: accuracy where the attacker may send an image that often, in the order of the summary's tries.
+        attacks: whose strongest counts, image by image.
+        seconds: how long the attacks and the draws took, for all images together, a network's training
+            included; None where that is not known, and before the end of a search.
+    """
+
+    subject: str
+    rung: str
+    calls: int | None
+    used: float | None
+    mean: float
+    std: float
+    standard_error: float
+    tries: tuple[float, ...]
+    runs: int
+    n: int
+    attacks: tuple[str, ...]
+    seconds: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LadderSummary:
+    """What a ladder found; of one that is not finished, what there is."""
+
+    title: str
+    complete: bool
+    tries: tuple[int, ...]
+    rows: tuple[LadderRow, ...]
+    audit: str
+    data: str
+    images: int
+    machine: Mapping[str, str]
+    plan: Plan
+    warnings: tuple[str, ...] = ()
+
+    def row(self, rung: str, subject: str = MAIN, calls: int | None = None) -> LadderRow | None:
+        """The row of a rung; of a query rung at that number of calls, or at the largest."""
+        found = [row for row in self.rows if (row.rung, row.subject) == (rung, subject)]
+        found = [row for row in found if calls in (None, row.calls)]
+        return found[-1] if found else None
+
+    @classmethod
+    def read(cls, out: Path) -> "LadderSummary":
+        """What a folder holds of a ladder, finished or not."""
+        path = out / PLAN
+        if not path.is_file():
+            raise InvalidInputError(f"there is no {PLAN} in {out}; no ladder was begun there")
+        plan = from_plain(Plan, parse_json(path.read_bytes(), path), str(path))
+        found = []
+        for subject in plan.subjects:
+            inside, remote = _folders(out, subject)
+            found.append(
+                Measured(
+                    inside=Evaluation.read(inside) if (inside / MANIFEST).is_file() else None,
+                    remote=RemoteAttacks.read(remote) if (remote / MANIFEST).is_file() else None,
+                )
+            )
+        return cls.of(plan, found)
+
+    @classmethod
+    def of(cls, plan: Plan, found: Sequence["Measured"]) -> "LadderSummary":
+        """From the records of each subject, in the order of the plan."""
+        tries = tuple(number for number in _TRIES if number <= plan.settings.runs)
+        rows, complete = list[LadderRow](), True
+        for subject, each in zip(plan.subjects, found, strict=True):
+            rows += _rows(plan, subject, each, tries)
+            complete = complete and each.complete
+        manifest = next((each.inside.manifest for each in found if each.inside is not None), None)
+        data, images = ("", 0) if manifest is None else (manifest.data.name, manifest.data.images)
+        main, classifier = plan.subjects[0], None if manifest is None else manifest.classifier
+        behind = "" if main.defense == NONE else f" behind {main.defense}"
+        order = [rung.name for rung in RUNGS]
+        return cls(
+            title=f"{classifier.described if classifier else main.classifier}{behind}: accuracy of {images} "
+            f"images of {data}, rung by rung",
+            warnings=() if manifest is None else tuple(tuning_note(manifest.classifier, manifest.defenses)),
+            complete=complete,
+            tries=tries,
+            rows=tuple(sorted(rows, key=lambda row: order.index(row.rung))),
+            audit=NOT_RUN,
+            data=data,
+            images=images,
+            machine={} if manifest is None else {key: str(value) for key, value in manifest.machine.items()},
+            plan=plan,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """The records of one subject, as far as there are any."""
+
+    inside: Recorded[EvaluationManifest, EvaluationRecord] | None
+    remote: Recorded[RemoteManifest, RemoteRecord] | None
+
+    @property
+    def complete(self) -> bool:
+        """Whether every cell of both studies is there."""
+        if self.inside is None or self.remote is None:
+            return False
+        inside = sum(len(cell.keys) for cell in Evaluation.cells_of(self.inside.manifest))
+        remote = sum(len(cell.keys) for cell in RemoteAttacks.cells_of(self.remote.manifest))
+        return (len(self.inside.records), len(self.remote.records)) == (inside, remote)
+
+
+_ByImage = dict[int, EvaluationRecord | RemoteRecord]
+
+
+def _rows(plan: Plan, subject: Subject, found: Measured, tries: Sequence[int]) -> list[LadderRow]:
+    rows: list[LadderRow | None] = []
+    if found.inside is not None:
+        groups: dict[str, dict[str, _ByImage]] = {"natural": {}, "ignorant": {}, "white-box": {}}
+        ignorant = expand(plan.settings.ignorant, plan.settings.ball)
+        names = {each.name: "ignorant" for each in ignorant} | {NONE: "natural"}
+        for each in found.inside.records:
+            if each.defense == subject.defense:
+                group = groups[names.get(each.attack, "white-box")]
+                group.setdefault(each.attack, {})[each.image] = each
+        for rung, members in groups.items():
+            took = _seconds(found.inside.seconds, subject.defense, members)
+            rows.append(_row(subject, rung, None, members, tries, took))
+    if found.remote is not None:
+        rungs = {each.name: each.rung for each in found.remote.manifest.attacks}
+        at: dict[tuple[str, int], dict[str, _ByImage]] = {}
+        for one in found.remote.records:
+            members = at.setdefault((rungs[one.attack], one.calls), {})
+            members.setdefault(one.attack, {})[one.image] = one
+        marks = found.remote.manifest.calls
+        for (rung, calls), members in at.items():
+            # A search is timed as a whole, under the key of its first mark: it is what the last one takes.
+            keys = [f"{name}@{marks[0] if calls else 0}" for name in members]
+            took = _seconds(found.remote.seconds, subject.defense, keys)
+            if rung == "grey-box" and took is not None:
+                took += plan.training_seconds.get(subject.name, 0.0)
+            whole = calls in (0, marks[-1])
+            # More calls never hurt: what was found after fewer of them competes as well.
+            earlier = {
+                f"{name}@{fewer}": each
+                for (other, fewer), found_then in at.items()
+                if other == rung and fewer < calls
+                for name, each in found_then.items()
+            }
+            row = _row(subject, rung, calls or None, {**members, **earlier}, tries, took if whole else None)
+            rows.append(row and replace(row, attacks=tuple(members)))
+    return [row for row in rows if row is not None]
+
+
+def _seconds(
+    known: Mapping[tuple[str, str], float], defense: str, names: Sequence[str] | Mapping[str, object]
+) -> float | None:
+    found = [known[defense, name] for name in names if (defense, name) in known]
+    return round(sum(found), 1) if found else None
+
+
+def _row(
+    subject: Subject,
+    rung: str,
+    calls: int | None,
+    members: Mapping[str, _ByImage],
+    tries: Sequence[int],
+    seconds: float | None,
+) -> LadderRow | None:
+    """The strongest of the members for each image that all were tried on; None where there are none."""
+    if not members:
+        return None
+    images = sorted(set.intersection(*(set(each) for each in members.values())))
+    if not images:
+        return None
+    chosen = [[each[image] for image in images] for each in members.values()]
+    report = [_report_draws(each) for each in chosen]
+    draws = report[0] if len(report) == 1 else strongest([_selected(each) for each in chosen], report)[0]
+    used = [[each.used for each in records if isinstance(each, RemoteRecord)] for records in chosen]
+    return LadderRow(
+        subject=subject.name,
+        rung=rung,
+        calls=calls,
+        used=round(max(sum(each) / len(each) for each in used), 1) if calls else None,
+        mean=draws.mean,
+        std=draws.std,
+        standard_error=draws.standard_error,
+        tries=accuracy_after_tries(draws.right, len(draws.predictions), tries),
+        runs=len(draws.predictions),
+        n=len(images),
+        attacks=() if rung == "natural" else tuple(members),
+        seconds=seconds,
+    )
+
+
+def _report_draws(records: Sequence[EvaluationRecord | RemoteRecord]) -> Draws:
+    return Draws(torch.tensor([each.predictions for each in records]).T, _labels(records))
+
+
+def _selected(records: Sequence[EvaluationRecord | RemoteRecord]) -> Draws:
+    """Draws with as many right answers as were counted: which ones were right plays no part."""
+    counts, labels = torch.tensor([each.selected for each in records]), _labels(records)
+    right = torch.arange(int(counts.max()))[:, None] < counts  # (draws, N)
+    return Draws(torch.where(right, labels, -1), labels)
+
+
+def _labels(records: Sequence[EvaluationRecord | RemoteRecord]) -> Tensor:
+    return torch.tensor([each.label for each in records])
+
+
+def parse_control(text: str) -> tuple[str, str, str]:
+    """Name, classifier and defense of "noise=noise.safetensors+gaussian:sigma=0.06".
+
+    Without a plus sign, or where all of it is the name of a file, the control is the classifier alone.
+
+    Raises:
+        InvalidInputError: no name, nothing behind it, or no such defense.
+    """
+    name, equals, rest = text.partition("=")
+    classifier, plus, defense = rest.rpartition("+")
+    if not plus or file_exists(Path(rest)):
+        classifier, defense = rest, NONE
+    if not (name and equals and classifier) or name == MAIN or not name.replace("-", "").isalnum():
+        raise InvalidInputError(
+            f"control {text!r} should be NAME=CLASSIFIER or NAME=CLASSIFIER+DEFENSE, as in "
+            f"noise=noise.safetensors+gaussian:sigma=0.06; a name of letters, digits and hyphens, not "
+            f"{MAIN!r}"
+        )
+    defense_from(defense, seed=0)
+    return name, classifier, defense
+
+
+def ladder(
+    model: nn.Module | str = BUNDLED,
+    images: Tensor | str = SAMPLE_NAME,
+    labels: Tensor | None = None,
+    *,
+    defense: DefenseLike | None = None,
+    sources: Sequence[str] = (),
+    controls: Sequence[str] | None = None,
+    settings: LadderSettings | None = None,
+    train_dir: Path | str | None = None,
+    train_data: str | None = None,
+    limit: int | None = None,
+    data_dir: Path | str | None = None,
+    device: str = "auto",
+    out: Path | str | None = None,
+    executor: Executor | None = None,
+    progress: Progress = no_progress,
+) -> LadderSummary:
+    """Measure what attackers who know more and more leave of a classifier, and of its controls.
+
+    Args:
+        model: a module from images in [0, 1] to logits, a model that `vq.defend` made, or the name of a
+            classifier, as for `vq.evaluate`.
+        images: (N, channels, height, width) in [0, 1], or the name of a data set.
+        labels: (N,) classes, a tensor, array or list; none where images is the name of a data set.
+        defense: what stands in front of the classifier, as for `vq.evaluate`, but one alone. Without it, the
+            one that the model has, or that the classifier's file says it was fine-tuned behind, else none.
+        sources: classifiers of the transfer attacker, at least two of other architectures if the figure is
+            to mean something. Without any, that rung is not run.
+        controls: "NAME=CLASSIFIER" or "NAME=CLASSIFIER+DEFENSE", as in
+            "noise=noise.safetensors+gaussian:sigma=0.06". Without them, the same classifier without its
+            shield, where it has one.
+        settings: how high and how thoroughly; LadderSettings.quick() is for a CPU.
+        train_dir: the folder with the training images, for the network that the grey-box attacker trains.
+            Without it, or without `out`, that rung is not run.
+        train_data: the data set in train_dir; without it, that of the images.
+        limit: the first images alone.
+        data_dir: where the files of a data set are; without it, the cache folder.
+        device: "cpu", "cuda" or "auto", for a classifier given by name; a module stays where it is.
+        out: a folder that keeps a record of every image; a ladder that was stopped continues there. Without
+            it, nothing is written.
+        executor: where the work is done; without it, in this process.
+        progress: called with what is being done, how much of a study is done, and how much there is.
+
+    Returns:
+        A row for each rung and subject, query attacks with one for each number of calls.
+
+    Raises:
+        InvalidInputError: something given is wrong; the message names it and what would be valid.
+
+    Example:
+        >>> from vqshield.ladders.study import LadderSettings
+        >>> few = LadderSettings(calls=(100,), draws=(1,), suite="pgd:steps=2", runs=2, selection=2)
+        >>> found = vq.ladder(defense="prd:codes=4", settings=few, controls=(), limit=2)
+        >>> [row.rung for row in found.rows]
+        ['natural', 'ignorant', 'score', 'decision', 'white-box']
+        >>> [(each.rung, each.reason) for each in found.plan.not_measured][0]
+        ('transfer', 'no source was given')
+    """
+    chosen = settings or LadderSettings()
+    folder = None if out is None else Path(out)
+    with split_model(model, defense) as (classifier, (shield,)):
+        defense_from(shield, seed=0)
+        wanted = [(MAIN, classifier, shield)]
+        if controls is None:
+            wanted += [(BARE, classifier, NONE)] if shield != NONE else []
+        else:
+            wanted += [parse_control(text) for text in controls]
+        names = [name for name, *_ in wanted]
+        if len({*names}) < len(names):
+            raise InvalidInputError(f"controls {', '.join(names[1:])} should each have a name of its own")
+        targets = [
+            target_from(each, images, labels, limit=limit, data_dir=data_dir, device=device)
+            for _, each, _ in wanted
+        ]
+        climbs = [
+            _Climb(
+                subject=Subject(name=name, classifier=target.name, defense=text),
+                target=target,
+                settings=chosen,
+                sources=tuple(each if is_source(each) else str(Path(each).absolute()) for each in sources),
+            )
+            for (name, _, text), target in zip(wanted, targets, strict=True)
+        ]
+        own_networks = {
+            climb.subject.name: _own_network(climb, train_dir, train_data, folder) for climb in climbs
+        }
+        plan = Plan(
+            subjects=tuple(climb.subject for climb in climbs),
+            settings=chosen,
+            not_measured=tuple(
+                NotMeasured(subject=climb.subject.name, rung=rung, reason=reason)
+                for climb in climbs
+                for rung, reason in climb.missing(own_networks[climb.subject.name]).items()
+            ),
+            training_seconds={},
+        )
+        found, seconds, total = [], dict[str, float](), _Total(progress, climbs)  # refuses what does not fit
+        if folder is not None:
+            _refuse_other_plan(folder, plan)
+        for climb in climbs:
+            network, files = own_networks[climb.subject.name], tuple[str, ...]()
+            if isinstance(network, OwnNetwork) and climb.unfit is None:
+                trained = network.trained(total.told)
+                files, seconds[climb.subject.name] = (str(trained.weights),), trained.seconds
+                plan = replace(plan, training_seconds=seconds)
+                if folder is not None:
+                    write_json(folder / PLAN, to_plain(plan))
+            inside, remote = (None, None) if folder is None else _folders(folder, climb.subject)
+            found.append(
+                Measured(
+                    inside=total.run(climb.inside, climb, inside, executor),
+                    remote=total.run(
+                        climb.remote(files) if files else climb.unaided, climb, remote, executor
+                    ),
+                )
+            )
+        return LadderSummary.of(plan, found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Climb:
+    """A subject, and all that is measured of it."""
+
+    subject: Subject
+    target: Target
+    settings: LadderSettings
+    sources: tuple[str, ...]
+
+    def missing(self, network: "OwnNetwork | str") -> dict[str, str]:
+        """The rungs that cannot be run, and why."""
+        missing = {} if self.sources else {"transfer": "no source was given"}
+        if self.subject.defense == NONE:
+            missing["ignorant"] = "there is no shield: the white-box rung is the same"
+        if isinstance(network, str):
+            missing["grey-box"] = network
+        if self.unfit:
+            missing |= dict.fromkeys(("grey-box", "white-box"), self.unfit)
+        return missing
+
+    @cached_property
+    def unfit(self) -> str | None:
+        """Why the suite cannot be run on this defense, if it cannot."""
+        defense = defense_from(self.subject.defense, seed=0)
+        members = expand(self.settings.suite, self.settings.ball)
+        try:
+            for each in members:
+                if defense is not None and each.surrogate != NONE:
+                    surrogates.get(each.surrogate).check(defense)
+        except InvalidInputError as error:
+            return str(error)
+        return None
+
+    @cached_property
+    def inside(self) -> Evaluation:
+        """Those who hold the weights, and nobody at all."""
+        chosen, shielded = self.settings, self.subject.defense != NONE
+        return Evaluation(
+            target=self.target,
+            defenses=(self.subject.defense,),
+            attacks=(chosen.ignorant,) * shielded + (chosen.suite,) * (self.unfit is None),
+            norm=chosen.norm,
+            eps=chosen.eps,
+            runs=chosen.runs,
+            selection=chosen.selection,
+            seed=chosen.seed,
+            batch=chosen.batch,
+        )
+
+    @cached_property
+    def unaided(self) -> RemoteAttacks:
+        """Those who do not, and have trained no network."""
+        return self.remote(())
+
+    def remote(self, own: tuple[str, ...]) -> RemoteAttacks:
+        """Those who do not; own: the weights of the grey-box attacker's network."""
+        chosen, shielded = self.settings, self.subject.defense != NONE
+        attacks = transfers(self.sources, chosen.transfer, chosen.diversity)
+        attacks += chosen.query_attacks(random=shielded or self.target.is_random)
+        members = expand(chosen.suite, chosen.ball) if own else []
+        attacks += tuple(
+            RemoteAttack(
+                name=f"grey-box/{each.name}", rung="grey-box", attack=chosen.suite, member=place,
+                sources=own, behind=shielded,
+            )
+            for place, each in enumerate(members)
+        )  # fmt: skip
+        return RemoteAttacks(
+            target=self.target,
+            defense=self.subject.defense,
+            attacks=attacks,
+            calls=chosen.calls,
+            norm=chosen.norm,
+            eps=chosen.eps,
+            runs=chosen.runs,
+            selection=chosen.selection,
+            seed=chosen.seed,
+            batch=chosen.batch,
+        )
+
+
+class _Total:
+    """The progress of all studies as that of one; what training costs is told, but not counted."""
+
+    def __init__(self, progress: Progress, climbs: Sequence[_Climb]) -> None:
+        self._progress, self._before = progress, 0
+        # Attacks on the grey-box attacker's network are added once there is one.
+        self._total = sum(climb.inside.work + climb.unaided.work for climb in climbs)
+
+    def run(
+        self,
+        study: Study[AnyManifest, AnyCell, AnyRecord],
+        climb: _Climb,
+        out: Path | None,
+        executor: Executor | None,
+    ) -> Recorded[AnyManifest, AnyRecord]:
+        """A study, run to its end."""
+        if isinstance(study, RemoteAttacks):
+            self._total += study.work - climb.unaided.work
+
+        def tell(doing: str, done: int, _: int) -> None:
+            self._progress(f"{climb.subject.name}: {doing}", self._before + done, self._total)
+
+        found = run_study(study, out, executor=executor, progress=tell)
+        self._before += study.work
+        return found
+
+    def told(self, doing: str, done: int, total: int) -> None:
+        """Of something that is not counted."""
+        self._progress(f"{doing}, {done:,} of {total:,} steps", self._before, self._total)
+
+
+def _folders(out: Path, subject: Subject) -> tuple[Path, Path]:
+    return out / subject.name / "evaluation", out / subject.name / "remote"
+
+
+def _own_network(
+    climb: _Climb, train_dir: Path | str | None, train_data: str | None, out: Path | None
+) -> OwnNetwork | str:
+    """The network that the grey-box attacker trains, or why there is none."""
+    if train_dir is None:
+        return "no training data were given"
+    if out is None:
+        return "there is no folder for the attacker's network"
+    if climb.subject.defense.startswith(IN_MEMORY):
+        return "the defense is in memory: give it as package.module:function"
+    data = train_data or ("cifar10" if climb.target.data == SAMPLE_NAME else climb.target.data)
+    return OwnNetwork(
+        data=data,
+        folder=Path(train_dir),
+        arch=climb.settings.own_arch or _another_arch(climb.target.model),
+        epochs=climb.settings.own_epochs,
+        batch=climb.settings.own_batch,
+        seed=climb.settings.own_seed,
+        shield=None if climb.subject.defense == NONE else climb.subject.defense,
+        device=climb.target.device,
+        out=out / "own",
+    )
+
+
+def _another_arch(model: nn.Module) -> str:
+    """An architecture that is not the attacked classifier's."""
+    network = model.network if isinstance(model, Normalised) else model
+    return "small" if isinstance(network, Network) and network.arch == "resnet18" else "resnet18"
+
+
+def _refuse_other_plan(out: Path, plan: Plan) -> None:
+    """Write ladder.json, or refuse to mix two ladders in a folder."""
+    path = out / PLAN
+    if path.is_file():
+        before = from_plain(Plan, parse_json(path.read_bytes(), path), str(path))
+        if replace(before, training_seconds={}) != plan:
+            raise InvalidInputError(
+                f"{out} holds a ladder of other subjects, rungs or settings; run it as before to continue, "
+                "choose another folder, or start over (--fresh)"
+            )
+        return
+    write_json(path, to_plain(plan))

@@ -1,0 +1,1 @@
+"""Many defenses measured alike: rows, their cost, and the sortable page."""

@@ -1,0 +1,152 @@
+"""What a defense costs: milliseconds an image, of the defense alone and of the model behind it."""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from vqshield.core import checks
+from vqshield.core.display_names import NONE
+from vqshield.core.environment import environment
+from vqshield.core.serialization import Json
+from vqshield.defended import Defended
+from vqshield.runs.arguments import defense_from, refuse_too_large
+from vqshield.runs.code import CodeId
+from vqshield.runs.manifests import DefenseId
+from vqshield.runs.records import Key, Record
+from vqshield.runs.study import CellProgress, no_cell_progress
+from vqshield.runs.target import ClassifierId, DataId
+from vqshield.runs.target_study import TargetStudy
+
+COST = "cost"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostRecord(Record):
+    """Medians of repeated calls, in milliseconds an image.
+
+    batch: images that a call held. defense_ms: the defense alone, 0 where there is none; model_ms: the
+    defense and the classifier.
+    """
+
+    batch: int
+    defense_ms: float
+    model_ms: float
+
+    @property
+    def key(self) -> Key:
+        return self.defense, COST, 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostManifest:
+    """What was timed, and where."""
+
+    data: DataId
+    classifier: ClassifierId
+    defense: DefenseId
+    batch: int
+    repeats: int
+    machine: Mapping[str, Json]
+    code: CodeId | None = field(default=None, metadata={"omit": True})
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostCell:
+    """The unit of work: the defense and the model, timed one after the other."""
+
+    defense: str
+
+    @property
+    def keys(self) -> list[Key]:
+        """What its record is of."""
+        return [(self.defense, COST, 0)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost(TargetStudy[CostManifest, CostCell, CostRecord]):
+    """How long an image takes. Alone among studies, its records depend on what else the machine does.
+
+    Attributes:
+        defense: by text; "none": the bare classifier.
+        batch: images in a call, or all of the target's where there are fewer.
+        repeats: calls whose median counts.
+    """
+
+    defense: str = NONE
+    batch: int = 100
+    repeats: int = 5
+
+    manifest_type = CostManifest
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.whole("batch", self.batch, least=1)
+        checks.whole("repeats", self.repeats, least=1)
+        defense_from(self.defense, seed=0)
+
+    @cached_property
+    def manifest(self) -> CostManifest:
+        self.target.check()
+        defense = defense_from(self.defense, seed=0)
+        refuse_too_large([defense], self.target)
+        return CostManifest(
+            data=self.target.data_id,
+            classifier=self.target.classifier_id,
+            defense=DefenseId.of(self.defense, defense, self.target),
+            batch=self.batch,
+            repeats=self.repeats,
+            machine=environment(self.target.place),
+            code=CodeId.of([defense], self.target.place),
+        )
+
+    @staticmethod
+    def cells_of(manifest: CostManifest) -> list[CostCell]:
+        return [CostCell(defense=manifest.defense.name)]
+
+    @staticmethod
+    def parse(line: bytes) -> CostRecord:
+        return CostRecord.parse(line)
+
+    def measure(self, cell: CostCell, progress: CellProgress = no_cell_progress) -> list[CostRecord]:
+        images, _ = self.target.part(range(self.batch))
+        defense, model = defense_from(self.defense, seed=0), self.target.model
+        if defense is not None:
+            defense = defense.to(images.device)
+            model = Defended(model, defense)
+        return [
+            CostRecord(
+                defense=cell.defense,
+                batch=len(images),
+                defense_ms=0.0 if defense is None else self._milliseconds(defense, images),
+                model_ms=self._milliseconds(model, images),
+            )
+        ]
+
+    def cost(self, cell: CostCell) -> int:
+        """Two kinds of calls, each once more to warm up."""
+        return 2 * (self.repeats + 1) * self.batch
+
+    def title(self, cell: CostCell) -> str:
+        return f"{cell.defense}, {COST}"
+
+    @torch.no_grad()
+    def _milliseconds(self, call: Callable[[Tensor], Tensor], images: Tensor) -> float:
+        call(images)  # caches fill, kernels are compiled
+        seconds = []
+        for _ in range(self.repeats):
+            _wait(images.device)
+            began = time.perf_counter()
+            call(images)
+            _wait(images.device)
+            seconds.append(time.perf_counter() - began)
+        return round(1000 * statistics.median(seconds) / len(images), 4)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,368 @@
+"""Asking a model: what may come back, in which mode it answers, and a clear word where something is amiss.
+
+A model is anything from images (B, q, h, w) to logits; who calls one that a user wrote does it through here.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+from vqshield.core import checks
+from vqshield.core.errors import InvalidInputError, NoGradientError
+
+_ROUNDING = 1e-4  # of the largest logit
+
+Model = Callable[[Tensor], Tensor]
+"""Images (B, q, h, w) → logits (B, classes), or (draws, B, classes) of a model that averages over draws."""
+
+
+@contextmanager
+def evaluating(model: object) -> Iterator[None]:
+    """Put a module, and all in it, into eval mode, and every part back into its own mode afterwards.
+
+    In training mode an answer depends on the other images of the batch, and every question changes the
+    running statistics. A plain function has no mode and is left alone.
+
+    Example:
+        >>> from vqshield.models.calling import evaluating
+        >>> network = torch.nn.Sequential(torch.nn.BatchNorm2d(3), torch.nn.Flatten()).train()
+        >>> with evaluating(network):
+        ...     network[0].training
+        False
+        >>> network[0].training
+        True
+    """
+    modules = list(model.modules()) if isinstance(model, nn.Module) else []
+    modes = [module.training for module in modules]
+    try:
+        for module in modules:
+            module.training = False
+        yield
+    finally:
+        for module, mode in zip(modules, modes, strict=True):
+            module.training = mode
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some images of a batch.
+
+    Args:
+        places: where in the batch they stand, (b,).
+        whole: how many images the batch has.
+    """
+
+    places: Tensor
+    whole: int
+
+
+_ASKED: ContextVar[Part | None] = ContextVar("asked", default=None)
+
+
+@contextmanager
+def asking_about(part: Part) -> Iterator[None]:
+    """Meanwhile models are given this part of a batch alone, which may be a part itself. A random model that
+    numbers its draws, as `Defended` does, gives every image of it the draw that it would have had in the
+    whole batch.
+    """
+    outer = _ASKED.get()
+    if outer is not None:
+        part = Part(outer.places[part.places], outer.whole)
+    before = _ASKED.set(part)
+    try:
+        yield
+    finally:
+        _ASKED.reset(before)
+
+
+def asked_part() -> Part | None:
+    """The part of a batch that models are being asked about; None: all of it."""
+    return _ASKED.get()
+
+
+_EXACTLY: ContextVar[bool] = ContextVar("exactly", default=False)
+
+
+@contextmanager
+def asking_exactly() -> Iterator[None]:
+    """Meanwhile a model that has a faster, rounded answer gives the exact one."""
+    before = _EXACTLY.set(True)
+    try:
+        yield
+    finally:
+        _EXACTLY.reset(before)
+
+
+def asked_exactly() -> bool:
+    """Whether models are being asked for exact answers."""
+    return _EXACTLY.get()
+
+
+class _PlainGradient(torch.autograd.Function):
+    """The identity, with a contiguous gradient."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(images: Tensor) -> Tensor:
+        return images.view_as(images)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return gradients[0].contiguous()
+
+
+def with_plain_gradient(images: Tensor) -> Tensor:
+    """The images, with a gradient that is contiguous.
+
+    Layers whose weights are laid out channels-last give a gradient of that layout, and attacks of other
+    libraries call `view` on it, which then fails.
+    """
+    if not (images.requires_grad and torch.is_grad_enabled()):
+        return images
+    result: Tensor = _PlainGradient.apply(images)  # type: ignore[no-untyped-call]
+    return result
+
+
+class Normalising(nn.Module):
+    """images in [0, 1] → what a network gives for (images − mean) / std, channel by channel.
+
+    Args:
+        network: expects normalised images.
+        mean: of each channel, in units of [0, 1].
+        std: of each channel.
+
+    Raises:
+        InvalidInputError: mean and std of different lengths, not finite, or a std that is not positive.
+
+    Example:
+        >>> from vqshield.models.calling import Normalising
+        >>> Normalising(torch.nn.Identity(), mean=[0.5], std=[0.25])(torch.ones(1, 1, 1, 1)).item()
+        2.0
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self, network: Callable[[Tensor], Any], *, mean: Sequence[float], std: Sequence[float]
+    ) -> None:
+        super().__init__()
+        if len(mean) != len(std) or not mean:
+            raise InvalidInputError(
+                f"mean={list(mean)} and std={list(std)} must be of one length, at least 1"
+            )
+        single = {
+            "mean": torch.tensor(mean, dtype=torch.float32),
+            "std": torch.tensor(std, dtype=torch.float32),
+        }
+        for name, values in single.items():
+            if not bool(values.isfinite().all()):
+                raise InvalidInputError(f"{name}={values.tolist()} must be finite in every channel")
+        if not bool((single["std"] > 0).all()):
+            raise InvalidInputError(f"std={list(std)} must be positive in every channel")
+        self.network = network
+        self.register_buffer("mean", single["mean"].reshape(1, -1, 1, 1))
+        self.register_buffer("std", single["std"].reshape(1, -1, 1, 1))
+
+    def forward(self, images: Tensor) -> Any:
+        """What the network gives for images (B, q, h, w) in [0, 1].
+
+        Raises:
+            InvalidInputError: images of another number of channels than mean and std have.
+        """
+        given, expected = images.shape[-3], self.mean.shape[1]
+        if expected not in (1, given):  # torch would make a grey image three channels without a word
+            raise InvalidInputError(
+                f"images of {given} channels cannot be normalised by a mean and std of {expected}"
+            )
+        return self.network((with_plain_gradient(images) - self.mean) / self.std)
+
+
+def fold_norms(network: nn.Module) -> None:
+    """Fold batch norms into the convolutions before them, in place: the same function in eval mode, up to
+    rounding, with less memory traffic. A module names the pairs of its own as `folds`: (convolution, norm).
+    """
+    for module in list(network.modules()):
+        for conv_name, norm_name in getattr(module, "folds", ()):
+            conv, norm = getattr(module, conv_name), getattr(module, norm_name)
+            done = isinstance(norm, nn.Identity)
+            if done or norm.training or norm.running_mean is None:  # the last two follow the batch
+                continue
+            with torch.no_grad():
+                fused = fuse_conv_bn_eval(conv, norm)
+            setattr(module, conv_name, fused.requires_grad_(conv.weight.requires_grad))
+            setattr(module, norm_name, nn.Identity())
+
+
+def ask(model: Model, images: Tensor) -> Tensor:
+    """What the model gives for the images: a floating-point tensor.
+
+    A model may give it as `.logits` of something else, as those of Hugging Face's transformers do.
+
+    Raises:
+        InvalidInputError: it gives something else, or cannot take images of that dtype or on that device.
+    """
+    if torch.compiler.is_compiling():
+        traced: Tensor = _logits_in(model(images))
+        return traced
+    try:
+        found = _logits_in(model(images))
+    except RuntimeError as error:
+        _explain_mismatch(model, images, error)
+        raise
+    if not isinstance(found, Tensor):
+        raise InvalidInputError(
+            f"the classifier gives a {type(found).__name__}; it should give its logits, a tensor (B, classes)"
+        )
+    if not found.is_floating_point():
+        raise InvalidInputError(
+            f"the classifier gives values of dtype {found.dtype}; logits are real numbers"
+        )
+    return found
+
+
+def _logits_in(answer: Any) -> Any:
+    return answer if isinstance(answer, Tensor) else getattr(answer, "logits", answer)
+
+
+def ask_for_logits(model: Model, images: Tensor) -> Tensor:
+    """As `ask`, for whoever reads the answers as logits: (…, B, classes), finite, and with a gradient where
+    the images ask for one.
+
+    Raises:
+        InvalidInputError: the answers are not like that.
+    """
+    logits = ask(model, images)
+    check_rows(logits, len(images))
+    check_finite(logits)
+    if images.requires_grad and torch.is_grad_enabled() and not logits.requires_grad:
+        raise NoGradientError(
+            "the classifier's logits have no gradient towards the images (does it call detach, numpy or "
+            "torch.no_grad?); an attack that follows gradients needs one, square and noise do not"
+        )
+    return logits
+
+
+def differ(first: Tensor, second: Tensor) -> bool:
+    """Whether two answers about the same images say that the model is random: they differ by more than
+    kernels that add in any order differ by.
+    """
+    return float((first - second).abs().max()) > _ROUNDING * max(float(first.abs().max()), 1.0)
+
+
+def check_rows(logits: Tensor, count: int) -> None:
+    """Refuse what is not (…, B, classes) for B = count images."""
+    if logits.dim() < 2 or logits.shape[-2] != count or logits.shape[-1] == 0:
+        raise InvalidInputError(
+            f"logits of shape {tuple(logits.shape)} should be (..., {count}, classes): a row per image"
+        )
+
+
+def check_finite(logits: Tensor) -> None:
+    """Refuse logits (…, B, classes) with nan or infinity: they would count as an answer like any other."""
+    if torch.compiler.is_compiling() or bool(torch.isfinite(logits).all()):
+        return
+    rows = (~torch.isfinite(logits)).any(-1)
+    images = rows.reshape(-1, rows.shape[-1]).any(0)
+    raise InvalidInputError(
+        f"logits of {int(images.sum())} of {len(images)} images contain nan or infinity, image "
+        f"{int(images.nonzero()[0])} the first; are the classifier's weights, mean and std all finite?"
+    )
+
+
+def gradient(values: Tensor, images: Tensor) -> Tensor:
+    """The gradient of the sum of the values towards the images.
+
+    Raises:
+        NoGradientError: the values do not depend on the images.
+    """
+    found: Tensor | None = None
+    if values.requires_grad:
+        (found,) = torch.autograd.grad(values.sum(), images, allow_unused=True)
+    if found is None:
+        raise NoGradientError(
+            "the classifier's logits have no gradient towards the images: they do not depend on them as far "
+            "as torch can tell; an attack that follows gradients needs one, square and noise do not"
+        )
+    return found
+
+
+def own_dtype(classifier: object, usual: torch.dtype) -> torch.dtype:
+    """The dtype of the classifier's parameters, or the usual one where it has none."""
+    parameters = classifier.parameters() if isinstance(classifier, nn.Module) else ()
+    return next((each.dtype for each in parameters if each.is_floating_point()), usual)
+
+
+class InOwnDtype(nn.Module):
+    """A network that computes in the dtype of its parameters, and gives its logits in float32 at least."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+        self.training = network.training
+
+    def forward(self, images: Tensor) -> Tensor:
+        """The logits."""
+        logits = ask(self.network, images.to(own_dtype(self.network, images.dtype)))
+        return logits.to(torch.promote_types(images.dtype, torch.float32))
+
+
+def taking(model: nn.Module, images: Tensor) -> nn.Module:
+    """The model, `InOwnDtype` where it has another dtype than the images and does not convert them itself.
+
+    Raises:
+        InvalidInputError: its weights have no values or no gradient.
+    """
+    check_weights(model)
+    if own_dtype(model, images.dtype) == images.dtype:
+        return model
+    try:
+        with torch.no_grad(), evaluating(model):
+            ask(model, images)
+    except InvalidInputError:
+        return InOwnDtype(model)
+    return model
+
+
+def check_weights(model: nn.Module) -> None:
+    """Refuse a model whose weights have no values, or are quantized: attacks would see a zero gradient."""
+    for name, module in model.named_modules():
+        if type(module).__module__.startswith("torch.ao.nn.") and "quantized" in type(module).__module__:
+            raise InvalidInputError(
+                f"the classifier's layer {name!r} is a quantized {type(module).__name__}, which has no "
+                "gradient; give the network from before its quantization"
+            )
+    for name, parameter in model.named_parameters():
+        if parameter.is_meta:
+            raise InvalidInputError(
+                f"the classifier's {name} is on the device meta, which holds no values; load its weights "
+                "first: classifier.to_empty(device='cpu'), then load_state_dict"
+            )
+
+
+def _explain_mismatch(model: Model, images: Tensor, error: RuntimeError) -> None:
+    """Raise instead of torch's message where dtype or device of images and classifier differ."""
+    for parameter in model.parameters() if isinstance(model, nn.Module) else ():
+        if parameter.is_floating_point() and parameter.dtype != images.dtype:
+            full = parameter.dtype in checks.IMAGE_DTYPES
+            which, dtype = ("images", parameter.dtype) if full else ("classifier", images.dtype)
+            raise InvalidInputError(
+                f"images of dtype {images.dtype} cannot be given to a classifier of dtype {parameter.dtype}; "
+                f"convert the {which}: {which}.to({dtype})"
+            ) from error
+        if parameter.device != images.device:
+            raise InvalidInputError(
+                f"images on {images.device} cannot be given to a classifier on {parameter.device}; "
+                "move one of them with .to(device)"
+            ) from error

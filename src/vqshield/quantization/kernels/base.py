@@ -1,0 +1,191 @@
+"""What a backend is: an implementation of codebook, assignment and rebuild; and what it checks first."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from vqshield.core import checks
+from vqshield.core.errors import InvalidInputError
+from vqshield.quantization.kernels.starts import START
+from vqshield.quantization.noise import Draw
+from vqshield.quantization.patches import Disjoint, Sliding
+
+WEIGHTS_FROM = ("clean", "noisy")
+MOST_VALUE = 1e6
+"""No centre and no vector of `lloyd` is larger in size: float32 squares of them are far from overflow."""
+_MOST_PATCHES = 2**31 - 1  # labels are 32 bits wide in the kernels
+_MOST_NOISE_VALUES = 2**34  # of a stream and stage: the counter has 32 bits, and four values each
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Everything that decides a defense's output besides the image, the seed and its stream.
+
+    The names are those of the defenses' settings. memory decides no value: bytes for noisy patches that are
+    kept from one pass over an image to the next; an image whose patches do not fit has them drawn again.
+    """
+
+    grid: Disjoint | Sliding
+    codes: int
+    iterations: int
+    init: str
+    tolerance: float
+    sigma: float
+    tau: float
+    beta: float = 0.0
+    weights_from: str = "clean"
+    memory: int = 2**30
+
+
+class Backend(Protocol):
+    """One implementation of the quantizers, for images padded to what the grid needs.
+
+    An image's result depends on the image, the recipe, the seed and its stream alone, never on its batch.
+    """
+
+    name: str
+    dtypes: tuple[torch.dtype, ...]
+    """Of images; those of checks.IMAGE_DTYPES at least."""
+
+    def missing(self, device: torch.device) -> str | None:
+        """Why it cannot serve images on that device; None if it can."""
+        ...
+
+    def codebook(self, padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
+        """The centres (B, k, d) of k-means over the noisy patches of images (B, q, h, w); of bytes and halves
+        they are float32."""
+        ...
+
+    def quantize(self, padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
+        """Assignment and rebuild with given centres (B, k, d); clamped to [0, 1]."""
+        ...
+
+    def shield(self, padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
+        """The codebook and then the quantized images: equal to the two calls above."""
+        ...
+
+    def assignments(self, padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
+        """The number (B, n) of the centre that quantize puts in place of each patch, int64."""
+        ...
+
+    def lloyd(self, patches: Tensor, start: Tensor, *, iterations: int, tolerance: float) -> Tensor:
+        """Plain k-means from given centres: (B, n, d), (B, k, d) → (B, k, d)."""
+        ...
+
+
+def check_recipe(recipe: Recipe) -> None:
+    """Settings within what the backends' arithmetic holds; a recipe that has passed passes at once."""
+    try:
+        _check_settings(recipe)
+    except TypeError:  # a setting without a hash is wrong as well, and the check says which
+        _check_settings.__wrapped__(recipe)
+
+
+@lru_cache(maxsize=256)
+def _check_settings(recipe: Recipe) -> None:
+    if not isinstance(recipe.grid, Disjoint | Sliding):
+        raise InvalidInputError(f"grid={recipe.grid!r} should be a Disjoint or a Sliding")
+    checks.whole("size", recipe.grid.size, least=1)
+    checks.whole("codes", recipe.codes, least=1, below=checks.MOST_CODES + 1)
+    checks.whole("iterations", recipe.iterations, least=1, below=checks.MOST_ITERATIONS + 1)
+    checks.one_of("init", recipe.init, START)
+    checks.real("tolerance", recipe.tolerance, most=1.0)
+    checks.real("sigma", recipe.sigma, most=checks.MOST_NOISE)
+    checks.real("tau", recipe.tau, most=checks.MOST_NOISE)
+    checks.real("beta", recipe.beta, most=checks.MOST_BETA)
+    checks.one_of("weights_from", recipe.weights_from, WEIGHTS_FROM)
+    checks.whole("memory", recipe.memory, least=1)
+
+
+def check_images(
+    padded: Tensor, recipe: Recipe, draw: Draw, dtypes: tuple[torch.dtype, ...] = checks.IMAGE_DTYPES
+) -> None:
+    """A sound recipe, images that its grid can cut, and one stream number for each.
+
+    checks.pixel_values looks at the values.
+    """
+    check_recipe(recipe)
+    checks.image_batch(padded, dtypes)
+    (height, width), size = padded.shape[2:], recipe.grid.size
+    if size > min(height, width):
+        raise InvalidInputError(f"size={size} should be at most min(h, w)={min(height, width)}")
+    if isinstance(recipe.grid, Disjoint) and (height % size or width % size):
+        raise InvalidInputError(
+            f"images of {height}×{width} pixels should be padded to multiples of size={size}"
+        )
+    patches, values = recipe.grid.count(height, width), padded.shape[1] * size**2
+    if patches > _MOST_PATCHES or patches * values > _MOST_NOISE_VALUES:
+        raise InvalidInputError(
+            f"n={patches} patches of d={values} values should be at most {_MOST_PATCHES}, and n·d at most "
+            f"{_MOST_NOISE_VALUES}"
+        )
+    checks.whole("seed", draw.seed, least=0, below=2**64)
+    _on_device_of("streams", draw.streams, "images", padded)
+    checks.per_image("streams", draw.streams, padded)
+
+
+def check_codes(padded: Tensor, recipe: Recipe) -> None:
+    """No more centres than patches to start from."""
+    count = recipe.grid.count(*padded.shape[2:])
+    if recipe.codes > count:
+        raise InvalidInputError(f"codes={recipe.codes} should be at most the number of patches n={count}")
+
+
+def check_centres(centres: Tensor, padded: Tensor, recipe: Recipe) -> None:
+    """Centres (B, k, d) of the images, k any number; check_magnitude looks at the values."""
+    dimensions = padded.shape[1] * recipe.grid.size**2
+    _check_vectors("centres", centres)
+    if (len(centres), centres.shape[2]) != (len(padded), dimensions):
+        expected = f"({len(padded)}, k, {dimensions})"
+        raise InvalidInputError(f"centres of shape {tuple(centres.shape)} should be {expected}")
+    _check_codes_of("centres", centres)
+    _on_device_of("centres", centres, "images", padded)
+
+
+def check_lloyd(patches: Tensor, start: Tensor, *, iterations: int, tolerance: float) -> None:
+    """Vectors (B, n, d) and the centres (B, k, d) to start from; check_magnitude looks at the values."""
+    _check_vectors("patches", patches)
+    _check_vectors("start", start)
+    batch, count, dimensions = patches.shape
+    if not (1 <= count <= _MOST_PATCHES and dimensions >= 1):
+        raise InvalidInputError(
+            f"patches of shape {tuple(patches.shape)} should have 1 to {_MOST_PATCHES} vectors, none empty"
+        )
+    if (len(start), start.shape[2]) != (batch, dimensions):
+        expected = f"({batch}, k, {dimensions}), as the patches are {tuple(patches.shape)}"
+        raise InvalidInputError(f"start of shape {tuple(start.shape)} should be {expected}")
+    _check_codes_of("start", start)
+    _on_device_of("start", start, "patches", patches)
+    checks.whole("iterations", iterations, least=1, below=checks.MOST_ITERATIONS + 1)
+    checks.real("tolerance", tolerance, most=1.0)
+
+
+def check_magnitude(name: str, values: Tensor) -> None:
+    """Centres or vectors whose values are finite and not too large."""
+    checks.within(name, values, MOST_VALUE)
+
+
+def _check_vectors(name: str, values: object) -> None:
+    if not isinstance(values, Tensor) or values.dtype not in checks.IMAGE_DTYPES:
+        found = values.dtype if isinstance(values, Tensor) else type(values).__name__
+        raise InvalidInputError(f"{name} of type {found} should be a torch.float32 or torch.float64 tensor")
+    if values.dim() != 3:
+        raise InvalidInputError(f"{name} of shape {tuple(values.shape)} should have 3 dimensions")
+
+
+def _check_codes_of(name: str, centres: Tensor) -> None:
+    if not 1 <= centres.shape[1] <= checks.MOST_CODES:
+        raise InvalidInputError(
+            f"{name} of shape {tuple(centres.shape)} should have from 1 to {checks.MOST_CODES} centres"
+        )
+
+
+def _on_device_of(name: str, values: object, other: str, expected: Tensor) -> None:
+    if isinstance(values, Tensor) and (values.device, values.layout) != (expected.device, expected.layout):
+        raise InvalidInputError(
+            f"{name} on {values.device} ({values.layout}) should be on {expected.device} "
+            f"({expected.layout}), as the {other} are"
+        )

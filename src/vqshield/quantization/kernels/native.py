@@ -1,0 +1,419 @@
+"""The CPU backend: the C++ kernel of native/, the same random bits, float32 results.
+
+The package's build compiles one source for several processors (generic, avx2, avx512) into files beside this
+one; the best that the processor runs is loaded at the first use. Without a compiler none is there, and
+`missing` says so. Threads work on different images, as many as torch.get_num_threads() says, and over all
+callers at most one per core at a time.
+
+After a fork the kernel works in the child: it forgets its parent's threads and makes new ones, and nothing
+here uses torch's, which do not survive a fork (see `vqshield.core.processes`).
+
+Everything is checked before it is used: shapes, types and settings here and by the kernel, the values of
+tensors by the kernel, in its threads; where it refuses some, they are looked at here to name the value.
+"""
+
+import ctypes
+import threading
+from functools import cache
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vqshield.core import checks
+from vqshield.core.errors import InvalidInputError
+from vqshield.quantization.fixed_point import FixedPoint
+from vqshield.quantization.kernels.base import (
+    Recipe,
+    check_centres,
+    check_codes,
+    check_images,
+    check_lloyd,
+    check_magnitude,
+)
+from vqshield.quantization.noise import LARGEST_NORMAL, Draw
+from vqshield.quantization.patches import Sliding
+
+ISAS = ("generic", "avx2", "avx512")
+"""The builds, each faster than the one before; "generic" is NEON on ARM."""
+
+_FOLDER = Path(__file__).parent
+_SUFFIX = EXTENSION_SUFFIXES[-1]  # as setup.py names them: without the version of Python
+_DONE, _OUT_OF_MEMORY, _INVALID = 0, 1, 3
+_INTERFACE = 4  # kInterface of native/kernel.hpp
+_MESSAGE = 160
+_ANY_MEMORY = 2**62  # more than there is anywhere, and less than the interface's integers hold
+_KINDS = {torch.float32: 0, torch.uint8: 1, torch.float16: 2, torch.bfloat16: 3}  # Pixels of pixels.hpp
+_NUMPY_TYPES = {torch.float32: np.float32, torch.float64: np.float64, torch.int64: np.int64}
+_SHORT = 5e8  # multiply-adds: a call of at most a quarter of a second on one slow core
+
+
+class _Job(ctypes.Structure):
+    """VqJob of native/worker.hpp."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("images", "streams", "centres", "output", "labels", "stop")),
+        *((name, ctypes.c_int64) for name in ("threads", "keep", "pixels", "batch", "channels")),
+        *((name, ctypes.c_int64) for name in ("height", "width")),
+        ("seed", ctypes.c_uint64),
+        *((name, ctypes.c_int64) for name in ("sliding", "size", "codes", "iterations")),
+        *((name, ctypes.c_int64) for name in ("plus_plus", "noisy_weights", "bits")),
+        *((name, ctypes.c_double) for name in ("bound", "tolerance", "sigma", "tau", "beta")),
+        *((f"{name}_bytes", ctypes.c_int64) for name in ("images", "output")),
+        *((f"{name}_count", ctypes.c_int64) for name in ("streams", "centres", "labels")),
+        ("message", ctypes.c_char * _MESSAGE),
+    )
+
+
+class _LloydJob(ctypes.Structure):
+    """VqLloydJob of native/worker.hpp."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("patches", "start", "centres", "stop")),
+        *((name, ctypes.c_int64) for name in ("threads", "batch", "count", "dimensions")),
+        *((name, ctypes.c_int64) for name in ("codes", "iterations")),
+        ("tolerance", ctypes.c_double),
+        *((f"{name}_count", ctypes.c_int64) for name in ("patches", "start", "centres")),
+        ("message", ctypes.c_char * _MESSAGE),
+    )
+
+
+class _SoftJob(ctypes.Structure):
+    """VqSoftJob of native/soft.hpp."""
+
+    _fields_ = (
+        *(
+            (name, ctypes.c_void_p)
+            for name in ("images", "assigned", "streams", "centres", "slopes", "output")
+        ),
+        ("stop", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("threads", "batch", "channels", "height", "width")),
+        ("seed", ctypes.c_uint64),
+        *((name, ctypes.c_int64) for name in ("sliding", "size", "codes", "means", "noisy_weights")),
+        *((name, ctypes.c_double) for name in ("tau", "beta", "temperature")),
+        *((f"{name}_count", ctypes.c_int64) for name in ("images", "assigned", "streams", "centres")),
+        *((f"{name}_count", ctypes.c_int64) for name in ("slopes", "output")),
+        ("message", ctypes.c_char * _MESSAGE),
+    )
+
+
+class Native:
+    """The compiled kernel; isa picks a build, None the best for this processor.
+
+    Normal values are float32 (error below 1e-6), so about one noisy value in a hundred is rounded to the grid
+    point next to the reference's, 2^-23 away. From there on labels and sums are as exact as the reference's:
+    16-bit numbers (on x86) decide which centre is nearest only where they safely can, float32 likewise where
+    those cannot, float64 elsewhere. An image whose noisy patches exceed recipe.memory (all threads together)
+    has them drawn again in every pass: the same result.
+
+    The builds avx2 and avx512 give the same bits. "generic" has no fused multiply-add, so the last bits of
+    its normal values differ: of codebooks of natural images fewer than one value in 200 is another, by at
+    most 1e-6. Without noise its codebooks are the same, bit for bit.
+
+    Besides input and output a call takes, for each thread that has an image: its share of recipe.memory at
+    most for noisy patches; 12 bytes a patch, 20 with noisy weights; 48 bytes times codes times the values of
+    a patch; of bytes and halves the image as float32; and less than 8 MiB.
+    """
+
+    name = "native"
+    dtypes: tuple[torch.dtype, ...] = (*checks.IMAGE_DTYPES, *checks.NARROW_DTYPES)
+
+    def __init__(self, isa: str | None = None) -> None:
+        self._isa = isa
+
+    def missing(self, device: torch.device) -> str | None:
+        """Needs the compiled kernel, and images on the CPU."""
+        if device.type != "cpu":
+            return "its kernel runs on the CPU"
+        try:
+            self._library()
+        except OSError as error:
+            return f"no compiled kernel: {error}"
+        return None
+
+    def describe(self) -> str:
+        """Which build serves, or why none."""
+        return self.missing(torch.device("cpu")) or str(self._library().vq_isa().decode())
+
+    def codebook(self, padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
+        """The centres of every image."""
+        self._check_images(padded, recipe, draw)
+        check_codes(padded, recipe)
+        shape = len(padded), recipe.codes, padded.shape[1] * recipe.grid.size**2
+        centres = torch.empty(shape, dtype=torch.float32)
+        self._run("vq_codebook", padded, centres, None, recipe, draw)
+        return centres if padded.dtype in checks.NARROW_DTYPES else _of_type(centres, padded.dtype)
+
+    def quantize(self, padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
+        """Every patch replaced by its nearest centre."""
+        self._check_images(padded, recipe, draw)
+        check_centres(centres, padded, recipe)
+        output = _room_for(padded)
+        self._run("vq_quantize", padded, centres, output, recipe, draw)
+        return _of_type(output, padded.dtype)
+
+    def shield(self, padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
+        """Both, image by image."""
+        self._check_images(padded, recipe, draw)
+        check_codes(padded, recipe)
+        output = _room_for(padded)
+        self._run("vq_shield", padded, None, output, recipe, draw)
+        return _of_type(output, padded.dtype)
+
+    def assignments(self, padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
+        """The numbers (B, n) of the centres that quantize puts in place of the patches."""
+        self._check_images(padded, recipe, draw)
+        check_centres(centres, padded, recipe)
+        output = _room_for(padded)
+        labels = torch.empty(len(padded), recipe.grid.count(*padded.shape[2:]), dtype=torch.int32)
+        self._run("vq_quantize", padded, centres, output, recipe, draw, labels)
+        return _of_type(labels, torch.int64)
+
+    def soft_gradient(
+        self,
+        padded: Tensor,
+        assigned: Tensor,
+        centres: Tensor,
+        slopes: Tensor,
+        recipe: Recipe,
+        draw: Draw,
+        *,
+        temperature: float,
+        means: bool,
+    ) -> Tensor:
+        """The gradient of the soft surrogate towards the padded images, of any number of centres (B, k, d).
+
+        Forward and backward in one pass over the rows of patches, in float32: the only memory that grows with
+        the number of patches n is 4·n bytes a thread. The builds' results differ in their last bits.
+
+        Args:
+            padded: images (B, q, h, w).
+            assigned: the same images as the assignment sees them; recipe.tau adds noise to their patches.
+            centres: of the patches of each image.
+            slopes: the gradient towards the smooth images, of the shape of padded.
+            recipe: its grid, tau, beta and weights_from count here.
+            draw: of recipe.tau's noise.
+            temperature: T of the softmax.
+            means: whether a centre moves as the mean of the clean patches nearest to it does.
+        """
+        for name, each in (("images", padded), ("assigned", assigned), ("slopes", slopes)):
+            _check_device(name, each)
+            if each.shape != padded.shape:
+                raise InvalidInputError(
+                    f"{name} of shape {tuple(each.shape)} should be as the images, {tuple(padded.shape)}"
+                )
+        check_images(padded, recipe, draw)
+        check_centres(centres, padded, recipe)
+        images = _plain(padded)
+        seen = images if assigned is padded else _plain(assigned)
+        books, given, streams = _plain(centres), _plain(slopes), draw.streams.contiguous()
+        output = torch.empty_like(images)
+        batch, channels, height, width = images.shape
+        codes = centres.shape[1]
+        job = _SoftJob(
+            images=images.data_ptr(), assigned=seen.data_ptr(), streams=streams.data_ptr(),
+            centres=books.data_ptr(), slopes=given.data_ptr(), output=output.data_ptr(),
+            threads=torch.get_num_threads(), batch=batch, channels=channels, height=height, width=width,
+            seed=draw.seed, sliding=isinstance(recipe.grid, Sliding), size=recipe.grid.size, codes=codes,
+            means=means, noisy_weights=recipe.weights_from == "noisy", tau=recipe.tau, beta=recipe.beta,
+            temperature=temperature, images_count=images.numel(), assigned_count=seen.numel(),
+            streams_count=streams.numel(), centres_count=books.numel(), slopes_count=given.numel(),
+            output_count=output.numel(),
+        )  # fmt: skip
+        values = batch * recipe.grid.count(height, width) * channels * recipe.grid.size**2
+        try:
+            self._call("vq_soft", job, 6 * values * codes, [images, seen, streams, books, given, output])
+        except InvalidInputError:
+            check_magnitude("images", padded)
+            check_magnitude("centres", centres)
+            raise
+        return _of_type(output, padded.dtype)
+
+    def lloyd(self, patches: Tensor, start: Tensor, *, iterations: int, tolerance: float) -> Tensor:
+        """Plain k-means."""
+        _check_device("patches", patches)
+        check_lloyd(patches, start, iterations=iterations, tolerance=tolerance)
+        batch, count, dimensions = patches.shape
+        codes = start.shape[1]
+        points, begin = _plain(patches), _plain(start)
+        centres = torch.empty_like(begin)
+        job = _LloydJob(
+            patches=points.data_ptr(), start=begin.data_ptr(), centres=centres.data_ptr(),
+            threads=torch.get_num_threads(), batch=batch, count=count, dimensions=dimensions,
+            codes=codes, iterations=iterations, tolerance=tolerance,
+            patches_count=points.numel(), start_count=begin.numel(), centres_count=centres.numel(),
+        )  # fmt: skip
+        work = points.numel() * codes * iterations
+        try:
+            self._call("vq_lloyd", job, work, [points, begin, centres])
+        except InvalidInputError:
+            check_magnitude("patches", patches)
+            check_magnitude("start", start)
+            raise
+        return _of_type(centres, patches.dtype)
+
+    def _run(
+        self,
+        function: str,
+        padded: Tensor,
+        centres: Tensor | None,
+        output: Tensor | None,
+        recipe: Recipe,
+        draw: Draw,
+        labels: Tensor | None = None,
+    ) -> None:
+        images = _side_by_side(padded) if padded.dtype in checks.NARROW_DTYPES else _plain(padded)
+        streams = draw.streams.contiguous()
+        books = None if centres is None else _plain(centres)
+        batch, channels, height, width = images.shape
+        threads = torch.get_num_threads()
+        codes = recipe.codes if centres is None else centres.shape[1]
+        bound = 1 + LARGEST_NORMAL * max(recipe.sigma, recipe.tau)
+        fixed = FixedPoint.fitting(channels * recipe.grid.size**2, bound)
+        job = _Job(
+            images=images.data_ptr(), streams=streams.data_ptr(),
+            centres=_address(books), output=_address(output), labels=_address(labels),
+            threads=threads, keep=min(recipe.memory, _ANY_MEMORY) // threads, pixels=_KINDS[images.dtype],
+            batch=batch, channels=channels, height=height, width=width, seed=draw.seed,
+            sliding=isinstance(recipe.grid, Sliding), size=recipe.grid.size, codes=codes,
+            iterations=recipe.iterations, plus_plus=recipe.init == "kmeans++",
+            noisy_weights=recipe.weights_from == "noisy",
+            bits=fixed.bits, bound=bound, tolerance=recipe.tolerance, sigma=recipe.sigma,
+            tau=recipe.tau, beta=recipe.beta,
+            images_bytes=images.nbytes, output_bytes=0 if output is None else output.nbytes,
+            streams_count=streams.numel(), centres_count=_count(books), labels_count=_count(labels),
+        )  # fmt: skip
+        values = batch * recipe.grid.count(height, width) * channels * recipe.grid.size**2
+        work = values * (codes * (recipe.iterations + 2) + 100)  # some 100 for the noise
+        try:
+            self._call(function, job, work, [images, streams, books, output, labels])
+        except InvalidInputError:
+            checks.pixel_values(padded)
+            if centres is not None and function == "vq_quantize":
+                check_magnitude("centres", centres)
+            raise
+
+    def _call(
+        self, name: str, job: _Job | _LloydJob | _SoftJob, work: float, memory: list[Tensor | None]
+    ) -> None:
+        """Call the kernel. A long call runs beside this thread, which stays awake for Ctrl-C and stops it."""
+        function = getattr(self._library(), name)
+        if work <= _SHORT or threading.current_thread() is not threading.main_thread():
+            _check(function(ctypes.byref(job)), job.message)
+            return
+        stop, done, status = ctypes.c_int32(0), threading.Event(), []
+        job.stop = ctypes.addressof(stop)
+
+        def run(_alive: Any = (memory, stop)) -> None:  # holds what the kernel writes to until it ends
+            status.append(function(ctypes.byref(job)))
+            done.set()
+
+        try:
+            threading.Thread(target=run, name="vqshield-native").start()
+            while not done.wait(0.2):  # where a signal does not end a wait, as on Windows, the timeout does
+                pass
+        finally:
+            stop.value = 1
+        _check(status[0], job.message)
+
+    def _check_images(self, padded: Tensor, recipe: Recipe, draw: Draw) -> None:
+        _check_device("images", padded)
+        check_images(padded, recipe, draw, self.dtypes)
+
+    def _library(self) -> ctypes.CDLL:
+        return _load(self._isa) if self._isa else _best()
+
+
+def _check(status: int, message: bytes = b"") -> None:
+    if status == _OUT_OF_MEMORY:
+        raise MemoryError("the native kernel found no memory for its workspace")
+    if status == _INVALID:
+        raise InvalidInputError(message.decode(errors="replace"))
+    assert status == _DONE, status
+
+
+def _check_device(name: str, values: object) -> None:
+    if isinstance(values, Tensor) and (values.device.type, values.layout) != ("cpu", torch.strided):
+        raise InvalidInputError(
+            f"{name} on {values.device} ({values.layout}) should be a dense tensor on the CPU"
+        )
+
+
+def _plain(values: Tensor) -> Tensor:
+    """As float32, values side by side. By numpy, here and below: torch's threads hang after a fork."""
+    plain = values.detach().resolve_neg()
+    if plain.dtype == torch.float32 and plain.is_contiguous():
+        return plain
+    with np.errstate(over="ignore"):  # the kernel refuses infinity
+        return torch.from_numpy(np.ascontiguousarray(plain.numpy(), dtype=np.float32))
+
+
+def _side_by_side(values: Tensor) -> Tensor:
+    """Bytes and halves as they are: numpy knows no bfloat16, but whole numbers of its size."""
+    whole = values.detach().view(torch.uint8 if values.dtype == torch.uint8 else torch.int16)
+    return torch.from_numpy(np.ascontiguousarray(whole.numpy())).view(values.dtype)
+
+
+def _room_for(padded: Tensor) -> Tensor:
+    """What the kernel writes images to: in their own dtype where it has it."""
+    return torch.empty(padded.shape, dtype=padded.dtype if padded.dtype in _KINDS else torch.float32)
+
+
+def _of_type(values: Tensor, dtype: torch.dtype) -> Tensor:
+    if values.dtype == dtype:
+        return values
+    return torch.from_numpy(values.numpy().astype(_NUMPY_TYPES[dtype]))
+
+
+def _address(values: Tensor | None) -> int | None:
+    return None if values is None else values.data_ptr()
+
+
+def _count(values: Tensor | None) -> int:
+    return 0 if values is None else values.numel()
+
+
+def available() -> list[str]:
+    """The builds that are there and that this processor runs, the fastest last; an OSError if none is."""
+    level = int(_load("generic").vq_level())
+    return [isa for isa in ISAS[: level + 1] if _loads(isa)]
+
+
+@cache
+def _best() -> ctypes.CDLL:
+    return _load(available()[-1])
+
+
+def _loads(isa: str) -> bool:
+    try:
+        _load(isa)
+    except OSError:  # left out where the compiler knew only older processors
+        return False
+    return True
+
+
+@cache
+def _load(isa: str) -> ctypes.CDLL:
+    """One build, or an OSError that says why not."""
+    path = _find(isa)
+    library = ctypes.CDLL(str(path))
+    if not hasattr(library, "vq_interface") or library.vq_interface() != _INTERFACE:
+        raise OSError(f"{path.name} was built from another version's source; install vqshield again")
+    jobs = {"codebook": _Job, "quantize": _Job, "shield": _Job, "lloyd": _LloydJob, "soft": _SoftJob}
+    for name, job in jobs.items():
+        function = getattr(library, f"vq_{name}")
+        function.argtypes, function.restype = [ctypes.POINTER(job)], ctypes.c_int32
+    library.vq_isa.restype = ctypes.c_char_p
+    library.vq_noise.argtypes = [ctypes.c_uint64, *[ctypes.c_int64] * 3, *[ctypes.c_void_p] * 2]
+    library.vq_noise.restype = ctypes.c_int32
+    return library
+
+
+def _find(isa: str) -> Path:
+    path = _FOLDER / f"_native_{isa}{_SUFFIX}"
+    if path.is_file():
+        return path
+    raise OSError("no C++ compiler was at hand when vqshield was installed; get one and install it again")

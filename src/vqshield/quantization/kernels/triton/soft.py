@@ -1,0 +1,376 @@
+"""The gradient of soft assignment on a GPU: of sum_j softmax_j(−‖p − c_j‖²/T)·c_j in place of every patch p.
+
+The same sums as native/soft.hpp, in float32, and no atomics: what overlapping windows owe a pixel is gathered
+by that pixel, and what patches owe a centre is added up in strips whose length the image's shape alone
+decides. So an image has the same gradient, bit for bit, in every run and in every batch.
+
+prepare    centres less their mean colour: differences of small numbers lose fewer bits
+noise      omega of every patch, where the assignment sees one
+mix        sliding windows only: what each is replaced by, and how like it that is
+blend      sliding windows only: each pixel from the windows that cover it
+pull       backward through the softmax, and each strip's share of the centres' gradients
+move       the centres' gradients, where centres move as means do
+round, centres, turn, unroll    forward and backward through rounds of soft k-means
+gather     pixels from the changes of their patches
+
+Distances are sums of squared differences, never ‖p‖² − 2·p·c + ‖c‖²: a temperature of 0.03 would magnify what
+that loses. They are computed twice, in mix and in pull, which is cheaper than keeping the weights (n, k).
+What is kept of a window are d values (what it is mixed to, then its changes), d more where noise is drawn,
+for as many images at once as recipe.memory holds.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vqshield.core.errors import InvalidInputError
+from vqshield.quantization.kernels.base import Recipe, check_centres, check_images
+from vqshield.quantization.kernels.triton import workspace
+from vqshield.quantization.kernels.triton.launch import compiled
+from vqshield.quantization.kernels.triton.soft_kernels import (
+    blend_kernel,
+    centres_kernel,
+    gather_kernel,
+    mix_kernel,
+    move_kernel,
+    noise_kernel,
+    prepare_kernel,
+    pull_kernel,
+    round_kernel,
+    turn_kernel,
+    unroll_kernel,
+)
+from vqshield.quantization.kernels.triton.workspace import power_of_two
+from vqshield.quantization.noise import Draw, Stage
+from vqshield.quantization.patches import PatchGrid, Sliding
+
+MOST_VALUES = 2**14
+"""Of a codebook, its codes and dimensions raised to powers of two: a program holds them all."""
+
+_AT_ONCE = 2048  # images a launch: enough to fill any GPU, and what is kept of them is soon reused
+_COUNTERS = 256  # blocks of four random words that one program of the noise kernel draws
+_SHORT, _LONG = 256, 1024  # patches of a strip, in images of at most 4,096 patches and in larger ones
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How the kernels are compiled: of the values that benchmarks/surrogates.py tries, the fastest for
+    swRD(3, 25) on an H200.
+
+    precision: of matrix products, "tf32x3" (three on the matrix units, nearly float32) or "ieee".
+    unroll: how many components of a patch are loaded at once for its distances.
+    mix_rows, pull_rows, pixels: patches and pixels at once; mix_warps, pull_warps: of a program.
+    registers: the most that a thread of the pull kernel has, for more programs at once; 0: any number.
+    """
+
+    precision: str = "tf32x3"
+    unroll: int = 3
+    mix_rows: int = 64
+    pull_rows: int = 32
+    mix_warps: int = 2
+    pull_warps: int = 4
+    pixels: int = 128
+    registers: int = 168
+
+
+TUNING = Tuning()
+
+
+@dataclass(frozen=True)
+class Book:
+    """Centres less the origin."""
+
+    by_centre: Tensor  # (B, KP, DP)
+    by_component: Tensor  # (B, DP, KP)
+    sizes: Tensor  # (B, KP): the weight of each after a round of soft k-means
+
+
+def serves(grid: PatchGrid, channels: int, codes: int) -> bool:
+    """Whether codebooks of these patches fit."""
+    values = power_of_two(codes, least=16) * power_of_two(channels * grid.size**2 + 1, least=16)
+    return values <= MOST_VALUES
+
+
+def soft_gradient(
+    padded: Tensor,
+    assigned: Tensor,
+    centres: Tensor,
+    slopes: Tensor,
+    recipe: Recipe,
+    draw: Draw,
+    *,
+    temperature: float,
+    means: bool,
+    rounds: int = 0,
+) -> Tensor:
+    """The gradient of the soft surrogate towards the padded images; Native.soft_gradient says what is given.
+
+    Values are not looked at, which would wait for the GPU: a slope that is no number stays visible.
+
+    Args:
+        padded, assigned, centres, slopes, recipe, draw, temperature, means: as of Native.soft_gradient.
+        rounds: of soft k-means on the clean patches, through which centres move; 0: none, as means says.
+    """
+    for name, each in (("images", padded), ("assigned", assigned), ("slopes", slopes)):
+        if each.shape != padded.shape or each.device != padded.device:
+            raise InvalidInputError(
+                f"{name} of shape {tuple(each.shape)} on {each.device} should be as the images, "
+                f"{tuple(padded.shape)} on {padded.device}"
+            )
+    check_images(padded, recipe, draw)
+    check_centres(centres, padded, recipe)
+    codes, (channels, height, width) = centres.shape[1], padded.shape[1:]
+    if not serves(recipe.grid, channels, codes):
+        raise InvalidInputError(
+            f"centres of shape {tuple(centres.shape)} should have k·d at most {MOST_VALUES}, both raised to "
+            "powers of two"
+        )
+    apart = assigned is not padded
+    plan = _kept(_Plan(
+        recipe=recipe, channels=channels, height=height, width=width, codes=codes, apart=apart, means=means,
+        rounds=rounds, colder=1 / temperature, tuning=_tuning(padded),
+    ))  # fmt: skip
+    step = max(1, min(_AT_ONCE, recipe.memory // plan.bytes))
+    found = []
+    for first in range(0, len(padded), step):
+        part = slice(first, first + step)
+        images = _aligned(padded[part])
+        seen = _aligned(assigned[part]) if apart else images
+        found.append(plan.run(images, seen, _aligned(centres[part]), _aligned(slopes[part]), draw[part]))
+    output = found[0] if len(found) == 1 else torch.cat([padded[:0].float(), *found])
+    return output.to(padded.dtype)
+
+
+def _aligned(values: Tensor) -> Tensor:
+    """As float32, side by side, from a multiple of 16 bytes on: Triton compiles another kernel for other
+    places, whose sums have another order."""
+    plain = values.detach().float().contiguous()
+    return plain if plain.data_ptr() % 16 == 0 else plain.clone()
+
+
+def _tuning(images: Tensor) -> Tuning:
+    """Matrix units that take 32-bit values are there from compute capability 8.0 on."""
+    old = images.is_cuda and torch.cuda.get_device_capability(images.device) < (8, 0)
+    return replace(TUNING, precision="ieee") if old else TUNING
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """The launches for images of one shape."""
+
+    recipe: Recipe
+    channels: int
+    height: int
+    width: int
+    codes: int
+    apart: bool  # the assignment sees other images
+    means: bool
+    rounds: int
+    colder: float  # 1/T
+    tuning: Tuning
+
+    @cached_property
+    def sliding(self) -> bool:
+        return isinstance(self.recipe.grid, Sliding)
+
+    @cached_property
+    def drawn(self) -> bool:
+        return self.recipe.tau > 0
+
+    @cached_property
+    def moving(self) -> bool:
+        return self.means or self.rounds > 0
+
+    @cached_property
+    def n(self) -> int:
+        return self.recipe.grid.count(self.height, self.width)
+
+    @cached_property
+    def d(self) -> int:
+        return self.channels * self.recipe.grid.size**2
+
+    @cached_property
+    def kp(self) -> int:
+        return power_of_two(self.codes, least=16)
+
+    @cached_property
+    def dp(self) -> int:
+        """With room for the size of a cluster behind its sum."""
+        return power_of_two(self.d + 1, least=16)
+
+    @cached_property
+    def strip(self) -> int:
+        return _SHORT if self.n <= workspace.SMALL else _LONG
+
+    @cached_property
+    def strips(self) -> int:
+        return -(-self.n // self.strip)
+
+    @cached_property
+    def bytes(self) -> int:
+        """Of one image, beside input and output."""
+        books = 3 + 2 * self.rounds + (self.strips + 2) * self.moving
+        values = books * self.kp * (self.dp + 1) + self.n * self.means
+        values += self.n * self.d * (self.sliding + self.drawn)
+        if self.sliding:
+            values += self.n + self.height * self.width * (self.channels + 2)
+        return 4 * values
+
+    def rows(self, most: int) -> int:
+        """Patches at once: few where there are many centres, all of whose distances a program holds."""
+        return max(16, min(most, 4096 // max(self.kp, self.dp)))
+
+    def options(self, warps: int, registers: int = 0) -> dict[str, int]:
+        """How a kernel is compiled: with all registers, and more warps, where a program holds much."""
+        if max(self.kp, self.dp) >= 128:
+            return compiled({"num_warps": max(8, warps)})
+        return compiled({"num_warps": warps, **({"maxnreg": registers} if registers else {})})
+
+    @cached_property
+    def place(self) -> tuple[int, int, int]:
+        """Columns of patches, and the image's height and width."""
+        return self.recipe.grid.shape(self.height, self.width)[1], self.height, self.width
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        return {"D": self.d, "KP": self.kp, "DP": self.dp}
+
+    @cached_property
+    def inner(self) -> dict[str, Any]:
+        """What kernels over patches are compiled for."""
+        return {
+            "CHANNELS": self.channels, "S": self.recipe.grid.size, "K": self.codes, **self.sizes,
+            "UNROLL": self.tuning.unroll, "PRECISION": self.tuning.precision,
+        }  # fmt: skip
+
+    @cached_property
+    def noisy(self) -> dict[str, bool]:
+        return {"DRAWN": self.drawn, "NOISY": self.recipe.weights_from == "noisy"}
+
+    @cached_property
+    def in_strips(self) -> dict[str, Any]:
+        """What kernels over strips of patches are compiled for, and how."""
+        return {
+            **self.inner, "SLIDING": self.sliding, "STRIP": self.strip,
+            "RB": self.rows(self.tuning.pull_rows),
+            **self.options(self.tuning.pull_warps, self.tuning.registers),
+        }  # fmt: skip
+
+    @cached_property
+    def outer(self) -> dict[str, int]:
+        """What kernels over pixels are compiled for."""
+        padded = power_of_two(self.channels)
+        return {
+            "CHANNELS": self.channels, "CP": padded, "S": self.recipe.grid.size, "D": self.d,
+            "PB": self.tuning.pixels,
+        }  # fmt: skip
+
+    def run(self, images: Tensor, assigned: Tensor, centres: Tensor, slopes: Tensor, draw: Draw) -> Tensor:
+        """The gradients of some images."""
+        batch, n, beta = len(images), self.n, self.recipe.beta
+        pixels, window_rows = self.height * self.width, self.recipe.grid.shape(self.height, self.width)[0]
+        blocks = -(-pixels // self.tuning.pixels), batch
+
+        def floats(*shape: int) -> Tensor:
+            return images.new_empty(batch, *shape)
+
+        nothing = floats(0)
+        mixed = similarity = blended = largest = scale = partial = moves = nothing
+        output, origin = torch.empty_like(images), floats(self.dp)
+        by_centre = floats(self.kp, self.dp)
+        prepare_kernel[(batch,)](
+            centres, origin, by_centre, CHANNELS=self.channels, SS=self.recipe.grid.size**2, K=self.codes,
+            **self.sizes,
+        )  # fmt: skip
+        # Not by the kernel: Triton 3.6 compiles some sizes of it wrongly if it stores both.
+        book = Book(by_centre, by_centre.mT.contiguous(), nothing)
+        noise = self._noise(floats(self.d, n), draw) if self.drawn else nothing
+        if self.sliding:
+            mixed, similarity = floats(self.d, n), floats(n)
+            blended, largest, scale = floats(self.channels, pixels), floats(pixels), floats(pixels)
+            rows = self.rows(self.tuning.mix_rows)
+            mix_kernel[(-(-n // rows), batch)](
+                images, assigned, noise, origin, book.by_component, mixed, similarity, n, *self.place,
+                self.colder, beta, RB=rows, **self.inner, **self.noisy, **self.options(self.tuning.mix_warps),
+            )  # fmt: skip
+            blend_kernel[blocks](
+                mixed, similarity, blended, largest, scale, n, window_rows, *self.place, **self.outer
+            )
+        if self.moving:
+            partial = floats(self.strips, self.kp, self.dp)
+        labels = torch.empty((batch, n if self.means else 0), dtype=torch.int32, device=images.device)
+        books = self._unrolled(images, origin, book, partial)
+        pull_kernel[(self.strips, batch)](
+            images, assigned, slopes, noise, origin, book.by_centre, book.by_component, mixed, similarity,
+            blended, largest, scale, labels, partial, output, n, self.strips, *self.place, self.colder, beta,
+            APART=self.apart or self.drawn, MEANS=self.means, MOVING=self.moving, **self.noisy,
+            **self.in_strips,
+        )  # fmt: skip
+        self._back(images, origin, books, partial, mixed, output)
+        if self.means:
+            moves = floats(self.kp, self.dp)
+            move_kernel[(batch,)](partial, moves, self.strips, **self.sizes)
+        if self.means or self.sliding:
+            gather_kernel[blocks](
+                mixed, labels, moves, output, n, window_rows, *self.place, SLIDING=self.sliding,
+                MEANS=self.means, KP=self.kp, DP=self.dp, **self.outer,
+            )  # fmt: skip
+        return output
+
+    def _noise(self, noise: Tensor, draw: Draw) -> Tensor:
+        seed = draw.seed - 2**64 if draw.seed >= 2**63 else draw.seed
+        # Not torch.tensor: its copy would wait for the device.
+        key = torch.full((1,), seed, dtype=torch.int64, device=noise.device)
+        total = self.n * self.d
+        noise_kernel[(-(-total // (4 * _COUNTERS)), len(noise))](
+            noise, draw.streams.contiguous(), key, self.n, total, self.recipe.tau,
+            STAGE=int(Stage.ASSIGNMENT), D=self.d, QB=_COUNTERS,
+        )  # fmt: skip
+        return noise
+
+    def _unrolled(self, images: Tensor, origin: Tensor, book: Book, partial: Tensor) -> list[Book]:
+        """The centres before the first round of soft k-means, and after each."""
+        books = [book]
+        for _ in range(self.rounds):
+            round_kernel[(self.strips, len(images))](
+                images, origin, books[-1].by_component, partial, self.n, self.strips, *self.place,
+                self.colder, **self.in_strips,
+            )  # fmt: skip
+            sizes = images.new_empty(len(images), self.kp)
+            books.append(Book(torch.empty_like(book.by_centre), torch.empty_like(book.by_component), sizes))
+            after = books[-1]
+            centres_kernel[(len(images),)](
+                partial, after.by_centre, after.by_component, after.sizes, self.strips, **self.sizes
+            )
+        return books
+
+    def _back(
+        self,
+        images: Tensor,
+        origin: Tensor,
+        books: list[Book],
+        partial: Tensor,
+        mixed: Tensor,
+        output: Tensor,
+    ) -> None:
+        """Backward through those rounds, from the gradient of the last centres that the strips' sums hold."""
+        share, across = (torch.empty_like(each) for each in (books[0].by_centre, books[0].by_component))
+        level = images.new_empty(len(images), self.kp)
+        for number in range(self.rounds, 0, -1):
+            before, after = books[number - 1], books[number]
+            turn_kernel[(len(images),)](
+                partial, after.by_centre, after.sizes, share, across, level, self.strips, **self.sizes
+            )
+            unroll_kernel[(self.strips, len(images))](
+                images, origin, before.by_centre, before.by_component, share, across, level, mixed, partial,
+                output, self.n, self.strips, *self.place, self.colder, **self.in_strips,
+            )  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def _kept(plan: _Plan) -> _Plan:
+    """The first plan that is equal, whose numbers are worked out already."""
+    return plan

@@ -1,0 +1,261 @@
+"""The quantizers as torch operators: opaque to torch.compile and torch.export, which know their shapes alone.
+
+An operator takes tensors and one line of text, the job: the recipe, the seed and the backend's name as JSON.
+The values of the images are checked in here, since a traced program cannot look at values.
+"""
+
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vqshield.core import checks, processes
+from vqshield.quantization import kernels
+from vqshield.quantization.kernels import Backend, Recipe
+from vqshield.quantization.kernels.sampling import sampled_codebook
+from vqshield.quantization.noise import Draw, Stage
+from vqshield.quantization.patches import Disjoint, Sliding
+from vqshield.quantization.pixels import narrowed, widened
+
+_GRIDS = {"disjoint": Disjoint, "sliding": Sliding}
+_FLOAT32_GRID = 2.0**23  # multiples of 2^-23 in [0, 1] are the same numbers in float32 and float64
+_BYTES_A_VALUE = 128  # of temporaries while a Gaussian value is made
+_FEWEST, _CACHE_FRIENDLY = 2**12, 2**17  # values at once, at least; and at most on a CPU
+_counting = threading.Lock()
+
+
+def _new_lock() -> None:
+    global _counting
+    _counting = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_new_lock)  # another thread of the parent may have held it
+
+
+@dataclass(frozen=True)
+class Job:
+    """A recipe, the seed that keys its noise, the name of the backend that carries it out, and how many
+    patches of an image k-means sees (None: all)."""
+
+    recipe: Recipe
+    seed: int
+    backend: str
+    sample: int | None = None
+
+    def encode(self) -> str:
+        """As one line of text, which is what an operator can be given."""
+        kind = next(name for name, grid in _GRIDS.items() if isinstance(self.recipe.grid, grid))
+        return json.dumps({**asdict(self), "kind": kind})
+
+    @staticmethod
+    @lru_cache(maxsize=256)
+    def decode(text: str) -> "Job":
+        """The job that encode wrote."""
+        fields: dict[str, Any] = json.loads(text)
+        grid = _GRIDS[fields.pop("kind")](**fields["recipe"].pop("grid"))
+        return Job(Recipe(grid=grid, **fields.pop("recipe")), **fields)
+
+    @contextmanager
+    def start(
+        self, images: Tensor, streams: Tensor, centres: Tensor | None = None
+    ) -> Iterator[tuple[Backend, Tensor, Draw]]:
+        """The backend for these images, the images as their grid needs them, and their randomness.
+
+        Values are looked at here; the backend, which has checks of its own, is told what was seen.
+        """
+        seen: list[tuple[Tensor, tuple[float, float]]] = []
+        if centres is None:
+            inside = checks.inside(images)
+        else:
+            inside, extremes = checks.inside_with_centres(images, centres)
+            seen = [] if extremes is None else [(centres, extremes)]
+        backend = kernels.get(self.backend, images.device)
+        if inside.dtype not in backend.dtypes:
+            inside = widened(inside)
+        padded = self.recipe.grid.pad(inside).contiguous()
+        with checks.known((padded, (0.0, 1.0)), *seen):
+            yield backend, padded, Draw(self.seed, streams)
+
+    def samples(self, padded: Tensor) -> bool:
+        """Whether k-means does not see all patches of these images."""
+        return self.sample is not None and self.sample < self.recipe.grid.count(*padded.shape[2:])
+
+    def codebook(self, backend: Backend, padded: Tensor, draw: Draw) -> Tensor:
+        """The centres (B, k, d), of all patches or of a sample."""
+        if self.sample is None or not self.samples(padded):
+            return backend.codebook(padded, self.recipe, draw)
+        return sampled_codebook(backend, padded, self.recipe, draw, self.sample)
+
+
+@torch.library.custom_op("vqshield::shield", mutates_args=())
+def shield(images: Tensor, streams: Tensor, job: str) -> Tensor:
+    """Quantized images, of the same dtype; these may also be bytes or halves, as they came."""
+    plan = Job.decode(job)
+    with plan.start(images, streams) as (backend, padded, draw):
+        if plan.samples(padded):
+            found = backend.quantize(padded, plan.codebook(backend, padded, draw), plan.recipe, draw)
+        else:
+            found = backend.shield(padded, plan.recipe, draw)
+        return narrowed(_cropped(found, images), images.dtype)
+
+
+@torch.library.custom_op("vqshield::codebook", mutates_args=())
+def codebook(images: Tensor, streams: Tensor, job: str) -> Tensor:
+    """The centres (B, k, d) of each image."""
+    plan = Job.decode(job)
+    with plan.start(images, streams) as (backend, padded, draw):
+        return plan.codebook(backend, padded, draw)
+
+
+@torch.library.custom_op("vqshield::quantize", mutates_args=())
+def quantize(images: Tensor, centres: Tensor, streams: Tensor, job: str) -> Tensor:
+    """Images quantized with given centres (B, k, d)."""
+    plan = Job.decode(job)
+    with plan.start(images, streams, centres) as (backend, padded, draw):
+        return _cropped(backend.quantize(padded, centres, plan.recipe, draw), images)
+
+
+@torch.library.custom_op("vqshield::noisy_images", mutates_args=())
+def noisy_images(images: Tensor, streams: Tensor, job: str, stage: int, scale: float) -> Tensor:
+    """Images plus scale·N(0, I), one value of the stage's noise for each of theirs, clamped to [0, 1].
+
+    Clamping, and rounding to a grid that both dtypes hold, come after the noise: they are post-processing,
+    which weakens no certificate.
+    """
+    plan = Job.decode(job)
+    images = checks.inside(images)
+    if scale == 0:
+        return images.clone(memory_format=torch.contiguous_format)
+    flat, draw = images.flatten(1), Draw(plan.seed, streams)
+    noisy = torch.empty(flat.shape, dtype=images.dtype, device=images.device)
+    count, values = flat.shape
+    most = max(_FEWEST, plan.recipe.memory // _BYTES_A_VALUE)
+    most = min(most, _CACHE_FRIENDLY) if images.device.type == "cpu" else most
+    rows, columns = max(1, most // values), min(most, values)
+    for top, left in product(range(0, count, rows), range(0, values, columns)):
+        block = slice(top, top + rows), slice(left, left + columns)
+        clean = flat[block].double()
+        moved = draw[block[0]].normals(Stage(stage), left, clean.shape[1]).mul_(scale).add_(clean)
+        noisy[block] = moved.clamp_(0, 1).mul_(_FLOAT32_GRID).round_().div_(_FLOAT32_GRID)
+    return noisy.view(images.shape)
+
+
+@torch.library.custom_op("vqshield::inside", mutates_args=())
+def inside(images: Tensor) -> Tensor:
+    """A copy of the images, with values a rounding outside of [0, 1] clamped; others are refused."""
+    return checks.inside(images).clone()
+
+
+def _cropped(padded: Tensor, images: Tensor) -> Tensor:
+    return padded[:, :, : images.shape[2], : images.shape[3]].contiguous()
+
+
+@shield.register_fake
+def _(images: Tensor, streams: Tensor, job: str) -> Tensor:
+    return images.new_empty(images.shape)
+
+
+@quantize.register_fake
+def _(images: Tensor, centres: Tensor, streams: Tensor, job: str) -> Tensor:
+    return images.new_empty(images.shape)
+
+
+@noisy_images.register_fake
+def _(images: Tensor, streams: Tensor, job: str, stage: int, scale: float) -> Tensor:
+    return images.new_empty(images.shape)
+
+
+@inside.register_fake
+def _(images: Tensor) -> Tensor:
+    return torch.empty_like(images)
+
+
+@codebook.register_fake
+def _(images: Tensor, streams: Tensor, job: str) -> Tensor:
+    recipe = Job.decode(job).recipe
+    return images.new_empty(images.shape[0], recipe.codes, images.shape[1] * recipe.grid.size**2)
+
+
+@torch.library.custom_op("vqshield::streams", mutates_args=("counter",))
+def fresh_streams(counter: Tensor, images: Tensor, entropy: bool, born: str = "") -> Tensor:
+    """One stream number per image that was not used before: the next ones, or from the system's entropy.
+
+    Both advance the counter, which lies in the CPU's memory and belongs to one process. It is a tensor so
+    that a compiler sees each call change it: two calls with equal arguments would otherwise be merged into
+    one, and the model's noise would repeat. born is the process that the counter began in
+    (processes.identity).
+    """
+    count = images.shape[0]
+    with _counting:
+        first = int(counter)
+        counter += count
+    if entropy:
+        drawn = torch.frombuffer(bytearray(os.urandom(8 * max(1, count))), dtype=torch.int64)[:count]
+        return drawn.to(images.device)
+    first += processes.first_stream(born)
+    return torch.arange(first, first + count, device=images.device)
+
+
+@fresh_streams.register_fake
+def _(counter: Tensor, images: Tensor, entropy: bool, born: str = "") -> Tensor:
+    return images.new_empty(images.shape[0], dtype=torch.int64)
+
+
+@torch.library.custom_op("vqshield::content_streams", mutates_args=())
+def content_streams(images: Tensor) -> Tensor:
+    """A stream number per image that the shape, dtype and bytes of its pixels decide."""
+    numbers = [_content_stream(widened(image)) for image in images.cpu()]
+    return torch.tensor(numbers, dtype=torch.int64, device=images.device)
+
+
+def _content_stream(pixels: Tensor) -> int:
+    row = pixels.numpy()
+    kind = f"{row.dtype} {row.shape}".encode()
+    return int.from_bytes(hashlib.blake2b(row.tobytes(), digest_size=8, key=kind).digest(), signed=True)
+
+
+@content_streams.register_fake
+def _(images: Tensor) -> Tensor:
+    return images.new_empty(images.shape[0], dtype=torch.int64)
+
+
+def _one_batch(info: Any, dims: tuple[Any, ...], values: tuple[Any, ...]) -> list[Any]:
+    """The arguments of all the calls that vmap stands for, as those of one: (N, B, …) → (N·B, …).
+
+    Every image has a stream number of its own, so a larger batch is the same work, and gives the same bits.
+    """
+    count = info.batch_size
+    return [
+        value
+        if not isinstance(value, Tensor)
+        else (value.expand(count, *value.shape) if dim is None else value.movedim(dim, 0)).flatten(0, 1)
+        for value, dim in zip(values, dims, strict=True)
+    ]
+
+
+def _serve_vmap(operator: Any) -> None:
+    def batched(info: Any, in_dims: tuple[Any, ...], *values: Any) -> tuple[Tensor, int]:
+        found: Tensor = operator(*_one_batch(info, in_dims, values))
+        return found.reshape(info.batch_size, -1, *found.shape[1:]), 0
+
+    operator.register_vmap(batched)
+
+
+for _operator in (shield, codebook, quantize, noisy_images, inside, content_streams):
+    _serve_vmap(_operator)
+
+
+@fresh_streams.register_vmap
+def _(info: Any, in_dims: tuple[Any, ...], counter: Tensor, *values: Any) -> tuple[Tensor, int]:
+    found: Tensor = fresh_streams(counter, *_one_batch(info, in_dims[1:], values))
+    return found.reshape(info.batch_size, -1, *found.shape[1:]), 0

@@ -1,0 +1,157 @@
+"""Patch grids: how an image is cut into s×s patches and put together again from quantized ones.
+
+A patch is a vector in channel-major order (channel, row, column), as torch's unfold gives it. Shapes below:
+B images, q channels, h×w pixels, n patches, d = q·s² values a patch, k centres.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vqshield.core.errors import InvalidInputError
+
+PADDINGS = ("zero", "reflect")
+
+
+@dataclass(frozen=True)
+class PatchGrid(ABC):
+    """Where the patches of an image lie."""
+
+    size: int
+
+    @abstractmethod
+    def shape(self, height: int, width: int) -> tuple[int, int]:
+        """Rows and columns of patches."""
+
+    @abstractmethod
+    def corners(self, height: int, width: int, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Row and column of the upper left pixel of the patches numbered index."""
+
+    def pad(self, images: Tensor) -> Tensor:
+        """The images, enlarged where the grid needs it."""
+        return images
+
+    def count(self, height: int, width: int) -> int:
+        """n, the number of patches."""
+        rows, columns = self.shape(height, width)
+        return rows * columns
+
+    def cut(self, padded: Tensor, start: int, stop: int) -> Tensor:
+        """Patches start … stop−1 of padded images (B, q, h, w), as (B, stop−start, d)."""
+        pixels = self._pixels(padded, torch.arange(start, stop, device=padded.device))
+        flat = padded.flatten(1).index_select(1, pixels.flatten())
+        return flat.view(padded.shape[0], stop - start, -1)
+
+    def take(self, padded: Tensor, index: Tensor) -> Tensor:
+        """The patches of each image that index (B, m) numbers, as (B, m, d)."""
+        pixels = self._pixels(padded, index)  # (B, m, d)
+        return padded.flatten(1).gather(1, pixels.flatten(1)).view(pixels.shape)
+
+    def _pixels(self, padded: Tensor, index: Tensor) -> Tensor:
+        """Where in an image the d values of the patches numbered index lie: its shape and d more."""
+        channels, height, width = padded.shape[1:]
+        rows, columns = self.corners(height, width, index)
+        offsets = torch.arange(self.size, device=padded.device)
+        pixels = (
+            (torch.arange(channels, device=padded.device) * height * width)[:, None, None]
+            + ((rows[..., None] + offsets) * width)[..., None, :, None]
+            + (columns[..., None] + offsets)[..., None, None, :]
+        )  # (…, q, s, s)
+        return pixels.flatten(-3)
+
+
+@dataclass(frozen=True)
+class Disjoint(PatchGrid):
+    """Patches side by side; an image that does not divide evenly is padded at the bottom and the right."""
+
+    padding: str = "zero"
+
+    def __post_init__(self) -> None:
+        if self.padding not in PADDINGS:
+            raise InvalidInputError(
+                f"padding={self.padding!r} is unknown; choose one of {', '.join(PADDINGS)}"
+            )
+
+    def shape(self, height: int, width: int) -> tuple[int, int]:
+        """⌈h/s⌉ × ⌈w/s⌉."""
+        return -(-height // self.size), -(-width // self.size)
+
+    def corners(self, height: int, width: int, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Every s-th row and column."""
+        columns = width // self.size
+        return (index // columns) * self.size, (index % columns) * self.size
+
+    def pad(self, images: Tensor) -> Tensor:
+        """The images with h and w raised to multiples of s."""
+        height, width = images.shape[2:]
+        missing = (0, -width % self.size, 0, -height % self.size)
+        if not any(missing):
+            return images
+        return F.pad(images, missing, mode="constant" if self.padding == "zero" else "reflect")
+
+    def rebuild(self, centres: Tensor, labels: Tensor, height: int, width: int) -> Tensor:
+        """The centres (B, k, d) in place of the patches that labels (B, n) give to them: (B, q, h, w)."""
+        batch, _, dimensions = centres.shape
+        size = self.size
+        rows, columns = self.shape(height, width)
+        patches = centres.gather(1, labels[:, :, None].expand(-1, -1, dimensions))
+        tiles = patches.view(batch, rows, columns, -1, size, size).permute(0, 3, 1, 4, 2, 5)
+        return tiles.reshape(batch, -1, rows * size, columns * size)[:, :, :height, :width]
+
+
+@dataclass(frozen=True)
+class Sliding(PatchGrid):
+    """Every s×s window, stride one."""
+
+    def shape(self, height: int, width: int) -> tuple[int, int]:
+        """(h−s+1) × (w−s+1)."""
+        return height - self.size + 1, width - self.size + 1
+
+    def corners(self, height: int, width: int, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Every row and column at which a window fits."""
+        columns = width - self.size + 1
+        return index // columns, index % columns
+
+    def rebuild(self, centres: Tensor, labels: Tensor, similarity: Tensor, height: int, width: int) -> Tensor:
+        """Each pixel as the mean of it in all quantized windows that cover it: (B, q, h, w).
+
+        A window's weight is exp(similarity), similarity (B, n) = −beta·‖p̂−p‖² in the paper. The largest
+        similarity over a pixel's own windows is subtracted first: beta may be in the hundred thousands.
+        """
+        batch, codes, _ = centres.shape
+        size = self.size
+        rows, columns = self.shape(height, width)
+        components = centres.view(batch, codes, -1, size, size)
+        channels = components.shape[2]
+        plane = similarity.view(batch, 1, rows, columns)
+        largest = F.max_pool2d(F.pad(plane, (size - 1,) * 4, value=-torch.inf), size, stride=1)
+        total = centres.new_zeros(batch, channels, height, width)
+        weights = centres.new_zeros(batch, 1, height, width)
+        windows = labels[:, None, :].expand(-1, channels, -1)
+        for dy in range(size):
+            for dx in range(size):
+                covered = (..., slice(dy, dy + rows), slice(dx, dx + columns))
+                weight = (plane - largest[covered]).exp_()
+                values = components[..., dy, dx].transpose(1, 2).gather(2, windows)
+                total[covered] += values.view(batch, channels, rows, columns) * weight
+                weights[covered] += weight
+        return total / weights
+
+    def blend(self, windows: Tensor, similarity: Tensor, height: int, width: int) -> Tensor:
+        """As rebuild, from the windows themselves, (B, n, d) each its own; differentiable in both."""
+        size, (rows, columns) = self.size, self.shape(height, width)
+        channels = windows.shape[2] // size**2
+        plane = similarity.view(-1, 1, rows, columns)
+        largest = F.max_pool2d(F.pad(plane.detach(), (size - 1,) * 4, value=-torch.inf), size, stride=1)
+        components = windows.transpose(1, 2).reshape(len(windows), channels, size, size, rows, columns)
+        total = weights = windows.new_zeros(())
+        for dy in range(size):
+            for dx in range(size):
+                around = (dx, size - 1 - dx, dy, size - 1 - dy)
+                weight = (plane - largest[..., dy : dy + rows, dx : dx + columns]).exp()
+                total = total + F.pad(components[:, :, dy, dx] * weight, around)
+                weights = weights + F.pad(weight, around)
+        return total / weights

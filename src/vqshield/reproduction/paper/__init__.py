@@ -1,1 +1,0 @@
-"""What the paper published: published.toml, read by vqshield.reproduction.published."""

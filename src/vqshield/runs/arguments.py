@@ -1,0 +1,222 @@
+"""What several studies are asked for in the same words: a target, defenses and attacks by text, each once."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import cast
+
+from torch import Tensor, nn
+
+from vqshield.attacks import Ball
+from vqshield.attacks.suites import expand
+from vqshield.classifiers import load_classifier, named_defense
+from vqshield.core import checks
+from vqshield.core.devices import pick_device
+from vqshield.core.display_names import IN_MEMORY, NONE
+from vqshield.core.errors import InvalidInputError
+from vqshield.core.settings import parse_spec
+from vqshield.data import load
+from vqshield.data.base import MAX_CLASSES
+from vqshield.defended import Defended, alteration_of
+from vqshield.defenses import (
+    Defense,
+    DefenseLike,
+    Preprocessor,
+    Quantizer,
+    as_defense,
+    from_text,
+    is_preprocessor,
+    list_all_defenses,
+)
+from vqshield.runs.manifests import AttackId, DefenseId, ThreatId
+from vqshield.runs.target import ClassifierId, DataId, Target, defenses_inside
+
+_HELD: ContextVar[Mapping[str, Defense]] = ContextVar("held", default={})  # noqa: B039 (never written to)
+"""The defenses that no spec string makes, while a verb measures them: what records call each → the object."""
+
+
+def defense_from(text: str, *, seed: int) -> Defense | None:
+    """The defense that "swrd:size=3,codes=25" or "mine:blur" stands for, with that seed; None for "none"."""
+    if text in _HELD.get():
+        return _HELD.get()[text].reseeded(seed)
+    if text.startswith(IN_MEMORY):
+        raise InvalidInputError(
+            f"defense={text!r} is in the memory of another process; give it as package.module:function, or "
+            "use the executor local"
+        )
+    if is_preprocessor(text):
+        return from_text(text, seed=seed)
+    name, settings = parse_spec(text)
+    if name != NONE:
+        checks.one_of("defense", name, [*list_all_defenses(), NONE])
+        return from_text(text, seed=seed)
+    if settings:
+        raise InvalidInputError(f"{text!r} has settings; {NONE} takes none")
+    return None
+
+
+def quantizer_from(text: str, *, seed: int, why: str) -> Quantizer:
+    """A defense that has codebooks; why: what one without is refused with."""
+    defense = defense_from(text, seed=seed)
+    if not isinstance(defense, Quantizer):
+        raise InvalidInputError(f"defense {text!r} {why}")
+    return defense
+
+
+def target_from(
+    model: nn.Module | str,
+    images: Tensor | str,
+    labels: Tensor | None,
+    *,
+    limit: int | None,
+    data_dir: Path | str | None,
+    device: str,
+) -> Target:
+    """The target that a module or the name of a classifier makes with tensors or the name of a data set."""
+    if isinstance(images, str) and labels is not None:
+        raise InvalidInputError(f"labels are given beside the data set {images!r}, which has its own")
+    if isinstance(model, str) and isinstance(images, str):
+        folder = None if data_dir is None else Path(data_dir)
+        return Target(data=images, data_dir=folder, classifier=model, limit=limit, device=device)
+    if isinstance(images, str):
+        held = load(images, "test", data_dir).take(limit)
+        images, labels = held.floats(), held.labels
+    elif data_dir is not None:
+        raise InvalidInputError(f"data_dir={str(data_dir)!r} is given with tensors; give the data set's name")
+    if labels is None:
+        raise InvalidInputError("labels are missing; give one for each image")
+    called = None
+    if isinstance(model, str):
+        called = Target(classifier=model).name
+        model = load_classifier(model, device=pick_device(device))
+    return Target.in_memory(model, images, labels, limit=limit, called=called)
+
+
+@contextmanager
+def split_model(
+    model: nn.Module | str,
+    defense: DefenseLike | Sequence[DefenseLike] | None,
+    *,
+    several: bool = False,
+) -> Iterator[tuple[nn.Module | str, tuple[str, ...]]]:
+    """What a verb measures: the classifier, and the defenses that stand in front of it, as records name them.
+
+    A `Defended` model is taken apart only if classifier and defense say all about it. One with hooks, a
+    `forward` of its own, or streams from content, and one inside another module, is the classifier as a
+    whole, and no defense stands in front of it. A classifier whose file names the defense that it was
+    fine-tuned behind is measured behind that one, unless another is given.
+
+    Args:
+        model: as every verb takes it.
+        defense: one, or None: what is given is measured.
+        several: whether a list of defenses may be given, too.
+
+    Raises:
+        InvalidInputError: the model has a defense, and another one is given.
+    """
+    given: list[DefenseLike] = []
+    if several and isinstance(defense, Sequence) and not isinstance(defense, str):
+        given = list(defense)
+    elif defense is not None:
+        given = [cast("DefenseLike", defense)]
+    inside = defenses_inside(model)
+    if inside and given:
+        raise InvalidInputError(
+            f"the model has a defense already ({', '.join(inside)}), and defense={defense!r} is given; give "
+            "the classifier alone (model.classifier), or no defense"
+        )
+    if not given:
+        given = [NONE]
+        if isinstance(model, str):
+            given = [named_defense(model) or NONE]
+            if not _is_registered(given[0]):
+                raise InvalidInputError(
+                    f"classifier {model} was fine-tuned behind {given[0]!r}, which is code of its author; "
+                    "give that defense to run it, or 'none'"
+                )
+        elif isinstance(model, Defended) and alteration_of(model) is None:
+            given = [model.defense]
+            model = model.classifier
+    held: dict[str, Defense] = {}
+    texts = tuple(_named(each, held) for each in given)
+    before = _HELD.set({**_HELD.get(), **held})
+    try:
+        yield model, texts
+    finally:
+        _HELD.reset(before)
+
+
+def _named(given: DefenseLike, held: dict[str, Defense]) -> str:
+    """What records call a defense; one that no spec string makes is held meanwhile."""
+    if isinstance(given, str):
+        return given
+    if isinstance(given, Defended):
+        raise InvalidInputError("defense= is a whole model; give it as the model, without defense=")
+    defense = as_defense(given)
+    alteration = alteration_of(Defended(nn.Identity(), defense))
+    if alteration is not None:
+        raise InvalidInputError(
+            f"defense {type(defense).__name__} cannot be measured apart from its model ({alteration}); give "
+            "vq.defend(classifier, defense) as the model"
+        )
+    text = defense.spec
+    if text is None or isinstance(defense, Preprocessor):
+        name = defense.name if isinstance(defense, Preprocessor) else type(defense).__name__
+        text = text or f"{IN_MEMORY}: {name}"
+        if held.setdefault(text, defense) is not defense:
+            raise InvalidInputError(f"two defenses are called {text!r}; give one of them another name")
+    return text
+
+
+def _is_registered(defense: object) -> bool:
+    return str(defense).partition(":")[0] in (NONE, *list_all_defenses())
+
+
+def tuning_note(classifier: ClassifierId, defenses: Sequence[DefenseId]) -> list[str]:
+    """What to say of a classifier that is not measured behind the defense that it was fine-tuned behind."""
+    named = classifier.tuned_behind
+    if named is None:
+        return []
+    # A file of weights does not choose what code is imported.
+    fitting = defense_ids([named], None)[0] if _is_registered(named) else DefenseId(name=named)
+    others = [each.name for each in defenses if each.name != named and each.settings != fitting.settings]
+    return [f"{classifier.name} was fine-tuned behind {named}, not {', '.join(others)}"] if others else []
+
+
+def defense_ids(texts: Sequence[str], target: Target | None) -> tuple[DefenseId, ...]:
+    """The defenses as a manifest holds them; without a target, without what they return for its images."""
+    return tuple(DefenseId.of(text, defense_from(text, seed=0), target) for text in texts)
+
+
+def attack_ids(texts: Sequence[str], ball: Ball) -> tuple[AttackId, ...]:
+    """The attacks as a manifest holds them."""
+    return tuple(AttackId(name=text, threats=tuple(map(ThreatId.of, expand(text, ball)))) for text in texts)
+
+
+ROUNDING = 1e-5
+"""How far beyond its budget an attack may come by rounding, in any norm."""
+
+
+def impossible_class(data: DataId, classes: Sequence[int]) -> str | None:
+    """The first of these that is no class of the data, in words; None where all are."""
+    most = MAX_CLASSES if data.classes is None else data.classes
+    for each in classes:
+        if isinstance(each, bool) or not isinstance(each, int) or not 0 <= each < most:
+            return f"class {each!r} is none of the classes 0 to {most - 1}"
+    return None
+
+
+def refuse_twice(name: str, given: Sequence[object]) -> None:
+    """Refuse a list that names a thing more than once."""
+    for each in given:
+        if given.count(each) > 1:
+            raise InvalidInputError(f"{name} {each!r} is given twice; give it once")
+
+
+def refuse_too_large(defenses: Sequence[Defense | None], target: Target) -> None:
+    """Refuse a defense whose patches do not fit into the target's images."""
+    image = target.images.floats(slice(1))
+    for defense in defenses:
+        if defense is not None:
+            defense.streams(image)

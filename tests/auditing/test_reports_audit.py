@@ -1,0 +1,222 @@
+"""An audit as a table and as a page: every flag with its figures, nothing from outside, nothing hostile."""
+
+import io
+import re
+import sys
+
+import pytest
+import torch
+from rich.console import Console
+
+from pages import Page
+from vqshield.auditing import (
+    FAIL,
+    NOT_RUN,
+    PASS,
+    SUSPICIOUS,
+    TITLES,
+    UNDECIDED,
+    Accuracy,
+    Agreement,
+    Audit,
+    AuditReport,
+    AuditSettings,
+    Flag,
+    Uncertain,
+    flags,
+)
+from vqshield.auditing.page import audit_table, headline, render_audit, shown_figures
+from vqshield.core.errors import MissingExtraError
+from vqshield.models.draws import Draws
+
+HOSTILE = '"><script>alert(1)</script><img src=http://evil.example/x onerror=alert(1)>[red]'
+
+
+SOFT = Agreement(0.91234, 0.9, 0.95, images=24, directions=4, draws=32, step=0.03)
+
+
+REPORTED = Accuracy(0.123, 0.02)
+
+
+def left(right: int, images: int = 100) -> Draws:
+    """The first so many images right, the others wrong."""
+    return Draws((torch.arange(images) >= right).long()[None], torch.zeros(images, dtype=torch.int64))
+
+
+def report(
+    found: tuple[Flag, ...] = (),
+    attacks: dict[str, Accuracy] | None = None,
+    reported: Accuracy = REPORTED,
+    **changes,
+) -> AuditReport:
+    chosen = found or tuple(
+        flags.in_order([
+            flags.unbounded(left(0), 0.5),
+            flags.monotone("R2", "steps", [(5, left(40)), (10, left(60))]),
+            flags.below_natural(left(12), left(90)),
+            flags.planted(23, 24, 24, 1),
+            flags.flag("R10", PASS, "so", {"soft": SOFT}),
+        ], 100)
+    )  # fmt: skip
+    audit = Audit(
+        passed=all(flag.outcome == PASS for flag in chosen),
+        n=24,
+        natural=Accuracy(0.9, 0.03),
+        reported=reported,
+        attacks=attacks or {"pgd:steps=20,eot=5": Accuracy(0.15, 0.02)},
+        flags=chosen,
+    )
+    fixed = {
+        "data": "cifar10-sample", "classifier": "small-cifar10", "defense": "swrd:size=3",
+        "given": ("pgd",), "norm": "linf", "eps": 8 / 255, "settings": AuditSettings(seed=7),
+        "machine": {"cores": 2, "torch": "2.13.0"}, "seconds": 12.6, "audit": audit,
+    }  # fmt: skip
+    return AuditReport(**{**fixed, **changes})
+
+
+ALL_PASSED = tuple(flags.flag(name, PASS, "so") for name in TITLES)
+
+
+def printed(table, width=160):
+    text = io.StringIO()
+    Console(width=width, file=text).print(table)
+    return text.getvalue()
+
+
+UNDER = "robust accuracy of swrd:size=3 under pgd (ε = 8/255, L∞, N = 24)"
+
+
+def test_a_headline_says_that_a_number_is_credible_and_whether_it_is_low():
+    low = headline(report(ALL_PASSED))
+    assert low == f"Credible: 12.3 ± 2.0 % {UNDER}. This is low: the clean accuracy is 90.0 %."
+    high = headline(report(ALL_PASSED, reported=Accuracy(0.46, 0.07), norm="l2", eps=0.5))
+    assert high == "Credible: 46.0 ± 7.0 % " + UNDER.replace("8/255, L∞", "0.5, L2") + "."
+
+
+def test_the_headline_never_shows_a_figure_that_its_own_audit_contradicts():
+    probed = flags.knowing_helps(left(95), left(97), left(0), knows=True)
+    found = tuple(flags.in_order([probed], 100))
+    assert headline(report(found, reported=Accuracy(0.95, 0.05))) == (
+        f"Doubtful (R8 failed): 95.0 ± 5.0 % {UNDER}, but 0.0 % under another attack of this audit."
+    )
+
+
+def test_a_failed_audit_has_no_figure_in_its_headline_even_if_no_probe_leaves_less():
+    assert headline(report()) == f"Doubtful (R2 failed): the {UNDER} may be lower than reported."
+
+
+def test_what_was_not_confirmed_is_called_so():
+    unsure = tuple(flags.flag(name, UNDECIDED, "so") for name in ("R1", "R9"))
+    found = (*unsure, flags.not_run("R2", "so"), *ALL_PASSED[2:8])
+    assert headline(report(found)) == (
+        f"Undecided (R1, R9 undecided; R2 not run): at most 12.3 ± 2.0 % {UNDER}."
+    )
+    suspicious = (flags.flag("R11", SUSPICIOUS, "so"), *found)
+    assert headline(report(suspicious)) == (
+        f"Doubtful (R11 suspicious): the {UNDER} may be lower than reported."
+    )
+
+
+def test_every_flag_stands_in_the_table_with_outcome_figures_and_meaning():
+    text = re.sub(r"\s+", " ", printed(audit_table(report()), width=400))
+    for name, title in TITLES.items():
+        assert f"{name} " in text
+        assert title in text
+    assert (text.count(" not run "), text.count(" fail ")) == (9, 1)
+    assert "accuracy rises from steps 5 to 10" in text
+    assert "robust: 12.0 ± 3.3 %" in text
+    assert headline(report()) in text
+
+
+def test_the_table_fits_a_narrow_terminal_without_losing_a_word():
+    text = printed(audit_table(report()), width=80)
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= 80
+    for name in TITLES:
+        assert re.search(rf"^ ?{name}\b", text, re.MULTILINE)
+
+
+def test_figures_are_shown_as_lines_of_text():
+    figures = {
+        "left": Uncertain(0.5, 0.0123),
+        "soft": SOFT,
+        "limit": 0.01,
+        "found": 23,
+        "note": "words",
+    }
+    assert list(shown_figures(figures)) == [
+        "left: 50.0 ± 1.2 %",
+        "soft: pooled 0.912, median 0.9, reliability 0.95, images 24, directions 4, draws 32, step 0.03",
+        "limit: 0.01",
+        "found: 23",
+        "note: words",
+    ]
+    assert list(shown_figures({})) == []
+
+
+def test_the_page_holds_flags_figures_and_how_it_was_made():
+    page = Page(render_audit(report()))
+    text = re.sub(r"\s+", " ", " ".join(page.text))
+    for title in TITLES.values():
+        assert title in text
+    for words in (
+        headline(report()), "50 images or more rule out a rise of 25 points",
+        "steps 5: 40.0 ± 4.9 %", "share: 0.958", "soft: pooled 0.912, median 0.9",
+        "accuracy rises from steps",
+        "90.0 ± 3.0 %", "pgd:steps=20,eot=5 15.0 ± 2.0 %", "linf, eps 8/255", "24 of cifar10-sample",
+        "small-cifar10", "2.13.0",
+    ):  # fmt: skip
+        assert words in text, words
+    assert text.count("not asked for") == 9
+    assert "A check that is undecided or was not run has not passed." in text
+
+
+def test_outcomes_are_told_by_words_and_marked_for_style():
+    page = Page(render_audit(report()))
+    marked = [each["class"] for each in page.all("span") if each.get("class", "").startswith("outcome")]
+    expected = [flag.outcome for flag in report().flags]
+    assert marked == [f"outcome {outcome}" for outcome in expected]
+    assert set(expected) == {PASS, FAIL, NOT_RUN}
+
+
+def test_the_time_it_took_is_no_part_of_the_page():
+    assert render_audit(report(seconds=1.0)) == render_audit(report(seconds=99.0))
+
+
+def test_nothing_is_asked_for_from_outside():
+    page = Page(render_audit(report()))
+    for _, attributes in page.tags:
+        for name in ("src", "href", "srcset", "action", "data", "poster"):
+            assert attributes.get(name, "data:").startswith("data:")
+    assert "url(" not in "".join(page.styles)
+    assert "@import" not in "".join(page.styles)
+    assert not page.all("script")
+    policies = [each["content"] for each in page.all("meta") if each.get("http-equiv")]
+    assert policies == ["default-src 'none'; img-src data:; style-src 'unsafe-inline'"]
+
+
+def test_hostile_names_stay_text():
+    everywhere = report(
+        (flags.flag("R9", NOT_RUN, HOSTILE, {HOSTILE: HOSTILE}),),
+        attacks={HOSTILE: Accuracy(0.5, 0.1)},
+        defense=HOSTILE,
+        classifier=HOSTILE,
+        data=HOSTILE,
+        machine={HOSTILE: HOSTILE},
+    )
+    page = Page(render_audit(everywhere))
+    assert not page.all("script")
+    assert not page.all("img")
+    assert not any("onerror" in attributes for _, attributes in page.tags)
+    assert " ".join(page.text).count("<script>alert(1)</script>") >= 7
+    row = re.sub(r"\s+", "", printed(audit_table(everywhere), width=400))
+    assert row.count("[red]") == 4, "headline, both sides of the figure, meaning"
+
+
+@pytest.mark.parametrize(("module", "make"), [("jinja2", render_audit), ("rich", audit_table)])
+def test_without_the_extra_its_name_is_given(module: str, make, monkeypatch) -> None:
+    for loaded in [name for name in sys.modules if name.split(".")[0] == module]:
+        monkeypatch.delitem(sys.modules, loaded)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingExtraError, match=f"{module} is not installed"):
+        make(report())

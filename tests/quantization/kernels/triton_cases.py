@@ -1,0 +1,97 @@
+"""Run by test_triton.py with TRITON_INTERPRET=1: kernels against the reference on images of a few pixels."""
+
+import os
+import warnings
+
+import torch
+
+import vqshield as vq
+from vqshield.quantization import kernels as clustering
+from vqshield.quantization.kernels.cuda import resident
+from vqshield.quantization.kernels.cuda import strips as cuda_strips
+from vqshield.quantization.kernels.triton import workspace
+
+warnings.simplefilter("ignore")
+torch.use_deterministic_algorithms(True)  # new memory is full of NaN then: what reads it unwritten is seen
+SEED, STREAMS = 2**63 + 5, torch.tensor([5, -7])
+
+
+def compare(kind: type[vq.Defense], shape: tuple[int, ...], **settings: object) -> None:
+    images = torch.rand(2, *shape, generator=torch.Generator().manual_seed(1))
+    exact, kernel = (kind(backend=name, seed=SEED, **settings) for name in ("torch", "triton"))
+    codebooks = [one.codebook(images, streams=STREAMS) for one in (exact, kernel)]
+    assert float((codebooks[0] - codebooks[1]).abs().max()) < 1e-6, (kind, settings, "codebook")
+    outputs = [one(images, streams=STREAMS) for one in (exact, kernel)]
+    outputs.append(kernel.quantize(images, codebooks[0], streams=STREAMS))
+    for output in outputs[1:]:
+        assert float((output - outputs[0]).abs().max()) < 1e-5, (kind, settings, "output")
+
+
+def cuda() -> None:
+    """As on a GPU, where CUDA kernels serve what they can; emulated. From here on they are off."""
+    compare(vq.SWRD, (3, 9, 10), size=2, codes=5, iterations=4)
+    resident._MOST_PATCHES = 0
+    resident._resident.cache_clear()
+    cuda_strips.STRIP = 256
+    compare(vq.SWRD, (3, 18, 18), size=2, codes=5, iterations=4)
+    compare(vq.PRD, (3, 17, 19), size=2, codes=4, iterations=4, init="random", padding="reflect")
+    os.environ["VQSHIELD_CUDA"] = "off"
+
+
+def defenses() -> None:
+    compare(vq.SWRD, (3, 9, 10), size=2, codes=5, iterations=6)
+    compare(vq.SWRD, (1, 9, 10), size=3, codes=5, weights_from="noisy", beta=100.0, tolerance=0.01)
+    compare(vq.PRD, (3, 9, 10), size=2, codes=4, iterations=6, init="random", padding="reflect")
+    compare(vq.RandDisc, (2, 12, 12), codes=17, iterations=3, sigma=0.0, tau=0.0)
+    # More dimensions than FEW, and more codes.
+    compare(vq.SWRD, (3, 7, 8), size=4, codes=9, iterations=2)
+    compare(vq.RandDisc, (3, 9, 9), codes=40, init="random", iterations=2)
+
+
+def nothing_resident() -> None:
+    """As if patches did not fit into registers."""
+    workspace.RESIDENT = 0
+    compare(vq.SWRD, (3, 9, 10), size=2, codes=5, iterations=1)
+
+
+def lloyd() -> None:
+    generator = torch.Generator().manual_seed(1)
+    patches = torch.rand(2, 100, 7, generator=generator)
+    start = patches[:, :6].clone()
+    found = [
+        clustering.get(name).lloyd(patches, start, iterations=7, tolerance=0.0)
+        for name in ("torch", "triton")
+    ]
+    assert float((found[0] - found[1]).abs().max()) < 1e-6
+
+
+def strips() -> None:
+    """As if these images were large: several strips each."""
+    workspace.SMALL, workspace.STRIP, workspace.START_STRIP, workspace.WIDE_ROWS = 0, 64, 64, 64
+    compare(vq.SWRD, (3, 9, 10), size=2, codes=5, iterations=6)
+    compare(vq.PRD, (1, 17, 19), size=2, codes=4, iterations=4, init="random", padding="reflect")
+    compare(vq.RandDisc, (3, 9, 9), codes=40, init="random", iterations=2)
+
+
+def many_codes() -> None:
+    """As if the codes, in strips still, were more than a score has room for the numbers of."""
+    workspace.MOST_PACKED = 0
+    compare(vq.SWRD, (3, 9, 10), size=2, codes=5, iterations=4)
+    compare(vq.SWRD, (3, 10, 10), size=5, codes=5, iterations=2)  # patches are written by less than a block
+
+
+def main() -> None:
+    for part in (
+        cuda,
+        lloyd,
+        defenses,
+        nothing_resident,
+        strips,
+        many_codes,
+    ):  # the later ones change the module
+        part()
+        print(part.__name__, "agree", flush=True)
+
+
+if __name__ == "__main__":
+    main()
