@@ -14,8 +14,7 @@ from vqshield.core.errors import InvalidInputError
 from vqshield.core.settings import Setting
 from vqshield.defenses.base import CertificateTerms, Defense, Gradient
 from vqshield.defenses.door import as_they_came, batch_of
-from vqshield.quantization import kernels
-from vqshield.quantization import operators
+from vqshield.quantization import kernels, operators
 from vqshield.quantization.kernels import Recipe
 from vqshield.quantization.noise import Stage
 from vqshield.quantization.operators import Job
