@@ -74,6 +74,12 @@ def test_every_module_has_a_place_in_the_order() -> None:
     assert present <= set(LEVEL), f"give {present - set(LEVEL)} a place in ORDER and in CONTRIBUTING.md"
 
 
+def test_the_package_does_not_import_what_is_built_on_it() -> None:
+    for path in ROOT.rglob("*.py"):
+        assert "import vqshield_paper" not in (text := path.read_text()), path
+        assert "from vqshield_paper" not in text, path
+
+
 def test_imports_point_one_way() -> None:
     for path in ROOT.rglob("*.py"):
         here = part(path)

@@ -19,6 +19,7 @@ from vqshield.core.checks import NARROW_DTYPES
 from vqshield.core.errors import InvalidInputError
 from vqshield.defenses import create_any, list_all_defenses
 from vqshield.models.calling import Normalising
+from vqshield.quantization import kernels
 
 IMAGES, STREAMS = noise_images(2, 3, 8, 8), torch.arange(2)
 NEEDED: dict[str, dict[str, Any]] = {
@@ -142,7 +143,7 @@ for dtype in (torch.uint8, torch.float16, torch.bfloat16):
 """
 
 
-@pytest.mark.skipif(vq.clustering.get("auto").name != "native", reason="no compiled kernel")
+@pytest.mark.skipif(kernels.get("auto").name != "native", reason="no compiled kernel")
 @pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="no peak of memory to reset here")
 def test_bytes_and_halves_are_shielded_without_a_float_copy_of_the_batch() -> None:
     # Memory that is freed goes back to the system at once: used again, it would not be seen.

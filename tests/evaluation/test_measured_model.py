@@ -14,7 +14,10 @@ from vqshield.classifiers import named_defense, save_classifier, small_cifar10
 from vqshield.classifiers.bundled import bundled_as_trained
 from vqshield.core.errors import InvalidInputError
 from vqshield.data import sample
+from vqshield.images.files import encode_png
 from vqshield.ladders.study import LadderSettings
+from vqshield.leaderboards.rows import BoardRow
+from vqshield.leaderboards.study import BoardSettings
 
 N = 12
 PHOTOS = sample(N)
@@ -210,8 +213,8 @@ def test_every_verb_takes_every_kind_of_defense(given, tmp_path) -> None:
     assert vq.ladder(net, *few, defense=given, settings=TINY_LADDER, controls=()).row("natural").n == 2
     assert vq.audit(net, *few, defense=given, attacks="noise:tries=1", settings=TINY_AUDIT).audit.n == 2
     board = vq.leaderboard(tmp_path / "board", [given] if not isinstance(given, str) else [
-        vq.studies.board_rows.BoardRow(name="mine", defense=given)], limit=1,
-        settings=vq.studies.leaderboard.BoardSettings(ladder=TINY_LADDER, audit=TINY_AUDIT))  # fmt: skip
+        BoardRow(name="mine", defense=given)], limit=1,
+        settings=BoardSettings(ladder=TINY_LADDER, audit=TINY_AUDIT))  # fmt: skip
     assert board.complete
     with pytest.raises(InvalidInputError, match=r"no certificate is known|sigma|certif"):
         vq.certify(net, *few, defense=given if given != "bitdepth:bits=1" else "jpeg", certificate="vote",
@@ -219,7 +222,7 @@ def test_every_verb_takes_every_kind_of_defense(given, tmp_path) -> None:
     tuned = vq.harden(net_to_train(), given, IMAGES, LABELS, epochs=1, batch=4, out=tmp_path / "runs")
     assert tuned.model(few[0]).shape == (2, 10)
     picture = tmp_path / "in.png"
-    picture.write_bytes(vq.images.encode_png(IMAGES[0].mul(255).byte().permute(1, 2, 0).numpy()))
+    picture.write_bytes(encode_png(IMAGES[0].mul(255).byte().permute(1, 2, 0).numpy()))
     assert vq.purify(picture, tmp_path / "out", defense=given)[0].error is None
 
 

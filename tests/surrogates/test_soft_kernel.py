@@ -14,6 +14,7 @@ from torch.nn import functional as F
 import vqshield as vq
 from vqshield.core.errors import InvalidInputError
 from vqshield.data import sample
+from vqshield.quantization import patches
 from vqshield.quantization.kernels import native
 from vqshield.quantization.kernels.native import Native
 from vqshield.quantization.noise import Draw
@@ -69,7 +70,7 @@ def cases(draw: st.DrawFn) -> tuple[vq.Quantizer, Soft, Tensor, Tensor]:
         height, width = max(height, 2 * size), max(width, 2 * size)
     tau = draw(st.sampled_from([0.0, 4 / 255, 0.05]))
     noise = draw(st.sampled_from(["patch", "image"]))
-    grid = vq.patches.Sliding(size) if "sliding" in kind else vq.patches.Disjoint(size)
+    grid = patches.Sliding(size) if "sliding" in kind else patches.Disjoint(size)
     most = grid.count(height, width)
     codes = min(most, draw(st.sampled_from([1, 2, 3, 7, 25, 256])))
     common = {"size": size, "codes": codes, "tau": tau, "noise": noise, "iterations": 3, "seed": SEED}

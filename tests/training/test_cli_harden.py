@@ -66,13 +66,13 @@ KILLED = """
 import os, signal, sys
 import torch
 torch.set_num_threads({threads})
-from vqshield.cli import application, train
+from vqshield.cli import application, training_bar
 
 def step(self, *, epoch, step, loss):
     if epoch == 2:
         os.kill(os.getpid(), signal.SIGKILL)
 
-train.Bar.step = step
+training_bar.TrainingBar.step = step
 application.app({arguments!r})
 """
 
@@ -134,7 +134,7 @@ def test_stopped_it_names_its_own_checkpoint_and_resumed_it_says_from_which_epoc
     previous = signal.signal(signal.SIGTERM, lambda number, _: unheard.append(number))
     try:
         with monkeypatch.context() as patch:
-            patch.setattr("vqshield_paper.commands.train.Bar.step", step)
+            patch.setattr("vqshield.cli.training_bar.TrainingBar.step", step)
             stopped = command(folder, tmp_path, "--name", "mine")
     finally:
         signal.signal(signal.SIGTERM, previous)

@@ -56,9 +56,9 @@ def test_a_changed_setting_needs_no_resume(folder):
 
 @pytest.mark.parametrize(("stop_in", "advice"), [(1, "nothing to resume"), (2, "same command to continue")])
 def test_interrupted_says_how_to_go_on(folder, monkeypatch, stop_in, advice):
-    from vqshield_paper.commands.train import Bar
+    from vqshield.cli.training_bar import TrainingBar
 
-    original = Bar.step
+    original = TrainingBar.step
 
     def step(self, *, epoch, step, loss):
         if epoch == stop_in:
@@ -68,7 +68,7 @@ def test_interrupted_says_how_to_go_on(folder, monkeypatch, stop_in, advice):
     out = folder.parent / "out"
     arguments = ["train", "--data-dir", str(folder), "--out", str(out), "--epochs", "2", "--batch", "20"]
     with monkeypatch.context() as patch:
-        patch.setattr(Bar, "step", step)
+        patch.setattr(TrainingBar, "step", step)
         stopped = RUNNER.invoke(app, arguments)
     assert stopped.exit_code == 130
     assert stopped.stderr.splitlines()[-1].startswith("interrupted: ")

@@ -8,6 +8,7 @@ import typer
 
 from vqshield.classifiers import BUNDLED
 from vqshield.cli.options import AsJson, Classifier, DataDir, Device
+from vqshield.cli.training_bar import TrainingBar, how_to_continue
 from vqshield.core.display_names import NONE, display_defense
 from vqshield.core.errors import printable
 from vqshield.defenses import list_all_defenses
@@ -15,7 +16,6 @@ from vqshield.training import Hardened, HardenSettings, checkpoint_path, list_ob
 from vqshield.training import harden as run_hardening
 from vqshield.training.hardening import file_stem
 from vqshield.training.settings import COMPILE_MODES, PRECISIONS
-from vqshield_paper.commands.train import Bar, how_to_continue
 
 DATA = ("cifar10", "cifar100", "mnist", "folder", "imagenet", "npz")
 DEFAULT = HardenSettings
@@ -73,7 +73,7 @@ def harden(
     """Fine-tune a classifier behind a defense; writes NAME.safetensors and its card, NAME.json."""
     checkpoint = checkpoint_path(file_stem(name, classifier, "hardened"), out)
     try:
-        with Bar(hidden=as_json) as bar:
+        with TrainingBar(hidden=as_json) as bar:
             found = run_hardening(
                 classifier, defense, data, method=method, data_dir=data_dir, limit=limit,
                 test_limit=test_limit, epochs=epochs, batch=batch, lr=lr, ema=ema, cutout=cutout, seed=seed,

@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 
 from vqshield.classifiers import list_classifiers
-from vqshield.cli.bars import progress_bar
+from vqshield.cli.training_bar import TrainingBar, how_to_continue
 from vqshield.cli.unused import Unused, option_is
 from vqshield.core.errors import InvalidInputError, printable
 from vqshield.core.settings import parse_spec
 from vqshield.defenses import list_all_defenses
-from vqshield.training import EpochRecord, TrainResult, TrainSettings, checkpoint_path, trainable
+from vqshield.training import TrainResult, TrainSettings, checkpoint_path, trainable
 from vqshield.training import train as run_training
 from vqshield.training.augment import BORDERS
 from vqshield.training.schedule import SCHEDULES
@@ -126,7 +126,7 @@ def train(
         start=start,
     )
     try:
-        with Bar(hidden=as_json) as bar:
+        with TrainingBar(hidden=as_json) as bar:
             result = run_training(
                 settings,
                 folder=data_dir,
@@ -139,49 +139,6 @@ def train(
     except KeyboardInterrupt as stop:
         raise KeyboardInterrupt(how_to_continue(checkpoint_path(settings.name, out))) from stop
     typer.echo(json.dumps(result.card, indent=2) if as_json else _summary(result))
-
-
-class Bar:
-    """A progress bar on stderr with loss, accuracy and the time left."""
-
-    def __init__(self, *, hidden: bool) -> None:
-        self.hidden = hidden
-        self.bar = progress_bar(
-            "epoch {task.fields[epoch]}",
-            notes="loss {task.fields[loss]}  test {task.fields[accuracy]}",
-            hidden=hidden,
-        )
-
-    def __enter__(self) -> "Bar":
-        self.bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.stop()
-
-    def start(self, *, epochs: int, done: int, steps: int) -> None:
-        """Show the bar, already filled by what a checkpoint brought, and say where the run continues."""
-        if done and not self.hidden:
-            typer.echo(f"resumed from the checkpoint after epoch {done} of {epochs}", err=True)
-        self.epochs, self.steps = epochs, steps
-        self.task = self.bar.add_task(
-            "train",
-            total=epochs * steps,
-            completed=done * steps,
-            epoch=f"{done}/{epochs}",
-            loss="-",
-            accuracy="-",
-        )
-
-    def step(self, *, epoch: int, step: int, loss: float) -> None:
-        """Move on by some steps."""
-        done = (epoch - 1) * self.steps + step
-        self.bar.update(self.task, completed=done, epoch=f"{epoch}/{self.epochs}", loss=f"{loss:.3f}")
-
-    def epoch_end(self, record: EpochRecord) -> None:
-        """Show the accuracy of the epoch."""
-        if record.test_accuracy is not None:
-            self.bar.update(self.task, accuracy=f"{record.test_accuracy:.2%}")
 
 
 def _whole_numbers(text: str) -> tuple[int, ...]:
@@ -199,10 +156,3 @@ def _summary(result: TrainResult) -> str:
         f"{settings.epochs} epochs, {result.seconds:.0f} s\n"
         f"weights {printable(result.weights)}\ncard    {printable(result.card_file)}"
     )
-
-
-def how_to_continue(checkpoint: Path) -> str:
-    """What to tell whoever stopped the run that keeps this checkpoint."""
-    if checkpoint.is_file():
-        return f"whole epochs are in {printable(checkpoint)}; run the same command to continue"
-    return "no epoch was finished, so there is nothing to resume"
