@@ -4,12 +4,13 @@
 
 Beside it scikit-learn, problem by problem, where it is installed: equal starts (k-means++, one), rounds and
 tolerance; on one thread, by CPU time. On a GPU `vq.kmeans` is timed by the clock, and its labels and the
-indices of `vq.palette`, dithered and not, are compared with the CPU's. Writes
+indices of examples/palette.py, dithered and not, are compared with the CPU's. Writes
 benchmarks/results/kmeans-cpu.json or kmeans-cuda.json.
 """
 
 import argparse
 import os
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +26,9 @@ import vqshield as vq
 from vqshield.core.environment import environment
 from vqshield.core.files import write_json
 from vqshield.core.serialization import to_plain
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "examples"))
+from palette import palette
 
 ROOT = Path(__file__).resolve().parents[1]
 ROUNDS = 20
@@ -108,9 +112,7 @@ def agreements(device: torch.device) -> list[Agreement]:
         rows.append(Agreement(what=f"kmeans, d={values}, k={codes}", same=_same(here, there)))
     images = torch.rand(4, 3, 96, 80, generator=torch.Generator().manual_seed(0))
     for dither in (False, True):
-        here, there = (
-            vq.palette(images.to(each), 16, dither=dither).indices.cpu() for each in ("cpu", device)
-        )
+        here, there = (palette(images.to(each), 16, dither=dither).indices.cpu() for each in ("cpu", device))
         rows.append(Agreement(what=f"palette, dither={dither}", same=_same(here, there)))
     return rows
 

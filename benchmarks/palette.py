@@ -1,4 +1,4 @@
-"""How fast, and how well, does `vq.palette` reduce photographs to a few colours, beside other libraries?
+"""How fast, and how well, does examples/palette.py reduce photographs, compared with other libraries?
 
     python benchmarks/palette.py --images FOLDER [--count 8] [--sides 256 1024] [--colours 16 64]
 
@@ -11,6 +11,7 @@ is not installed, or not built in, is recorded as absent. Writes benchmarks/resu
 import argparse
 import io
 import os
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,7 +30,9 @@ import vqshield as vq
 from vqshield.core.environment import environment
 from vqshield.core.files import write_json
 from vqshield.core.serialization import to_plain
-from vqshield.palette_files import encode_indexed_png
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "examples"))
+from palette import encode_indexed_png, palette
 
 ROOT = Path(__file__).resolve().parents[1]
 Bytes = NDArray[np.uint8]
@@ -69,7 +72,7 @@ def ours_from_all_pixels(pixels: Bytes, colours: int) -> Reduced:
 
 def _ours(pixels: Bytes, colours: int, **settings: int) -> Reduced:
     images = torch.from_numpy(pixels).permute(2, 0, 1)[None].contiguous()
-    found = vq.palette(images, colours, **settings)
+    found = palette(images, colours, **settings)
     return found.colours[0].numpy(), found.indices[0].numpy()
 
 
@@ -99,8 +102,8 @@ def scikit_learn(sample: int | None) -> Method:
         if sample is not None and sample < len(points):
             seen = points[np.random.default_rng(0).choice(len(points), sample, replace=False)]
         fitted = library.KMeans(colours, n_init=1, max_iter=20, random_state=0).fit(seen)
-        palette = np.rint(fitted.cluster_centers_.clip(0, 1) * 255).astype(np.uint8)
-        return palette, fitted.predict(points).reshape(pixels.shape[:2])
+        centers = np.rint(fitted.cluster_centers_.clip(0, 1) * 255).astype(np.uint8)
+        return centers, fitted.predict(points).reshape(pixels.shape[:2])
 
     return reduce
 
@@ -173,7 +176,7 @@ def file_sizes(photos: list[Bytes], colours: int) -> Size:
     indexed = purified = 0
     for pixels in photos:
         images = torch.from_numpy(pixels).permute(2, 0, 1)[None].contiguous()
-        indexed += len(encode_indexed_png(vq.palette(images, colours)))
+        indexed += len(encode_indexed_png(palette(images, colours)))
         with TemporaryDirectory() as folder:
             source = Path(folder) / "photo.png"
             Image.fromarray(pixels).save(source)

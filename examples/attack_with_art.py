@@ -12,9 +12,10 @@ import numpy as np
 import torch
 from art.attacks.evasion import ProjectedGradientDescent
 from art.estimators.classification import PyTorchClassifier
+from torch import Tensor, nn
+
 from comparison import Comparison, Settings, global_seed, report
 from comparison import compare as compare_with
-from torch import Tensor, nn
 
 CLASSES = 10
 

@@ -8,9 +8,10 @@ the model to a GPU where there is one, and its random starts come from torch's g
 """
 
 import foolbox
+from torch import Tensor, nn
+
 from comparison import Comparison, Settings, global_seed, report
 from comparison import compare as compare_with
-from torch import Tensor, nn
 
 
 def attack(model: nn.Module, images: Tensor, labels: Tensor, settings: Settings) -> Tensor:

@@ -10,9 +10,10 @@ put in training mode in the end; and random starts come from torch's global RNG.
 """
 
 import torchattacks
+from torch import Tensor, nn
+
 from comparison import Comparison, Settings, global_seed, report
 from comparison import compare as compare_with
-from torch import Tensor, nn
 
 
 def attack(model: nn.Module, images: Tensor, labels: Tensor, settings: Settings) -> Tensor:

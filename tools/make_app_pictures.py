@@ -7,6 +7,7 @@ The pictures are indexed with few colours, by this project's own palettes, so th
 
 import base64
 import io
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,10 +15,11 @@ import numpy as np
 import torch
 from PIL import Image
 
-import vqshield as vq
 from app_server import running_app
 from browser import Browser, Page, browser, find_browser
-from vqshield.palette_files import encode_indexed_png
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "examples"))
+from palette import encode_indexed_png, palette
 
 ROOT = Path(__file__).resolve().parents[1]
 COLOURS = 160
@@ -70,7 +72,7 @@ def capture(page: Page) -> bytes:
 def indexed(picture: bytes) -> bytes:
     """The same with few colours."""
     pixels = np.asarray(Image.open(io.BytesIO(picture)).convert("RGB"))
-    return encode_indexed_png(vq.palette(torch.from_numpy(pixels.copy()).permute(2, 0, 1)[None], COLOURS))
+    return encode_indexed_png(palette(torch.from_numpy(pixels.copy()).permute(2, 0, 1)[None], COLOURS))
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The tables of docs/palettes.md, from benchmarks/results/, for update_docs.py."""
+"""The tables of docs/kmeans.md, from benchmarks/results/, for update_docs.py."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -119,9 +119,13 @@ def palette() -> str:
 
 
 def palette_sizes() -> str:
-    """Indexed files beside those that purify writes."""
+    """Indexed files compared with those that purify writes."""
     record = recorded.read(PaletteRecord, RECORD)
-    heads = ["bytes of a PNG file", "`vqshield palette`", "`vqshield purify`, RandDisc with as many centres"]
+    heads = [
+        "bytes of a PNG file",
+        "`examples/palette.py`",
+        "`vqshield purify`, RandDisc, as many centres",
+    ]
     lines = [
         [f"{row.side}×{row.side}, {row.colours} colours", f"{row.indexed:,.0f}", f"{row.purified:,.0f}"]
         for row in record.sizes

@@ -48,7 +48,7 @@ from wheel_tables import WHEEL_TABLES
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (
     "README.md", "docs/attacks.md", "docs/certificates.md", "docs/reproduction.md", "docs/results.md",
-    "docs/serving.md", "docs/speed.md", "docs/ladder.md", "docs/palettes.md", "docs/integrations.md",
+    "docs/serving.md", "docs/speed.md", "docs/ladder.md", "docs/kmeans.md", "docs/integrations.md",
     "docs/index.md", "docs/speed-tables.md", "docs/app.md", "docs/releasing.md", "docs/threats.md",
     "docs/leaderboard.md",
 )  # fmt: skip

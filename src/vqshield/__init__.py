@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from vqshield.integrations.onnx import export_onnx
     from vqshield.ladders.study import ladder
     from vqshield.leaderboards.study import leaderboard
-    from vqshield.palettes import palette
     from vqshield.quantization.kmeans import kmeans
     from vqshield.training.calibration import calibrate
     from vqshield.training.hardening import harden
@@ -61,7 +60,6 @@ _HOMES = {
     "certify_l1": "certification.l1",
     "ladder": "ladders.study",
     "kmeans": "quantization.kmeans",
-    "palette": "palettes",
     "export_onnx": "integrations.onnx",
     "leaderboard": "leaderboards.study",
 }
@@ -109,7 +107,6 @@ __all__ = [
     "ladder",
     "leaderboard",
     "list_defenses",
-    "palette",
     "purify",
     "surrogates",
 ]

@@ -30,7 +30,6 @@ ORDER = [
     ["runs"],
     ["doctor"],
     ["reports"],
-    ["palettes", "palette_files"],
     ["evaluation"],
     ["certification"],
     ["auditing"],

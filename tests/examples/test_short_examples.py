@@ -16,7 +16,7 @@ NEEDS = {
     "shield_with_timm": ("timm", "torchvision"),
     "shield_with_lightning": ("lightning",),
     "export_to_onnx": ("onnx", "onnxruntime", "onnxscript"),
-    "palettes_and_kmeans": (),
+    "kmeans_of_many_problems": (),
 }
 
 

@@ -42,7 +42,6 @@ COMMANDS = {
     "calibrate": "vqshield.cli.calibrate:calibrate",
     "doctor": "vqshield.cli.doctor:doctor",
     "ladder": "vqshield.cli.ladder:ladder",
-    "palette": "vqshield.cli.palette:palette",
     "export": "vqshield.cli.export:export",
     "leaderboard": "vqshield.cli.leaderboard:leaderboard",
     "app": "vqshield.cli.app:app",

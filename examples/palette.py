@@ -1,20 +1,31 @@
-"""Palettes: the few colours that show an image best, and which of them each pixel takes.
+"""Reduce photographs to indexed PNG files of a few colours, with the k-means of the quantizers.
 
-The colours are the centres that k-means finds among the pixels, on the kernels that find the codebooks of
-defenses, here without noise (RandDisc with sigma = tau = 0). Of a large image a sample of the pixels is
-enough for the colours; every pixel is then given its nearest one. Transparent colours are compared as they
-look: multiplied by their alpha.
+    pip install ".[cli]" -c constraints.txt
+    python examples/palette.py photos/ --out small/ --colors 16 [--dither]
+
+The palette is the centres that k-means finds among the pixels of an image, without noise. For a large image,
+a sample of the pixels decides the palette; every pixel then takes the nearest color. Transparent colors are
+compared as they look: multiplied by their alpha.
 """
 
+import argparse
+import io
 import math
+import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError
+from vqshield.core.files import write_atomically
+from vqshield.images.files import DEFAULT_MAX_PIXELS, Picture, pillow
+from vqshield.images.purify import PlannedFile, Purified, convert_file, plan
 from vqshield.quantization.kernels import Backend, Recipe
 from vqshield.quantization.kernels.base import check_images
 from vqshield.quantization.kmeans import best_centres, pick_backend, plain_recipe
@@ -39,10 +50,6 @@ class Palettes:
         colours: (B, k, q), uint8; k is smaller than asked for where an image has fewer pixels.
         indices: (B, h, w), uint8: the number of each pixel's colour.
 
-    Example:
-        >>> found = vq.palette(images, 4)
-        >>> found.images().shape, found.images().dtype
-        (torch.Size([8, 3, 32, 32]), torch.uint8)
     """
 
     colours: Tensor
@@ -89,11 +96,6 @@ def palette(
 
     Raises:
         InvalidInputError: images or settings that cannot work.
-
-    Example:
-        >>> found = vq.palette(images, 16)
-        >>> found.colours.shape, found.indices.shape
-        (torch.Size([8, 16, 3]), torch.Size([8, 32, 32]))
     """
     pixels = _premultiplied(_as_floats(images))
     checks.whole("k", k, least=1, below=MOST_COLOURS + 1)
@@ -246,3 +248,79 @@ def _closest(wanted: Tensor, colours: Tensor) -> Tensor:
     for channel in range(1, wanted.shape[1]):
         distance += (wanted[:, channel, :, None] - colours[:, channel, None]).square_()
     return distance.min(2).indices
+
+
+def index_files(
+    paths: Iterable[Path], out: Path, *, colours: int = 16, dither: bool = False, overwrite: bool = False
+) -> list[Purified]:
+    """Write each PNG or JPEG file, or every such file in a folder, as an indexed PNG of a few colors.
+
+    A file that fails has its error in the result, and the others are still done.
+    """
+    results: list[Purified] = []
+    for file in plan(paths, out):
+
+        def write(picture: Picture, file: PlannedFile = file) -> None:
+            palettes = palette(_pixels(picture), colours, dither=dither)
+            write_atomically(file.target, encode_indexed_png(palettes, icc_profile=picture.icc_profile))
+
+        results.append(convert_file(file, write, overwrite=overwrite, max_pixels=DEFAULT_MAX_PIXELS))
+    return results
+
+
+def encode_indexed_png(palettes: Palettes, *, icc_profile: bytes | None = None) -> bytes:
+    """A PNG of the one image that the palettes are of, with as few bits a pixel as its colours need."""
+    if len(palettes.indices) != 1:
+        raise InvalidInputError(f"palettes of {len(palettes.indices)} images should be of one")
+    colours, indices = palettes.colours[0].cpu().numpy(), palettes.indices[0].cpu().numpy()
+    # Equal colours become one, and unused ones none: fewer bits a pixel, and fewer bytes.
+    kept, places = np.unique(colours, axis=0, return_inverse=True)
+    used, indices = np.unique(places.reshape(-1)[indices.reshape(-1)], return_inverse=True)
+    colours, indices = kept[used], indices.reshape(palettes.indices.shape[1:]).astype(np.uint8)
+    opaque = colours[:, :-1] if colours.shape[1] in (2, 4) else colours
+    image = pillow().frombytes("P", indices.shape[::-1], indices.tobytes())
+    image.putpalette(np.repeat(opaque, 3, axis=1).tobytes() if opaque.shape[1] == 1 else opaque.tobytes())
+    # RGB rows: a grey palette's profile would not describe them.
+    options = {} if opaque.shape[1] == 1 or icc_profile is None else {"icc_profile": icc_profile}
+    if colours.shape[1] in (2, 4) and int(colours[:, -1].min()) < 255:
+        options["transparency"] = colours[:, -1].tobytes()
+    buffer = io.BytesIO()
+    image.save(buffer, format="PNG", optimize=False, **options)
+    return buffer.getvalue()
+
+
+def _pixels(picture: Picture) -> Tensor:
+    """(1, q, h, w), with alpha behind the colours where a pixel is not opaque."""
+    if picture.alpha is None or int(picture.alpha.min()) == 255:
+        return picture.colour[None]
+    alpha = picture.alpha.float().div(255)[None]
+    return torch.cat([picture.colour, alpha])[None]
+
+
+def main() -> None:
+    """Reduce the files on the command line; exit with 1 if any failed."""
+    parser = argparse.ArgumentParser(description="Reduce pictures to indexed PNG files of a few colors.")
+    parser.add_argument("images", type=Path, nargs="+", help="PNG or JPEG files, or folders of them")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the results")
+    parser.add_argument(
+        "--colors", type=int, default=16, help="colors per picture, at most 256 (default: 16)"
+    )
+    parser.add_argument("--dither", action="store_true", help="dither smooth shades (Floyd-Steinberg)")
+    parser.add_argument("--overwrite", action="store_true", help="replace earlier results")
+    options = parser.parse_args()
+    results = index_files(
+        options.images,
+        options.out,
+        colours=options.colors,
+        dither=options.dither,
+        overwrite=options.overwrite,
+    )
+    failed = [each.error for each in results if each.error is not None]
+    for error in failed:
+        print(f"error: {error}", file=sys.stderr)
+    print(f"{len(results) - len(failed)} of {len(results)} pictures with at most {options.colors} colors")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
