@@ -1,5 +1,4 @@
 import multiprocessing
-import os
 import signal
 from pathlib import Path
 
@@ -17,14 +16,10 @@ settings.load_profile("suite")
 # A suite that was started in the background ignores Ctrl-C, and so would all its children: tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# No test pulls the plug: what it reads back is there without waiting for the disk. A closed file is refused.
-os.fsync = os.fstat
-
-# Where a mistake costs most: `make check` runs what is not slow in these rooms.
+# Where a mistake costs most: `make check` runs the tests of these folders that are not slow.
 CHECKED = (
     "contracts", "core", "quantization", "defenses", "surrogates", "models", "certificates", "runs",
-    "evaluation",
-    "certification", "ladders", "leaderboards", "test_defended",
+    "evaluation", "certification", "ladders", "leaderboards", "test_defended",
 )  # fmt: skip
 
 
