@@ -47,9 +47,9 @@ def serve(
     """Serve the page until Ctrl-C.
 
     Args:
-        host: the address to listen at; 127.0.0.1 can be reached from this machine alone.
-        port: the port.
-        browser: whether to open the page in a browser.
+        host: address to listen at; 127.0.0.1 can be reached from this machine alone.
+        port: port to listen at.
+        browser: open the page in a browser.
         limits: what is taken from visitors.
 
     Raises:

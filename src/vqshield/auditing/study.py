@@ -185,14 +185,14 @@ def audit(
         defense: what stands in front of the classifier, as for `vq.evaluate`, but one alone. Without it, the
             one that the model has, or that the classifier's file says it was fine-tuned behind, else none.
             Every draw comes from the audit's seed, not from its own.
-        attacks: the attacks whose result is judged, as for `vq.evaluate`; without any, the adaptive suite.
-        norm: the norm of the attacks' budget, "linf", "l2" or "l1".
-        eps: the attacks' budget, in units of [0, 1] (default: 8/255 for linf, 0.5 for l2, 12 for l1).
-        quick: fewer draws and steps, for a CPU.
+        attacks: attacks whose result is judged, as for `vq.evaluate` (default: the adaptive suite).
+        norm: norm of the attacks' budget: "linf", "l2" or "l1".
+        eps: budget of the attacks on pixels in [0, 1] (default: 8/255 for linf, 0.5 for l2, 12 for l1).
+        quick: use fewer samples and steps, for a CPU.
         settings: how thorough, in full; then quick does not matter.
-        seed: decides every draw.
-        limit: the first images alone, at least `vqshield.auditing.LEAST_IMAGES`.
-        data_dir: where the files of a data set are; without it, the cache folder.
+        seed: seed of every sample.
+        limit: use the first N images, at least `vqshield.auditing.LEAST_IMAGES` (default: all).
+        data_dir: folder with the official files of a named data set (default: the cache folder).
         device: "cpu", "cuda" or "auto", for a classifier given by name; a module stays where it is.
         out: a folder for audit.json and for all that is measured on the way; an audit that was stopped
             continues there. Without it, nothing is written.

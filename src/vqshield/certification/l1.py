@@ -379,14 +379,14 @@ def certify_l1(
         labels: (N,) classes, a tensor, array or list; none where images is the name of a data set.
         defense: "splitting:scale=0.5", or a `Splitting`. Without it, the one that the model has, or that the
             classifier's file says it was fine-tuned behind, else this one.
-        after: a quantizer between the splitting and the classifier, as in "swrd:size=3,codes=25". It counts
-            as part of the classifier, and its draw follows from the image that it sees.
-        radii: L1 radii to give the certified accuracy at; without any, evenly up to the largest possible.
-        seed: of that quantizer's draws.
-        batch: shifted images asked about at once.
-        precision: of the classifier, "fp32" or "bf16".
-        limit: the first images alone.
-        data_dir: where the files of a data set are; without it, the cache folder.
+        after: quantizer between the splitting and the classifier, as in "swrd:size=3,codes=25" (default:
+            none). It counts as part of the classifier, and its sample follows from the image that it sees.
+        radii: report the certified accuracy at these L1 radii (default: evenly up to the largest possible).
+        seed: seed of that quantizer's samples.
+        batch: shifted images per forward pass.
+        precision: precision of the classifier: "fp32", or "bf16", which is faster on a GPU.
+        limit: use the first N images (default: all).
+        data_dir: folder with the official files of a named data set (default: the cache folder).
         device: "cpu", "cuda" or "auto", for a classifier given by name; a module stays where it is.
         out: a folder that keeps a record of every image; a run that was stopped continues there. Without it,
             nothing is written.

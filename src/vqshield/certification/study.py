@@ -542,22 +542,22 @@ def certify(
         labels: (N,) classes, a tensor, array or list; none where images is the name of a data set.
         defense: "prd:noise=image,sigma=0.1", or "gaussian:sigma=0.1", noise alone, or a Defense. Without it,
             the one that the model has, or that the classifier's file says it was fine-tuned behind.
-        certificate: "vote", the majority vote within an L2 radius, whatever the attack; "sequential", the
-            same, but no more draws of an image than it takes to decide about the radii; "draws", error bounds
-            that hold for given images alone; or "all", vote and draws.
-        attack: makes the images of "draws", beside the natural ones.
-        eps: its L-inf budget, or several (default: 8/255).
-        draws: m, the draws behind an error bound.
-        delta: the chance that an error bound fails.
-        n0: draws that choose a vote's answer.
-        n: fresh draws that bound its probability.
-        alpha: the chance that a vote's certificate is wrong.
-        radii: L2 radii to give the certified accuracy at; without any, evenly up to the largest possible.
-        seed: decides every draw of defense and attack.
-        batch: draws made at once.
-        precision: of the classifier, "fp32" or "bf16".
-        limit: the first images alone.
-        data_dir: where the files of a data set are; without it, the cache folder.
+        certificate: "vote": the majority vote within an L2 radius, against every attack; "sequential": the
+            same, with no more samples per image than it takes to decide about the radii; "draws": error
+            bounds that hold for given images alone; "all": vote and draws.
+        attack: attack that makes the images of "draws", in addition to the clean ones; no suite.
+        eps: L-inf budget of that attack, or several (default: 8/255).
+        draws: samples behind an error bound, m in the paper.
+        delta: probability that an error bound fails.
+        n0: samples that choose the class of a vote.
+        n: other samples, which bound the probability of that class.
+        alpha: probability that the certificate of a vote is wrong.
+        radii: report the certified accuracy at these L2 radii (default: evenly up to the largest possible).
+        seed: seed of every sample of defense and attack.
+        batch: samples per forward pass.
+        precision: precision of the classifier: "fp32", or "bf16", which is faster on a GPU.
+        limit: use the first N images (default: all).
+        data_dir: folder with the official files of a named data set (default: the cache folder).
         device: "cpu", "cuda" or "auto", for a classifier given by name; a module stays where it is.
         out: a folder that keeps a record of every image; a run that was stopped continues there. Without it,
             nothing is written.

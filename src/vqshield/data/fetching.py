@@ -34,7 +34,13 @@ def list_downloadable() -> tuple[str, ...]:
 
 
 def download(name: str, folder: str | Path | None = None, *, progress: Progress = lambda *_: None) -> Path:
-    """Fetch what is missing of a data set, into the cache folder if none is given; return the folder."""
+    """Fetch what is missing of a data set; return its folder.
+
+    Args:
+        name: the data set.
+        folder: folder for its files (default: the cache folder, VQSHIELD_CACHE if set).
+        progress: called with a file, the bytes that are done, and how many there are, if known.
+    """
     one_of("name", name, list_downloadable())
     place = cache_folder() if folder is None else Path(folder)
     pooch = _pooch()

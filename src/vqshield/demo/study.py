@@ -44,7 +44,17 @@ IMAGES_AT_ONCE = 50
 
 @dataclass(frozen=True, kw_only=True)
 class DemoSettings:
-    """Sized to end within about two minutes on two CPU cores."""
+    """Sized to end within about two minutes on two CPU cores.
+
+    Attributes:
+        images: use the first N of the 500 bundled images.
+        eps: L-inf budget of the attacks.
+        steps: steps of each attack.
+        draws: samples that the adaptive attack averages in each step.
+        runs: samples of the defense behind each result.
+        calls: model calls per image of the query attack.
+        seed: seed of defenses and attacks.
+    """
 
     images: int = 100
     eps: float = 8 / 255

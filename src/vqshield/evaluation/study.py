@@ -625,16 +625,16 @@ def evaluate(
             of your own, a Defense, "none" for the bare classifier, or several in a list. Without it, what is
             given is measured: a defended model with its defense, a classifier whose file names the defense
             that it was fine-tuned behind, behind that one, and any other classifier alone.
-        norm: the norm of the attacks' budget, "linf", "l2" or "l1".
-        eps: the attacks' budget, in units of [0, 1] (default: 8/255 for linf, 0.5 for l2, 12 for l1).
-        runs: fresh draws of the defense behind each result.
-        selection: draws that choose each image's strongest attack; without it, as many as runs.
-        seed: decides every draw of defenses and attacks.
+        norm: norm of the attacks' budget: "linf", "l2" or "l1".
+        eps: budget of the attacks on pixels in [0, 1] (default: 8/255 for linf, 0.5 for l2, 12 for l1).
+        runs: samples of the defense behind each result.
+        selection: other samples, which choose each image's strongest attack (default: as many as runs).
+        seed: seed of every sample of defenses and attacks.
         batch: images attacked at once.
         batch_norm: statistics of the classifier's batch norms behind the defenses: "running" (the
             checkpoint's) or "calibrated:data=cifar10" (as of `vq.calibrate`, on training images).
-        limit: the first images alone.
-        data_dir: where the files of a data set are; without it, the cache folder.
+        limit: use the first N images (default: all).
+        data_dir: folder with the official files of a named data set (default: the cache folder).
         device: "cpu", "cuda" or "auto", for a classifier given by name; a module stays where it is.
         out: a folder that keeps a record of every image; a run that was stopped continues there. Without it,
             nothing is written.

@@ -65,11 +65,13 @@ def purify(
     """Quantize image files, so that a classifier sees them through the shield.
 
     Args:
-        paths: PNG or JPEG files, or folders: a folder stands for every PNG and JPEG file below it.
-        out: the folder for the results, always PNG.
+        paths: PNG or JPEG files, or folders. A folder stands for every PNG and JPEG file below it; hidden and
+            other files are left out, sub-folders are kept.
+        out: folder for the results, always PNG; made if it does not exist.
         defense: a spec string ("swrd:size=3,tau=4/255"), "package.module:function", a Defense, or a module or
             function from images to images.
-        seed: the same seed, picture and name give the same result; without it the noise is unpredictable.
+        seed: make the results reproducible: the same seed, picture and name (of the file, or below the folder
+            given) give the same pixels. Without it the noise is unpredictable, as a defense in use needs it.
         overwrite: replace earlier results. Without it, results of the same picture, defense, seed and version
             are skipped, and any other file of that name is an error. An input is never replaced.
         max_pixels: refuse larger pictures, so that a decompression bomb cannot fill the memory.

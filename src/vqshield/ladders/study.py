@@ -100,19 +100,22 @@ class LadderSettings:
     """How high and how thoroughly a ladder is climbed.
 
     Attributes:
-        norm, eps: the attackers' budget; eps None becomes the usual one of the norm.
-        calls: calls of the model an image at which query attacks are looked at, ascending; every draw counts.
-        draws: draws a query; the attacker has the better of them.
+        norm: norm of the attacks' budget: "linf", "l2" or "l1".
+        eps: budget of the attacks on pixels in [0, 1] (default: 8/255 for linf, 0.5 for l2, 12 for l1).
+        calls: model calls per image after which query attacks are reported, ascending; every sample counts.
+        draws: samples per query; the attacker has the better result of them.
         query_precision: what the answers to query attacks are computed in, one of
             `vqshield.attacks.PRECISIONS`, but for what `FastAnswers` is asked exactly; what they found is
             judged in float32. None: float32.
         ignorant: the attack on the classifier without its shield.
         transfer, diversity: the attack on each source, and how often a source sees an image changed.
-        suite: the white-box attack, also that of the grey-box attacker on their own network.
-        own_arch, own_epochs, own_batch, own_seed: the grey-box attacker's network; own_arch None: one
-            that is not the attacked classifier's.
-        runs: draws behind each figure; selection: other draws, by which an image's strongest attack is
-            chosen.
+        suite: white-box suite or attack, also that of the grey-box attacker on their own network.
+        own_arch: architecture of the grey-box attacker's network (default: not the attacked classifier's).
+        own_epochs: epochs that the grey-box attacker's network is trained for.
+        own_batch, own_seed: images per step of that training, and its seed.
+        runs: samples of the defense behind each result.
+        selection: other samples, which choose each image's strongest attack.
+        seed: seed of every sample of defenses and attacks.
         batch: images attacked at once.
     """
 
@@ -489,17 +492,16 @@ def ladder(
         labels: (N,) classes, a tensor, array or list; none where images is the name of a data set.
         defense: what stands in front of the classifier, as for `vq.evaluate`, but one alone. Without it, the
             one that the model has, or that the classifier's file says it was fine-tuned behind, else none.
-        sources: classifiers of the transfer attacker, at least two of other architectures if the figure is
-            to mean something. Without any, that rung is not run.
-        controls: "NAME=CLASSIFIER" or "NAME=CLASSIFIER+DEFENSE", as in
-            "noise=noise.safetensors+gaussian:sigma=0.06". Without them, the same classifier without its
-            shield, where it has one.
+        sources: classifiers of the transfer attacker, by file or name; give two of other architectures
+            (default: none, and that rung is not run).
+        controls: baselines to compare with, NAME=CLASSIFIER or NAME=CLASSIFIER+DEFENSE, as in
+            noise=noise.safetensors+gaussian:sigma=0.06 (default: the same classifier without its defense).
         settings: how high and how thoroughly; LadderSettings.quick() is for a CPU.
-        train_dir: the folder with the training images, for the network that the grey-box attacker trains.
-            Without it, or without `out`, that rung is not run.
-        train_data: the data set in train_dir; without it, that of the images.
-        limit: the first images alone.
-        data_dir: where the files of a data set are; without it, the cache folder.
+        train_dir: folder with the training images, for the network that the grey-box attacker trains
+            (default: none, and that rung is not run; nor is it without `out`).
+        train_data: data set in train_dir (default: that of the images).
+        limit: use the first N images (default: all).
+        data_dir: folder with the official files of a named data set (default: the cache folder).
         device: "cpu", "cuda" or "auto", for a classifier given by name; a module stays where it is.
         out: a folder that keeps a record of every image; a ladder that was stopped continues there. Without
             it, nothing is written.

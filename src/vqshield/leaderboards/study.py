@@ -56,7 +56,7 @@ class BoardSettings:
     Attributes:
         ladder: the attackers. Its suite is the one that is audited.
         audit: how thorough the audit is.
-        audit_images: the first images that are audited; None: all. An audit attacks an image many times.
+        audit_images: audit the first N images; None: all. An audit attacks each image many times.
     """
 
     ladder: LadderSettings = field(default_factory=lambda: LadderSettings(calls=(1000, 10_000)))
@@ -243,16 +243,16 @@ def leaderboard(
     Args:
         out: a folder that keeps a record of every image; a board that was stopped continues there, and rows
             may be added later.
-        rows: TOML files with a row each, folders of them, names of rows that come with the package, "all" for
-            all of these, or `BoardRow` objects; or a Defense, a module or function from images to images, or
+        rows: TOML files with a row each, folders of them, names of bundled rows, "all" for all bundled ones
+            (the default), or `BoardRow` objects; or a Defense, a module or function from images to images, or
             a model that `vq.defend` made, as a row of that name.
         data: the name of a data set.
-        data_dir: where its files are; without it, the cache folder.
-        classifier: one for all rows, instead of their own.
-        sources: classifiers of the transfer attacker. Without them, the bundled one where the data are
-            CIFAR-10. A row's own classifier is never a source for it.
+        data_dir: folder with the official files of a named data set (default: the cache folder).
+        classifier: one classifier for all rows (default: each row's own).
+        sources: classifiers of the transfer attacker (default: the bundled one where the data are CIFAR-10).
+            A row's own classifier is never a source for it.
         settings: how thoroughly; `BoardSettings.quick()` is for a CPU.
-        limit: the first images alone.
+        limit: use the first N images (default: all).
         device: "cpu", "cuda" or "auto".
         executor: where the work is done; without it, in this process.
         progress: called with what is being done, how much is done, and how much there is, in thousandths of

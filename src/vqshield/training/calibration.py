@@ -133,14 +133,14 @@ def calibrate(
             the bare classifier on images that are held back; it keeps the classifier where none is better.
         samples: random passes of the defense per image.
         batch: images per forward pass. Every batch is normalized by its own statistics while it is measured.
-        seed: of the order of the images and of the defense's samples.
-        split: "train" or "test", of a named data set.
+        seed: seed of the order of the images and of the defense's samples.
+        split: split of a named data set: "train" or "test".
         limit: use at most this many images, chosen by the seed (default: 1,024 of a data set or a folder,
             all of a tensor).
-        data_dir: folder of a named data set; None: the cache folder.
+        data_dir: folder with the official files of a named data set (default: the cache folder).
         device: "cpu", "cuda" or "auto", for a classifier given by name; a module stays where it is.
         out: folder for NAME.safetensors and its card NAME.json; None: nothing is written.
-        name: the stem of those files; None: the classifier's name and "-calibrated".
+        name: stem of those files (default: the classifier's name and "-calibrated").
         progress: called with what is being done, the images that are done, and their total.
 
     Returns:

@@ -137,18 +137,24 @@ def harden(
             (the same for splitting:scale=…).
         test: images and labels that accuracy is measured on, for tensors; without it, the last tenth of the
             images is kept for that and not trained on.
-        data_dir: where the files of a named data set are; None: the cache folder.
-        limit, test_limit: the first images alone.
-        epochs, batch, lr, ema, cutout, padding, label_smoothing: of the training: passes, images a step, the
-            highest rate of the one-cycle schedule, decay of the averaged weights (0: no averaging),
-            augmentation.
-        seed: of order, augmentation and every draw.
-        precision: "fp32" or "bf16"; None: bf16 on a GPU.
-        compile_mode: how torch.compile is used, "off" or one of its modes.
+        data_dir: folder with the official files of a named data set (default: the cache folder).
+        limit: use the first N training images (default: all).
+        test_limit: use the first N test images (default: all).
+        epochs: passes over the training images.
+        batch: images per step.
+        lr: highest learning rate of the one-cycle schedule.
+        ema: decay of the averaged weights; 0: no averaging.
+        cutout: side of the square that is painted over, in pixels; 0: none.
+        padding: shift images by up to this many pixels.
+        label_smoothing: share of the target that is spread over all classes.
+        seed: seed of order, augmentation and every sample.
+        precision: "fp32" or "bf16" (default: bf16 on a GPU, else fp32).
+        compile_mode: mode of torch.compile: "off", "default", "reduce-overhead" or
+            "max-autotune-no-cudagraphs".
         out: folder for NAME.safetensors, its card NAME.json, and the checkpoint to resume from.
-        name: the stem of those files; None: the classifier's name and "-hardened".
+        name: stem of those files (default: the classifier's name and "-hardened").
         device: "cpu", "cuda", or "auto", the GPU where there is one.
-        resume: whether a checkpoint in ``out`` is continued; it must be of equal settings and data.
+        resume: continue from the checkpoint in out, if there is one; its settings and data must be equal.
         progress: is told about every epoch.
 
     Raises:

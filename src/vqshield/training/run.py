@@ -47,7 +47,17 @@ def train(
     test_every: int = 1,
     progress: Progress | None = None,
 ) -> TrainResult:
-    """Train on the data set in ``folder``; write NAME.safetensors and NAME.json into ``out``."""
+    """Train on the data set in ``folder``; write NAME.safetensors and NAME.json into ``out``.
+
+    Args:
+        settings: everything that decides the weights.
+        folder: folder with the data set's official binary files.
+        out: folder for weights, card and checkpoint.
+        device: "cpu", "cuda" or "auto".
+        resume: continue from the checkpoint in out, if there is one; its settings and data must be equal.
+        test_every: test after every N epochs, and after the last.
+        progress: is told about every epoch.
+    """
     training, test = load(settings.data, "train", folder), load(settings.data, "test", folder)
     return train_on(
         settings,

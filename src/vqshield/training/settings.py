@@ -31,19 +31,38 @@ def trainable() -> tuple[str, ...]:
 class TrainSettings:
     """Everything that decides the weights; a run resumes only under equal settings.
 
-    options: the network's own settings, for example widths and blocks of "small", stem of "resnet18".
-    peak_lr: the highest learning rate; momentum and nesterov are those of SGD.
-    schedule: how the rate goes down from there; "step" multiplies it by drop after each epoch of milestones.
-    decay: what weight_decay pulls, the weights alone or norms and biases too.
-    border: what a shifted image shows at its edges, itself mirrored or black.
-    normalise: the network sees pixels less the training images' mean, over their deviation; else as they are.
-    cutout: side of the painted square in pixels, 0 for none.
-    ema: decay of the moving average of the weights, which is then what is tested and saved; 0 for none.
-    flip: None flips unless the data are digits, for which a mirror image is another sign.
-    shield: what stands in front of the network in training and in tests: a defense, such as
-        "swrd:noise=shared,sigma=0.12,tau=0.12", or noise alone, "gaussian:sigma=0.12".
-    start: a safetensors file of the same network, whose weights are the first ones; None: random ones.
-    method: what a step lowers (see training/objectives.py), as in "noise:sigma=0.06"; None: "natural".
+    Attributes:
+        data: data set with a training and a test split.
+        arch: name of the network.
+        epochs: passes over the training images.
+        batch: images per step.
+        peak_lr: highest learning rate.
+        optimizer: "sgd" or "adam".
+        momentum: momentum of SGD.
+        nesterov: use Nesterov's momentum, with SGD.
+        schedule: how the rate goes down from the highest: "one-cycle", "cosine", "step" or
+            "constant".
+        milestones: epochs after which schedule step drops the rate.
+        drop: factor that schedule step multiplies the rate by.
+        weight_decay: weight decay.
+        decay: what the weight decay applies to: "weights", or "all", norms and biases as well.
+        label_smoothing: share of the target that is spread over all classes.
+        padding: shift images by up to this many pixels.
+        border: what a shifted image shows at its edges: "mirror" or "black".
+        flip: mirror images at random (default: unless the data are digits).
+        normalise: subtract the training images' mean from pixels, and divide by their deviation.
+        cutout: side of the square that is painted over, in pixels; 0: none.
+        ema: decay of the averaged weights, which are then tested and saved; 0: no averaging.
+        seed: seed of initial weights, order and augmentation.
+        precision: "fp32" or "bf16".
+        channels_last: store images with the channels last.
+        compile_mode: mode of torch.compile: "off", "default", "reduce-overhead" or
+            "max-autotune-no-cudagraphs".
+        options: settings of the network, for example widths and blocks of "small", stem of "resnet18".
+        shield: defense in front of the network in training and in tests, such as
+            "swrd:noise=shared,sigma=0.12,tau=0.12", or noise alone, "gaussian:sigma=0.12" (default: none).
+        start: start from the weights in this safetensors file of the same network (default: random weights).
+        method: what a step lowers (see training/objectives.py), as in "noise:sigma=0.06"; None: "natural".
     """
 
     data: str

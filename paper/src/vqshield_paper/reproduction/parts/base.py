@@ -28,12 +28,19 @@ AnyStudy = Study[Any, Any, Any]
 class Options:
     """What a user may choose of any experiment.
 
-    limit: images of every part at most; runs: instead of those in the file; None: as the file says.
-    adaptive: the suite beside the paper's attacks; None: that of the device, "none": no such column.
-    precision: of that suite's gradients; the paper's own attacks are float32 in any case.
-    batch_norm: which statistics batch norms use behind defenses, a spec string of
-        `vqshield.runs.batch_norm.BatchNorm`; parts that measure accuracy alone.
-    shared: a folder for images found against bare classifiers, for all parts.
+    Attributes:
+        limit: use at most N images of every data set (default: as the experiment says).
+        runs: samples of the defense (default: as the experiment says, 10 in the paper).
+        adaptive: suite in addition to the paper's attacks, or none (default: adaptive-v1 on a GPU, the quick
+            one on a CPU).
+        precision: precision of that suite's gradients; the paper's own attacks are float32 in any case.
+        seed: seed of every sample of defenses and attacks.
+        batch_norm: batch-norm statistics behind the defenses, of parts that measure accuracy alone: running
+            (the checkpoint's), batch:size=100 (each batch's own; with attack=running the attacks use the
+            checkpoint's), or calibrated (`vqshield calibrate`, on the training images or those of
+            calibrated:data=cifar10,data_dir=DIR).
+        on_gpu: whether the work runs on a GPU.
+        shared: folder for images found against bare classifiers, for all parts.
     """
 
     limit: int | None = None
