@@ -29,6 +29,7 @@ class FoldingTable(Table):
                 last.append(column)
             else:
                 pieces.append([column])
+        pieces = pieces or [[]]  # names alone
         for place, chosen in enumerate(pieces):
             piece = self._piece(console, options, [*names, *chosen])
             piece.title = self.title if place == 0 else None

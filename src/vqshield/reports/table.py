@@ -1,0 +1,427 @@
+"""Results as a table with typed columns, shown in a terminal, HTML, Markdown, LaTeX, CSV, JSON and pandas."""
+
+import csv
+import io
+import json
+import math
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote
+
+from vqshield.core.errors import InvalidInputError, MissingExtraError
+from vqshield.models.accuracy import Accuracy
+from vqshield.reports.html import page
+from vqshield.reports.latex import escape_latex
+from vqshield.reports.markdown import escape_cell, markdown_table
+from vqshield.reports.numbers import duration
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from vqshield.reports.folding import FoldingTable
+
+Kind = Literal["text", "percent", "number", "count", "seconds"]
+Mark = Literal["", "low", "struck", "good", "bad", "unsure"]
+Spread = Literal["standard_error", "std"]
+Value = str | int | float | Accuracy | None
+
+_FORMATS: dict[Kind, str] = {"percent": ".1f", "number": ".3g", "count": ",.0f"}
+_STYLES: dict[Mark, str] = {"low": "red", "struck": "red", "good": "green", "bad": "red", "unsure": "yellow"}
+_CLASSES: dict[Mark, str] = {
+    "low": "collapsed", "struck": "doubted", "good": "pass outcome", "bad": "fail outcome",
+    "unsure": "outcome",
+}  # fmt: skip
+_HEADING = 20  # characters in a line of a heading in a terminal
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that a spreadsheet would compute
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its heading, and what kind of values it has.
+
+    Attributes:
+        name: its key in CSV, JSON and pandas.
+        title: its heading.
+        kind: "text"; "percent": fractions, shown in percent; "number"; "count": whole numbers; "seconds".
+            Any column may hold text instead of a number, which is shown as it is.
+        help: what stands below the heading, in HTML.
+        format: Python's format specification of its numbers (default: .1f for percent, .3g, ",.0f").
+        unit: what follows each number, as in 12.3/255.
+        spread: which spread of an accuracy follows its mean.
+        ascending: whether a first click on the heading sorts low values first; text is sorted from A to Z.
+    """
+
+    name: str
+    title: str
+    kind: Kind = "text"
+    _: KW_ONLY
+    help: str = ""
+    format: str = ""
+    unit: str = ""
+    spread: Spread = "standard_error"
+    ascending: bool = False
+
+    @property
+    def first_sort(self) -> Literal["ascending", "descending"]:
+        """Which way a first click on the heading sorts the rows."""
+        return "ascending" if self.ascending or self.kind == "text" else "descending"
+
+    def text(self, value: Value) -> str:
+        """A value as people read it, with its spread: "67.3 ± 1.2"."""
+        return " ± ".join(filter(None, self.parts(value)))
+
+    def parts(self, value: Value) -> tuple[str, str]:
+        """A value, and its spread where it has one: ("67.3", "1.2")."""
+        if isinstance(value, Accuracy):
+            return self._number(value.mean), self._number(getattr(value, self.spread))
+        if value is None or isinstance(value, str) or self.kind == "text":
+            return "" if value is None else str(value), ""
+        return self._number(value), ""
+
+    def is_figure(self, cell: "Cell") -> bool:
+        """Whether a page shows a value in large type: a percentage, or one that leads to a file."""
+        return (self.kind == "percent" and not isinstance(cell.value, str)) or cell.file is not None
+
+    def _number(self, value: float) -> str:
+        if self.kind == "seconds":
+            return duration(value)
+        scaled = 100 * value if self.kind == "percent" else value
+        return f"{scaled:{self.format or _FORMATS.get(self.kind, '')}}{self.unit}"
+
+
+@dataclass(frozen=True)
+class Note:
+    """A line below a value. file: next to the page, which it leads to; url: the same on the web."""
+
+    text: str
+    _: KW_ONLY
+    file: str | None = None
+    url: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.url is not None and not self.url.startswith("https://"):
+            raise InvalidInputError(f"url={self.url!r}: expected an address that begins with https://")
+
+    @property
+    def href(self) -> str | None:
+        """The address of a link."""
+        return _file_address(self.file) or self.url
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A value that says more than its number.
+
+    Attributes:
+        value: text, a number, an accuracy, or None where there is none.
+        notes: lines below it; where there is no value, why.
+        mark: "low" and "struck" (doubtful) for accuracies, "good", "bad" and "unsure" for verdicts.
+        badge: a word beside it, as in "JPEG (baseline)".
+        file: next to the page or document, which the value leads to.
+    """
+
+    value: Value
+    _: KW_ONLY
+    notes: Sequence[str | Note] = ()
+    mark: Mark = ""
+    badge: str = ""
+    file: str | None = None
+
+    @property
+    def lines(self) -> list[Note]:
+        """The notes."""
+        return [Note(each) if isinstance(each, str) else each for each in self.notes]
+
+    @property
+    def reason(self) -> str:
+        """The notes in one line."""
+        return "; ".join(each.text for each in self.lines)
+
+    @property
+    def href(self) -> str | None:
+        """The address of its link: of a file, never of another host."""
+        return _file_address(self.file)
+
+    @property
+    def css(self) -> str:
+        """The class of its mark in base.html."""
+        return _CLASSES.get(self.mark, "")
+
+    @property
+    def sorted_by(self) -> str | float | None:
+        """What a page sorts it by."""
+        return self.value.mean if isinstance(self.value, Accuracy) else self.value
+
+
+@dataclass(frozen=True)
+class Section:
+    """A line among the rows that stands above those of one defense; without a title, a rule."""
+
+    title: str = ""
+
+
+Row = Sequence[Cell | Value]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table of results, and every form it is shown in.
+
+    The first columns, as long as they are text, name the rows: they are set to the left, and repeated where a
+    terminal is too narrow for the whole table. Where no column is text, the first names the rows.
+
+    Attributes:
+        title: above it in a terminal, and in JSON. Pages and documents have headings of their own.
+        columns: from left to right, each with another name.
+        rows: a value or a Cell for each column; a Section stands above its rows.
+        caption: one line: data, N, budget.
+        facts: what holds for the whole table, a name and a text each.
+        missing: what stands where there is no value.
+
+    Raises:
+        InvalidInputError: two columns have one name, or a row has more or fewer cells than there are columns.
+
+    Example:
+        >>> from vqshield.reports.table import Cell, Column, Section, Table
+        >>> from vqshield.models.accuracy import Accuracy
+        >>> robust = Accuracy(mean=0.123, std=0.01, standard_error=0.033, runs=5, n=100)
+        >>> table = Table(
+        ...     title="CIFAR-10, small classifier",
+        ...     columns=[Column("attack", "attack"), Column("accuracy", "accuracy in %", "percent")],
+        ...     rows=[Section("swRD"), ["natural", 0.81], ["PGD", Cell(robust, mark="low")], ["APGD", None]],
+        ...     missing="not run",
+        ... )
+        >>> print(table.markdown())
+        | attack | accuracy in % |
+        |---|---:|
+        | **swRD** |  |
+        | natural | 81.0 |
+        | PGD | 12.3 ± 3.3 |
+        | APGD | not run |
+        >>> table.records()[1]["section"], table.records()[1]["accuracy"], table.records()[1]["accuracy_n"]
+        ('swRD', 0.123, 100)
+    """
+
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Row | Section]
+    caption: str = ""
+    facts: Sequence[tuple[str, str]] = ()
+    missing: str = "–"
+
+    def __post_init__(self) -> None:
+        names = [column.name for column in self.columns]
+        if not names or len(set(names)) < len(names):
+            raise InvalidInputError(f"columns={names}: expected names, each of them once")
+        for row in self.rows:
+            if not isinstance(row, Section) and len(row) != len(names):
+                raise InvalidInputError(f"row {row!r} has {len(row)} cells: expected {len(names)}")
+
+    def without(self, *names: str) -> "Table":
+        """The table without these columns."""
+        kept = [place for place, column in enumerate(self.columns) if column.name not in names]
+        return Table(
+            title=self.title,
+            columns=[self.columns[place] for place in kept],
+            rows=[row if isinstance(row, Section) else [row[place] for place in kept] for row in self.rows],
+            caption=self.caption,
+            facts=self.facts,
+            missing=self.missing,
+        )
+
+    @property
+    def names(self) -> int:
+        """How many of the first columns name the rows."""
+        numeric = [place for place, column in enumerate(self.columns) if column.kind != "text"]
+        return max(1, min(numeric, default=len(self.columns)))
+
+    def lines(self) -> Iterator[Section | list[tuple[Column, Cell]]]:
+        """The rows, each cell with its column."""
+        for row in self.rows:
+            if isinstance(row, Section):
+                yield row
+            else:
+                cells = (held if isinstance(held, Cell) else Cell(held) for held in row)
+                yield list(zip(self.columns, cells, strict=True))
+
+    def terminal(self, *, notes: bool = True) -> "FoldingTable":
+        """For rich's Console: a table that is wider than the terminal is printed in pieces, never cut.
+
+        Args:
+            notes: whether the notes of cells stand below their values.
+
+        Raises:
+            MissingExtraError: rich is not installed.
+        """
+        try:
+            from rich import box
+            from rich.text import Text
+
+            from vqshield.reports.folding import FoldingTable
+        except ImportError as error:
+            raise MissingExtraError("rich", "cli") from error
+        table = FoldingTable(
+            title=Text(self.title), caption=Text(self.caption), box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0),
+            pad_edge=False,
+        )  # fmt: skip
+        for place, column in enumerate(self.columns):
+            table.add_column(
+                Text("\n".join(textwrap.wrap(column.title, _HEADING, break_long_words=False))),
+                justify="left" if column.kind == "text" and place < self.names else "right",
+                overflow="fold" if place < self.names else "ellipsis",
+            )
+        for line in self.lines():
+            if isinstance(line, Section):
+                table.add_section()
+                if line.title:
+                    table.add_row(Text(line.title, style="bold"))
+            else:
+                table.add_row(*(self._rich(column, cell, notes=notes) for column, cell in line))
+        if self.facts:
+            table.add_section()
+        for name, text in self.facts:
+            table.add_row(Text(name, style="dim"), text)
+        return table
+
+    def _rich(self, column: Column, cell: Cell, *, notes: bool) -> "Text":
+        from rich.text import Text
+
+        value, spread = column.parts(cell.value)
+        if cell.value is None:
+            return Text(self.missing, style="dim")
+        shown = cell.lines if notes else []
+        strong = "bold" if shown or isinstance(cell.value, Accuracy) or cell.mark == "bad" else ""
+        text = Text(value, style=f"{strong} {_STYLES.get(cell.mark, '')}")
+        behind = [f" ± {spread}"] if spread else []
+        behind += [f" ({cell.badge})"] if cell.badge else []
+        for words in (*behind, *(f"\n{note.text}" for note in shown)):
+            text.append(words, style="not bold dim")
+        return text
+
+    def html(self, *, sortable: bool = False, sorted_by: str = "", bars: bool = False) -> str:
+        """A table element for a page that extends base.html; every text is escaped.
+
+        Args:
+            sortable: whether a click on a heading sorts it, in a page with sort.js.
+            sorted_by: the column that the rows are sorted by already, the highest value first.
+            bars: whether a bar shows each percentage.
+
+        Raises:
+            MissingExtraError: jinja2 is not installed.
+        """
+        return page("table.html", table=self, sortable=sortable, sorted_by=sorted_by, bars=bars)
+
+    def markdown(self, *, notes: bool = False, files: bool = False) -> str:
+        """A table as GitHub shows it.
+
+        Args:
+            notes: whether the notes of cells follow their values.
+            files: whether values lead to their files.
+        """
+
+        def shown(column: Column, cell: Cell) -> str:
+            text = escape_cell(self._text(column, cell, notes=notes))
+            return f"[{text}]({cell.href})" if files and cell.href and cell.value is not None else text
+
+        rows = []
+        for line in self.lines():
+            if not isinstance(line, Section):
+                rows.append([shown(column, cell) for column, cell in line])
+            elif line.title:
+                rows.append([f"**{escape_cell(line.title)}**", *[""] * (len(self.columns) - 1)])
+        table = markdown_table([escape_cell(each.title) for each in self.columns], rows, names=self.names)
+        facts = "; ".join(f"{escape_cell(name)}: {escape_cell(text)}" for name, text in self.facts)
+        return f"{table}\n\n{facts}." if facts else table
+
+    def latex(self, *, notes: bool = False) -> str:
+        """A tabular that needs no package.
+
+        Args:
+            notes: whether the notes of cells follow their values.
+        """
+        form = "l" * self.names + "r" * (len(self.columns) - self.names)
+        lines = [rf"\begin{{tabular}}{{{form}}}", r"\hline"]
+        lines += [" & ".join(escape_latex(column.title) for column in self.columns) + r" \\", r"\hline"]
+        for line in self.lines():
+            if not isinstance(line, Section):
+                cells = (escape_latex(self._text(*each, notes=notes)) for each in line)
+                lines.append(" & ".join(cells) + r" \\")
+            elif line.title:
+                span = rf"\multicolumn{{{len(self.columns)}}}{{l}}"
+                lines.append(rf"{span}{{\textbf{{{escape_latex(line.title)}}}}} \\")
+        return "\n".join([*lines, r"\hline", r"\end{tabular}"])
+
+    def _text(self, column: Column, cell: Cell, *, notes: bool) -> str:
+        text = self.missing if cell.value is None else column.text(cell.value)
+        text += f" ({cell.badge})" if cell.badge else ""
+        return f"{text} ({cell.reason})" if notes and cell.reason else text
+
+    def records(self) -> list[dict[str, Any]]:
+        """The rows as dictionaries by the columns' names, numbers as measured.
+
+        An accuracy is its mean under the column's name, with name_std, name_standard_error, name_runs and
+        name_n. Notes are in name_note, and the title of the section above a row is in "section".
+        """
+        found: list[dict[str, Any]] = []
+        section = Section()
+        for line in self.lines():
+            if isinstance(line, Section):
+                section = line
+                continue
+            record: dict[str, Any] = {"section": section.title} if section.title else {}
+            for column, cell in line:
+                record[column.name] = cell.sorted_by
+                if isinstance(cell.value, Accuracy):
+                    held = asdict(cell.value)
+                    del held["mean"]
+                    record |= {f"{column.name}_{key}": value for key, value in held.items()}
+                if cell.notes:
+                    record[f"{column.name}_note"] = cell.reason
+            found.append(record)
+        return found
+
+    def csv(self) -> str:
+        """The records below a line of names; no text is a formula in a spreadsheet."""
+        records, stream = self.records(), io.StringIO(newline="")
+        names = list(dict.fromkeys(key for record in records for key in record))
+        writer = csv.writer(stream)
+        writer.writerow(map(_no_formula, names or [column.name for column in self.columns]))
+        for record in records:
+            writer.writerow(_no_formula(record.get(name)) for name in names)
+        return stream.getvalue()
+
+    def to_plain(self) -> dict[str, Any]:
+        """All of it for JSON: None stands for a number that is not finite."""
+        rows = [
+            {
+                key: value if not isinstance(value, float) or math.isfinite(value) else None
+                for key, value in record.items()
+            }
+            for record in self.records()
+        ]
+        columns = [{"name": each.name, "title": each.title, "kind": each.kind} for each in self.columns]
+        return {
+            "title": self.title, "caption": self.caption, "columns": columns, "rows": rows,
+            "facts": dict(self.facts),
+        }  # fmt: skip
+
+    def to_json(self) -> str:
+        """What to_plain says, as JSON."""
+        return json.dumps(self.to_plain(), indent=1, allow_nan=False)
+
+    def to_pandas(self) -> Any:
+        """The records as a pandas.DataFrame; pandas has to be installed."""
+        import pandas
+
+        return pandas.DataFrame.from_records(self.records())
+
+
+def _file_address(file: str | None) -> str | None:
+    """Of a file next to the page, never of another host."""
+    return None if file is None else quote(file.lstrip("/"))
+
+
+def _no_formula(value: object) -> object:
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
