@@ -9,17 +9,17 @@ from typer.testing import CliRunner
 
 import vqshield
 from vqshield.cli import main
-from vqshield.cli.application import COMMANDS, app, command_function, command_help, load_command
+from vqshield.cli.application import app, command_function, command_help, commands, load_command
 from vqshield.core.errors import VqshieldError
 
 RUNNER = CliRunner()
 
 
 def test_the_commands():
-    assert set(COMMANDS) >= {"demo", "purify", "train", "list"}
+    assert set(commands()) >= {"demo", "purify", "train", "list"}
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", commands())
 def test_every_command_and_each_of_its_options_has_help(name):
     command = load_command(name)
     assert command.help
@@ -29,7 +29,7 @@ def test_every_command_and_each_of_its_options_has_help(name):
     assert RUNNER.invoke(app, [name, "--help"]).exit_code == 0
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", commands())
 def test_help_is_read_from_the_file_without_importing_it(name):
     assert command_help(name) == inspect.getdoc(command_function(name))
 

@@ -17,7 +17,6 @@ from vqshield.data import list_datasets
 from vqshield.defenses import known_settings
 from vqshield.quantization.kernels import list_backends
 from vqshield.surrogates import list_surrogates
-from vqshield_paper.reproduction.experiments import list_experiments
 
 REGISTRIES = {
     "defenses": vq.defenses.list_all_defenses,
@@ -27,7 +26,6 @@ REGISTRIES = {
     "classifiers": lambda: (*list_classifiers(), *classifier_forms()),
     "data": list_datasets,
     "backends": list_backends,
-    "experiments": list_experiments,
 }
 
 

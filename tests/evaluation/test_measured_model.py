@@ -1,6 +1,7 @@
 """A number is of the model that was given: every verb reports what calling the model gives, or refuses."""
 
 import copy
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -98,6 +99,15 @@ CHANGES = {
     "data parallel": nn.DataParallel,
     "compiled": lambda model: torch.compile(model, backend="eager"),
 }
+
+
+@pytest.fixture(autouse=True)
+def forget_compiled() -> Iterator[None]:
+    """Models are compiled so often here that torch.compile gives up on the code of all of them."""
+    yield
+    torch._dynamo.reset()
+
+
 DEFENSES = {
     "swrd": lambda: vq.SWRD(iterations=2),
     "content": lambda: vq.PRD(streams="content", iterations=2),
