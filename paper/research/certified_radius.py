@@ -29,8 +29,9 @@ from safetensors import safe_open
 
 from common import BUNDLED, Target, described, make_parser
 from vqshield.certification.records import VoteRecord
-from vqshield.certification.study import PRECISIONS, Certification, coverage_of
+from vqshield.certification.study import Certification, coverage_of
 from vqshield.certification.summary import CertificationSummary
+from vqshield.classifiers.folding import PRECISIONS
 from vqshield.core import checks
 from vqshield.core.environment import environment
 from vqshield.core.errors import InvalidInputError

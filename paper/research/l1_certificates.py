@@ -26,9 +26,10 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from common import Target, make_parser
 from vqshield.certification.l1 import L1Certification, L1Summary
-from vqshield.certification.study import PRECISIONS, Certification
+from vqshield.certification.study import Certification
 from vqshield.certification.summary import CertificationSummary
 from vqshield.classifiers import Normalised, load_classifier, save_classifier
+from vqshield.classifiers.folding import PRECISIONS
 from vqshield.core.devices import pick_device
 from vqshield.core.environment import environment
 from vqshield.core.files import write_json

@@ -62,6 +62,20 @@ def test_draws_may_come_one_by_one_and_in_any_precision() -> None:
     assert torch.allclose(half.mean_l1, whole.mean_l1, atol=1e-2)
 
 
+@pytest.mark.parametrize("size", [1, 4, 11])
+def test_draws_may_come_some_at_a_time(size: int) -> None:
+    reference, drawn, labels = (
+        softmax(5, 3, seed=9),
+        softmax(11, 5, 3, seed=10),
+        torch.tensor([0, 1, 2, 0, 1]),
+    )
+    found = evidence(reference=reference, drawn=drawn.split(size), labels=labels)
+    expected = evidence(reference=reference, drawn=drawn, labels=labels)
+    assert found.draws == expected.draws == 11
+    for name in ("margin", "mean_l1", "mean_truncated", "variance_truncated", "errors"):
+        assert torch.equal(getattr(found, name), getattr(expected, name)), name
+
+
 def test_a_tie_is_an_error() -> None:
     reference = torch.tensor([[0.9, 0.1]])
     seen = evidence(reference=reference, drawn=torch.full((3, 1, 2), 0.5), labels=torch.tensor([0]))
@@ -89,6 +103,7 @@ GOOD = {"reference": softmax(2, 3, seed=7), "drawn": softmax(4, 2, 3, seed=8), "
         ({"drawn": torch.full((4, 2, 3), torch.nan)}, "drawn contain nan"),
         ({"drawn": softmax(4, 2, 5, seed=1)}, r"a draw of shape \(2, 5\) should be \(2, 3\)"),
         ({"drawn": softmax(2, 3, seed=1)}, r"a draw of shape \(3,\)"),
+        ({"drawn": [softmax(1, 4, 2, 3, seed=1)]}, r"a draw of shape \(1, 4, 2, 3\)"),
         ({"drawn": []}, "0 draws"),
         ({"labels": torch.tensor([0, 3])}, "labels contain 3; they should be from 0 to 2"),
         ({"labels": torch.tensor([0])}, r"labels of shape \(1,\)"),

@@ -13,18 +13,16 @@ import torch
 from torch import nn
 
 import certificate_plot
-from vqshield.certificates import binomial_statement, clopper_pearson, evidence, radius, union_statement
+from vqshield.certificates import binomial_statement, clopper_pearson, radius, union_statement
 from vqshield.certification.records import CertificateRecord, DrawsRecord, VoteRecord
 from vqshield.certification.study import (
     Certification,
     certify,
     coverage_of,
-    evidence_of_blocks,
-    fast_forward,
-    fastest_form,
 )
 from vqshield.certification.summary import CertificationSummary
-from vqshield.classifiers import Normalised, build, small_cifar10
+from vqshield.classifiers import small_cifar10
+from vqshield.classifiers.folding import fast_forward
 from vqshield.core.errors import FileFormatError, InvalidInputError
 from vqshield.data import sample
 from vqshield.defended import Defended, defend
@@ -328,21 +326,6 @@ def test_the_noise_alone_decides_what_gaussian_smoothing_answers(
         assert abs(vote.right / draws - float(expected)) < 5 * 0.5 / math.sqrt(draws)
 
 
-def test_evidence_of_blocks_is_that_of_the_draws() -> None:
-    source = torch.Generator().manual_seed(1)
-    reference = torch.randn(5, 3, generator=source).double().mul(2).softmax(-1)
-    drawn = torch.randn(11, 5, 3, generator=source).double().softmax(-1)
-    labels = torch.tensor([0, 1, 2, 0, 1])
-    for size in (1, 4, 11):
-        found = evidence_of_blocks(reference, drawn.split(size), labels)
-        expected = evidence(reference=reference, drawn=drawn, labels=labels)
-        assert found.draws == expected.draws == 11
-        for name in ("margin", "mean_l1", "mean_truncated", "variance_truncated", "errors"):
-            assert torch.equal(getattr(found, name), getattr(expected, name)), name
-    single = evidence_of_blocks(reference, [drawn[:1]], labels)
-    assert torch.equal(single.variance_truncated, torch.zeros(5, dtype=torch.float64))
-
-
 def test_bf16_is_another_classifier_and_says_so(finished, study: Certification, target: Target) -> None:
     halved = fast_forward(target.model, device=target.place, precision="bf16")
     images = target.images.floats()
@@ -352,19 +335,6 @@ def test_bf16_is_another_classifier_and_says_so(finished, study: Certification, 
     found = replace(study, precision="bf16", certificate="vote").in_memory()
     assert all(abs(one.top - other.top) <= 10 for one, other in zip(found.records, votes, strict=True))
     assert found.manifest.precision == "bf16"
-
-
-@pytest.mark.parametrize("kind", ["bundled", "fresh", "user's"])
-def test_the_form_for_gpus_is_the_same_function(target: Target, kind: str) -> None:
-    fresh = Normalised(build("small", classes=10), mean=[0.5] * 3, std=[0.2] * 3).eval()
-    classifier, images = {
-        "bundled": (small_cifar10(), sample(4).floats()),
-        "fresh": (fresh, sample(4).floats()),
-        "user's": (target.model, target.images.floats()),
-    }[kind]
-    with torch.no_grad():
-        torch.testing.assert_close(fastest_form(classifier)(images), classifier(images), rtol=1e-4, atol=1e-4)
-    assert fastest_form(classifier) is not classifier
 
 
 def test_a_cell_is_small_enough_to_be_attacked_and_to_be_lost(study: Certification) -> None:

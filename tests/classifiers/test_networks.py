@@ -2,7 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from vqshield.classifiers import Normalised, build, folded, list_classifiers
+from vqshield.classifiers import Normalised, build, folded, list_classifiers, small_cifar10
+from vqshield.classifiers.folding import fastest_form
 from vqshield.core.errors import InvalidInputError
 
 SHAPES = {  # published parameter counts for ten (resnet18, small) and a hundred classes
@@ -133,6 +134,19 @@ def test_folding_a_wide_block_keeps_its_first_norm():
     assert isinstance(fast.bn2, nn.Identity)
     x = noise(2, 16, 8, 8)
     torch.testing.assert_close(fast(x), block(x), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["bundled", "fresh", "user's"])
+def test_the_fastest_form_is_the_same_function(kind):
+    classifier = {
+        "bundled": small_cifar10(),
+        "fresh": Normalised(build("small", classes=10), mean=[0.5] * 3, std=[0.2] * 3).eval(),
+        "user's": nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 10)),
+    }[kind]
+    x = noise(4, 3, 32, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(fastest_form(classifier)(x), classifier(x), rtol=1e-4, atol=1e-4)
+    assert fastest_form(classifier) is not classifier
 
 
 def test_normalisation_is_by_channel_and_not_trained():

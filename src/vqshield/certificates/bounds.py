@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from vqshield.certificates.intervals import clopper_pearson, empirical_bernstein, truncated_markov
-from vqshield.certificates.numbers import Value, chance, doubles, like, same_shape
+from vqshield.certificates.numbers import Value, chance, doubles, like, per_class, same_shape
 from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError
 
@@ -76,8 +76,8 @@ def evidence(*, reference: Tensor, drawn: Iterable[Tensor], labels: Tensor) -> E
 
     Args:
         reference: f(x) of the clean images, (B, classes).
-        drawn: f(x̂'_i), (m, B, classes), or anything that yields m tensors (B, classes), so that they need not
-            all be in memory.
+        drawn: f(x̂'_i), (m, B, classes), or anything that yields them one by one, (B, classes), or some at a
+            time, (some, B, classes), so that they need not all be in memory.
         labels: the true classes, (B,), int64.
 
     Raises:
@@ -97,29 +97,26 @@ def evidence(*, reference: Tensor, drawn: Iterable[Tensor], labels: Tensor) -> E
     rho = margin(outputs, labels)
     rows, errors = [], torch.zeros_like(labels)
     for draw in drawn:
-        if draw.shape != outputs.shape:
+        if draw.dim() > 3 or draw.shape[-2:] != outputs.shape:
+            found = draw.shape[1:] if draw.dim() == 3 else draw.shape
             raise InvalidInputError(
-                f"a draw of shape {tuple(draw.shape)} should be {tuple(outputs.shape)}, as the reference"
+                f"a draw of shape {tuple(found)} should be {tuple(outputs.shape)}, as the reference"
             )
-        values = _softmax("drawn", draw.to(outputs.device))
+        values = _softmax("drawn", draw.to(outputs.device).flatten(0, -2)).view(-1, *outputs.shape)
         rows.append(l1_distance(outputs, values))
-        errors += margin(values, labels) <= 0
+        errors += (margin(values, labels) <= 0).sum(0)
     if not rows:
         raise InvalidInputError("drawn holds 0 draws; there should be at least 1")
-    distances = torch.stack(rows)  # (m, B)
+    distances = torch.cat(rows)  # (m, B)
     truncated = torch.where(rho > 0, distances / rho, 1.0).clamp(max=1)
-    spread = truncated.var(0) if len(rows) > 1 else torch.zeros_like(rho)
+    spread = truncated.var(0) if len(distances) > 1 else torch.zeros_like(rho)
     mean_truncated = truncated.mean(0).clamp(max=1)  # rounding may leave a mean of ones just above 1
-    return Evidence(len(rows), rho, distances.mean(0), mean_truncated, spread, errors)
+    return Evidence(len(distances), rho, distances.mean(0), mean_truncated, spread, errors)
 
 
 def _softmax(name: str, outputs: Tensor) -> Tensor:
     """Softmax outputs (B, classes) as float64."""
-    if outputs.dim() != 2 or outputs.shape[1] < 2 or not outputs.is_floating_point():
-        found = f"shape {tuple(outputs.shape)} and dtype {outputs.dtype}"
-        raise InvalidInputError(
-            f"{name} of {found} should be floating-point, (B, classes), 2 classes or more"
-        )
+    per_class(name, outputs, "floating-point")
     values = outputs.detach().double()
     checks.finite(name, values)
     sums = values.sum(-1)
@@ -175,28 +172,17 @@ Bound = Callable[[Evidence, float], Tensor]
 """(evidence, delta) → upper bounds on the error, (B,)."""
 
 
-def _proposition1(seen: Evidence, delta: float) -> Tensor:
-    return proposition1(mean_l1=seen.mean_l1, margin=seen.margin, draws=seen.draws, delta=delta)
-
-
-def _truncated_markov(seen: Evidence, delta: float) -> Tensor:
-    return truncated_markov(mean=seen.mean_truncated, draws=seen.draws, delta=delta)
-
-
-def _empirical_bernstein(seen: Evidence, delta: float) -> Tensor:
-    mean, variance = seen.mean_truncated, seen.variance_truncated
-    return empirical_bernstein(mean=mean, variance=variance, draws=seen.draws, delta=delta)
-
-
-def _clopper_pearson(seen: Evidence, delta: float) -> Tensor:
-    return clopper_pearson(errors=seen.errors, draws=seen.draws, delta=delta)
-
-
 _BOUNDS: dict[str, Bound] = {
-    "proposition1": _proposition1,
-    "truncated_markov": _truncated_markov,
-    "empirical_bernstein": _empirical_bernstein,
-    "clopper_pearson": _clopper_pearson,
+    "proposition1": lambda seen, delta: proposition1(
+        mean_l1=seen.mean_l1, margin=seen.margin, draws=seen.draws, delta=delta
+    ),
+    "truncated_markov": lambda seen, delta: truncated_markov(
+        mean=seen.mean_truncated, draws=seen.draws, delta=delta
+    ),
+    "empirical_bernstein": lambda seen, delta: empirical_bernstein(
+        mean=seen.mean_truncated, variance=seen.variance_truncated, draws=seen.draws, delta=delta
+    ),
+    "clopper_pearson": lambda seen, delta: clopper_pearson(errors=seen.errors, draws=seen.draws, delta=delta),
 }
 
 

@@ -2,7 +2,7 @@
 is a number where only numbers went in.
 """
 
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -57,6 +57,13 @@ def counts(name: str, value: object, *, most: int) -> Tensor:
     if len(wrong):
         raise InvalidInputError(f"{name} contain {int(wrong[0])}; every value should lie in 0 … draws={most}")
     return values
+
+
+def per_class(name: str, given: Tensor, kind: Literal["whole numbers", "floating-point"]) -> None:
+    """Refuse what is not (B, classes) with two classes or more, or other numbers than these."""
+    if given.dim() != 2 or given.shape[1] < 2 or given.is_floating_point() != (kind == "floating-point"):
+        found = f"shape {tuple(given.shape)} and dtype {given.dtype}"
+        raise InvalidInputError(f"{name} of {found} should be {kind}, (B, classes), 2 classes or more")
 
 
 def same_shape(**values: Tensor) -> None:

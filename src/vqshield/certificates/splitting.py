@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vqshield.certificates.numbers import Value, doubles, like, positive, same_shape
+from vqshield.certificates.numbers import Value, doubles, like, per_class, positive, same_shape
 from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError
 
@@ -66,9 +66,7 @@ def certify_all_shifts(*, counts: Tensor) -> ExactVotes:
         >>> found.answers.tolist(), found.steps.tolist()
         ([0, 0], [4, 0])
     """
-    if counts.dim() != 2 or counts.shape[1] < 2 or counts.is_floating_point():
-        found = f"shape {tuple(counts.shape)} and dtype {counts.dtype}"
-        raise InvalidInputError(f"counts of {found} should be whole numbers, (B, classes), 2 classes or more")
+    per_class("counts", counts, "whole numbers")
     if bool((counts < 0).any()):
         raise InvalidInputError(f"counts contain {int(counts.min())}; every one should be >= 0")
     counts = counts.long()

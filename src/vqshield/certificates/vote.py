@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vqshield.certificates.intervals import clopper_pearson_lower
-from vqshield.certificates.numbers import Value, chance, counts, doubles, like, positive
+from vqshield.certificates.numbers import Value, chance, counts, doubles, like, per_class, positive
 from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError
 
@@ -186,9 +186,7 @@ def _factor(copies: float) -> float:
 
 def _votes(name: str, given: Tensor) -> Tensor:
     """Counts per class (B, classes), the same number of draws, one or more, in every row."""
-    if given.dim() != 2 or given.shape[1] < 2 or given.is_floating_point():
-        found = f"shape {tuple(given.shape)} and dtype {given.dtype}"
-        raise InvalidInputError(f"{name} of {found} should be whole numbers, (B, classes), 2 classes or more")
+    per_class(name, given, "whole numbers")
     draws = sorted(set(given.sum(-1).tolist()))
     if bool((given < 0).any()) or len(draws) > 1 or 0 in draws:
         found = f"rows that add up to {draws} and minimum {int(given.min())}"

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from vqshield.certificates import certify_all_shifts, linf_radius, radius_for_linf
 from vqshield.certificates.splitting import LEVELS
-from vqshield.certification.study import PRECISIONS, fast_forward
 from vqshield.certification.summary import LINF, LinfLine, even_radii
 from vqshield.classifiers import BUNDLED
+from vqshield.classifiers.folding import PRECISIONS, fast_forward
 from vqshield.core import checks
 from vqshield.core.display_names import NONE
 from vqshield.core.environment import environment

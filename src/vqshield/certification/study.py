@@ -1,8 +1,7 @@
 """Certificates of a defended classifier, image by image, in a run that may stop at any moment."""
 
-import copy
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +13,6 @@ from vqshield.attacks import Ball, ball
 from vqshield.attacks.threats import Threat, threat
 from vqshield.certificates import (
     Coverage,
-    Evidence,
     bounds_from,
     certify_vote,
     clopper_pearson_lower,
@@ -40,8 +38,8 @@ from vqshield.certification.records import (
     parse_record,
 )
 from vqshield.certification.summary import CertificationSummary, even_radii
-from vqshield.classifiers import BUNDLED, folded
-from vqshield.classifiers.folding import is_folded
+from vqshield.classifiers import BUNDLED
+from vqshield.classifiers.folding import PRECISIONS, fast_forward
 from vqshield.core import checks
 from vqshield.core.display_names import NONE
 from vqshield.core.environment import environment
@@ -49,7 +47,6 @@ from vqshield.core.errors import InvalidInputError
 from vqshield.core.seeds import derived_seed
 from vqshield.core.settings import format_value
 from vqshield.data import SAMPLE_NAME
-from vqshield.defended import has_hooks
 from vqshield.defenses import CertificateTerms, Defense, DefenseLike, GaussianNoise, list_all_defenses
 from vqshield.models.draws import outputs
 from vqshield.runs.arguments import (
@@ -74,7 +71,6 @@ from vqshield.runs.target_study import TargetStudy
 
 ALL = "all"
 CERTIFICATES = (VOTE, DRAWS, SEQUENTIAL, ALL)
-PRECISIONS = ("fp32", "bf16")
 NORM = "linf"
 
 
@@ -353,7 +349,8 @@ class Certification(TargetStudy[CertificationManifest, CertificationCell, Certif
         moved = self._attacked(cell, eps, images, labels.to(images.device)) if eps else images
         reference = self.forward(images).double().softmax(-1).cpu()
         blocks = draw.logits("draws", moved, self.draws)
-        seen = evidence_of_blocks(reference, (block.double().softmax(-1) for block in blocks), labels)
+        drawn = (block.double().softmax(-1) for block in blocks)
+        seen = evidence(reference=reference, drawn=drawn, labels=labels)
         bounds = bounds_from(seen, delta=self.delta)
         distances = self._ball(eps).distance(moved, images)
         return [
@@ -449,63 +446,6 @@ def coverage_of(defense: Defense) -> Coverage:
         raise InvalidInputError(
             f"{reason}, or noise='image', which puts the noise on the image before anything sees it"
         ) from reason
-
-
-def evidence_of_blocks(reference: Tensor, blocks: Iterable[Tensor], labels: Tensor) -> Evidence:
-    """What `evidence` finds in all the draws, given as softmax outputs (some, N, classes) at a time.
-
-    Each block is one call, as if every draw were an image of its own: a thousand calls for a few images each
-    would cost more time than a GPU takes for the draws.
-    """
-    single = []
-    for block in blocks:
-        some = len(block)
-        single.append(
-            evidence(
-                reference=reference.repeat(some, 1), drawn=[block.flatten(0, 1)], labels=labels.repeat(some)
-            )
-        )
-
-    def each(name: str) -> Tensor:
-        return torch.cat([getattr(part, name).view(-1, len(labels)) for part in single])  # (draws, N)
-
-    truncated = each("mean_truncated")
-    return Evidence(
-        draws=len(truncated),
-        margin=single[0].margin[: len(labels)],
-        mean_l1=each("mean_l1").mean(0),
-        mean_truncated=truncated.mean(0).clamp(max=1),  # rounding may leave a mean of ones just above 1
-        variance_truncated=truncated.var(0) if len(truncated) > 1 else torch.zeros_like(truncated[0]),
-        errors=each("errors").sum(0),
-    )
-
-
-def fast_forward(
-    classifier: nn.Module, *, device: torch.device, precision: str
-) -> Callable[[Tensor], Tensor]:
-    """images → logits in float32, without gradients.
-
-    On a GPU norms are folded and channels come last: the same function up to rounding, and about half of the
-    memory traffic. "bf16" computes in bfloat16 on any device.
-    """
-    model = fastest_form(classifier) if device.type == "cuda" else classifier
-    halved = precision == "bf16"
-
-    @torch.no_grad()
-    def forward(images: Tensor) -> Tensor:
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=halved):
-            logits: Tensor = model(images)
-        return logits.float() if halved else logits
-
-    return forward
-
-
-def fastest_form(classifier: nn.Module) -> nn.Module:
-    """A copy with folded norms, channels last; what comes folded, as the bundled one, is not folded twice."""
-    if any(map(has_hooks, classifier.modules())):
-        return classifier  # they may change what it answers, and a folded copy would lose them
-    model = copy.deepcopy(classifier) if is_folded(classifier) else folded(classifier)
-    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
 def certify(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from vqshield.classifiers.folding import folded
+from vqshield.classifiers.folding import fastest_form
 from vqshield.classifiers.loading import read_classifier
 from vqshield.classifiers.normalised import Normalised
 
@@ -40,6 +40,6 @@ def bundled_file(name: str) -> AbstractContextManager[Path]:
 
 
 def _fast(name: str, device: str | torch.device) -> Normalised:
-    classifier = folded(bundled_as_trained(name, device))
+    classifier = fastest_form(bundled_as_trained(name, device))
     assert isinstance(classifier, Normalised)
-    return classifier.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+    return classifier

@@ -1,14 +1,19 @@
-"""Batch norms folded into the convolutions before them: the same function, less memory traffic.
+"""Faster forms of a trained classifier: batch norms folded into convolutions, channels last, bfloat16.
 
-Worth it where a trained network is called thousands of times, as an attack does.
+Worth it where a classifier is called thousands of times, as attacks and certificates do.
 """
 
 import copy
+from collections.abc import Callable
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from vqshield.classifiers.base import FoldableNorms
+from vqshield.defended import has_hooks
 from vqshield.models.calling import fold_norms
+
+PRECISIONS = ("fp32", "bf16")
 
 
 def folded(classifier: nn.Module) -> nn.Module:
@@ -26,3 +31,34 @@ def is_folded(classifier: nn.Module) -> bool:
         if isinstance(module, FoldableNorms)
         for _, norm in module.folds
     )
+
+
+def fastest_form(classifier: nn.Module) -> nn.Module:
+    """A copy with folded norms, channels last: the same function up to rounding.
+
+    A classifier with hooks is returned as it is: hooks may change its answers, and a copy would lose them.
+    """
+    if any(map(has_hooks, classifier.modules())):
+        return classifier
+    model = copy.deepcopy(classifier) if is_folded(classifier) else folded(classifier)
+    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+
+def fast_forward(
+    classifier: nn.Module, *, device: torch.device, precision: str
+) -> Callable[[Tensor], Tensor]:
+    """images → logits in float32, without gradients.
+
+    A GPU runs the fastest form, with about half of the memory traffic. "bf16" computes in bfloat16 on any
+    device.
+    """
+    model = fastest_form(classifier) if device.type == "cuda" else classifier
+    halved = precision == "bf16"
+
+    @torch.no_grad()
+    def forward(images: Tensor) -> Tensor:
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=halved):
+            logits: Tensor = model(images)
+        return logits.float() if halved else logits
+
+    return forward

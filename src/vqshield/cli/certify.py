@@ -8,10 +8,11 @@ import typer
 from rich.console import Console
 
 from vqshield.certification.page import certificate_caveats, certificate_tables
-from vqshield.certification.study import CERTIFICATES, PRECISIONS, Certification
+from vqshield.certification.study import CERTIFICATES, Certification
 from vqshield.certification.study import certify as measure
 from vqshield.certification.summary import CertificationSummary
 from vqshield.classifiers import BUNDLED
+from vqshield.classifiers.folding import PRECISIONS
 from vqshield.cli.certify_l1 import certify_exactly
 from vqshield.cli.executors import (
     Address,

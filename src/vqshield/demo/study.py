@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from vqshield.attacks import EOT, PGD, Linf, Square
-from vqshield.classifiers import folded, small_cifar10, small_cifar10_hardened
+from vqshield.classifiers import small_cifar10, small_cifar10_hardened
+from vqshield.classifiers.folding import fastest_form
 from vqshield.core import checks
 from vqshield.core.display_names import display_name
 from vqshield.core.environment import environment
@@ -208,7 +209,7 @@ class Demo:
     def _calibrated(self) -> nn.Module:
         """The bundled classifier calibrated behind swRD, in its fast form."""
         found = calibrate("small-cifar10", self._others, defense=create("swrd", seed=0), device="cpu")
-        return folded(found.classifier).to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+        return fastest_form(found.classifier)
 
     def _without_shield(self, classifier: nn.Module) -> Tensor:
         """Images made to fool a bare network."""
