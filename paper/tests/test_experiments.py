@@ -12,7 +12,7 @@ from vqshield.core.files import write_json
 from vqshield.core.serialization import to_plain
 from vqshield.core.settings import parse_spec
 from vqshield.data import sample
-from vqshield.demo.gallery import Gallery
+from vqshield_paper.gallery import Gallery
 from vqshield_paper.reports import caveats, write_report
 from vqshield_paper.reproduction import published
 from vqshield_paper.reproduction.experiments import experiment, list_experiments, read_experiment

@@ -66,7 +66,7 @@ def test_page_and_terminal_show_the_figures_and_the_pictures(finished: tuple[Pat
 
 def test_every_column_is_of_the_same_images_with_the_standard_error_over_them() -> None:
     run = Demo(DemoSettings(images=60, steps=1, draws=1, runs=1, calls=10), lambda *_: None)
-    run._undefended(ignorant=run.images, transferred=run.images)
+    run._measure("none", run.classifier, None, ignorant=run.images, transferred=run.images)
     right = (run.classifier(run.images).argmax(1) == run.labels).double()
     assert 0 < right.mean() < 1
     assert [row.threat for row in run.rows] == ["none", "transfer", "ignorant", "score", "adaptive"]
@@ -100,14 +100,14 @@ def test_the_progress_bar_counts_every_image_once() -> None:
 
 
 def test_an_interrupted_demo_keeps_what_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = Demo._defended
+    whole = Demo._measure
 
     def interrupted(self: Demo, defense: str, *rest: object, **named: object) -> None:
         if defense == "pRD":
             raise KeyboardInterrupt
         whole(self, defense, *rest, **named)
 
-    monkeypatch.setattr(Demo, "_defended", interrupted)
+    monkeypatch.setattr(Demo, "_measure", interrupted)
     result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path), *QUICK])
     assert result.exit_code == 130
     summary = json.loads((tmp_path / "summary.json").read_text())

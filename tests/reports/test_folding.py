@@ -51,7 +51,7 @@ def certificates():
 
 
 def demo():
-    threats = ("none", "ignorant", "ste", "eot", "adaptive")
+    threats = ("none", "transfer", "ignorant", "score", "adaptive")
     rows = [
         DemoRow(
             defense=defense, settings={"codes": 25}, threat=threat, attack="PGD", natural=0.812,
@@ -60,7 +60,9 @@ def demo():
         for defense in ("randdisc", "prd", "swrd")
         for place, threat in enumerate(threats)
     ]  # fmt: skip
-    return demo_table(SimpleNamespace(title="What the shield is worth", rows=rows, epsilon=8 / 255))
+    return demo_table(
+        SimpleNamespace(title="What the shield is worth", rows=rows, epsilon=8 / 255)
+    ).terminal()
 
 
 TABLES = {

@@ -12,11 +12,11 @@ from square_studies import Squares
 from vqshield.certification.study import Certification
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.serialization import to_plain
-from vqshield.demo.gallery import Gallery
 from vqshield.evaluation.study import Evaluation
 from vqshield.runs.executors import LocalExecutor, run_study
 from vqshield.runs.study import Study
 from vqshield.runs.target import Target
+from vqshield_paper.gallery import Gallery
 from vqshield_paper.kl.fitting import MixtureSettings
 from vqshield_paper.kl.measurement import DivergenceSettings
 from vqshield_paper.kl.study import KLStudy

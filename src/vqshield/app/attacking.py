@@ -18,7 +18,7 @@ from vqshield.attacks.threats import Threat, threat
 from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError
 from vqshield.defended import Defended
-from vqshield.demo.gallery import as_bytes, moved_bytes
+from vqshield.demo.pictures import as_bytes, moved_bytes
 from vqshield.demo.study import DemoSettings
 
 QUERIES = 500

@@ -14,7 +14,7 @@ from vqshield.app.subjects import class_name
 from vqshield.app.worth import Worth
 from vqshield.core.display_names import display_defense
 from vqshield.core.settings import format_value
-from vqshield.demo.gallery import as_bytes
+from vqshield.demo.pictures import as_bytes
 from vqshield.images.files import Bytes, encode_png
 from vqshield.reports.numbers import percent
 

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from vqshield.core import checks
 from vqshield.core.errors import FileFormatError, VqshieldError
 from vqshield.data import ImageSet, sample
-from vqshield.demo.gallery import as_bytes
+from vqshield.demo.pictures import as_bytes
 from vqshield.images.files import Picture, read_image
 
 SIDE = 32

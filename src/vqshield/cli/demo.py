@@ -44,7 +44,7 @@ def demo(
         return
     for sentence in FOR_WHOM:
         typer.echo(sentence)
-    Console().print(demo_table(summary))
+    Console().print(demo_table(summary).terminal(notes=False))
     for sentence in summary.sentences:
         typer.echo(sentence)
     typer.echo(f"\nPictures and details in {out / 'report.html'}, figures in {out / 'summary.json'}")

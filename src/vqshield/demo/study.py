@@ -9,10 +9,11 @@ an attack through the shield, with gradients made for quantizers, averaged over 
 What is reported are fresh draws that no attack has seen.
 """
 
-import base64
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -21,26 +22,28 @@ from vqshield.attacks import EOT, PGD, Linf, Square
 from vqshield.classifiers import small_cifar10, small_cifar10_hardened
 from vqshield.classifiers.folding import fastest_form
 from vqshield.core import checks
-from vqshield.core.display_names import display_name
+from vqshield.core.display_names import NONE, display_name
 from vqshield.core.environment import environment
-from vqshield.core.errors import InvalidInputError
 from vqshield.core.serialization import Json
 from vqshield.data import ImageSet, sample
 from vqshield.defended import Defended
 from vqshield.defenses import SWRD, Defense, create, list_defenses
-from vqshield.demo.gallery import GalleryPicture, GalleryRow, as_bytes
-from vqshield.images.files import encode_png
+from vqshield.demo.pictures import GalleryPicture, GalleryRow, png, png_uri
+from vqshield.models.accuracy import Accuracy
 from vqshield.models.draws import Draws, draw_predictions
 from vqshield.training.calibration import calibrate
 
-UNDEFENDED = "none"
 BEST = display_name("swrd")
 CALIBRATED = f"{BEST}, calibrated"
 TUNED = f"{BEST} with noise, tuned classifier"
 CALIBRATION_IMAGES = 200
-"""Of the bundled images that are not reported on; the row is left out where fewer than 16 remain."""
+"""Of the bundled images that are not reported on; the row is left out where too few remain."""
+_FEWEST_TO_CALIBRATE = 16
 GALLERY_ROWS = 6
 IMAGES_AT_ONCE = 50
+
+
+Threat = Literal["none", "transfer", "ignorant", "score", "adaptive"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +105,7 @@ class DemoRow:
 
     defense: str
     settings: Mapping[str, Json]
-    threat: str
+    threat: Threat
     attack: str
     natural: float
     robust: float
@@ -112,11 +115,14 @@ class DemoRow:
 
     def __post_init__(self) -> None:
         for name in ("natural", "robust"):
-            share = getattr(self, name)
-            if not 0 <= share <= 1:
-                raise InvalidInputError(
-                    f"{name}={share!r} of {self.defense!r} is no accuracy; valid are fractions in [0, 1]"
-                )
+            checks.real(name, getattr(self, name), most=1)
+
+    @property
+    def accuracy(self) -> Accuracy:
+        """Robust accuracy as the type that tables show; the demo does not record the spread between runs."""
+        return Accuracy(
+            mean=self.robust, std=math.nan, standard_error=self.standard_error, runs=self.runs, n=self.n
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,23 +165,22 @@ class Demo:
 
     def run(self) -> None:
         """Measure everything, the undefended classifier first."""
-        began = time.perf_counter()
+        began, seed = time.perf_counter(), self.settings.seed
         tuned = _InParts(small_cifar10_hardened())
         for_bare, for_tuned = (self._without_shield(each) for each in (self.classifier, tuned))
-        self._undefended(ignorant=for_bare, transferred=for_tuned)
-        self.seconds = time.perf_counter() - began
+
+        def measure(name: str, classifier: nn.Module, defense: Defense | None) -> None:
+            own, other = (for_tuned, for_bare) if classifier is tuned else (for_bare, for_tuned)
+            self._measure(name, classifier, defense, ignorant=own, transferred=other)
+            self.seconds = time.perf_counter() - began
+
+        measure(NONE, self.classifier, None)
         for name in list_defenses():
-            shielded = self._shielded(self.classifier, create(name, seed=self.settings.seed))
-            self._defended(display_name(name), shielded, ignorant=for_bare, transferred=for_tuned)
-            self.seconds = time.perf_counter() - began
-        if len(self._others) >= 16:
+            measure(display_name(name), self.classifier, create(name, seed=seed))
+        if self._calibrates:
             self._report(CALIBRATED, 0)
-            shielded = self._shielded(_InParts(self._calibrated()), create("swrd", seed=self.settings.seed))
-            self._defended(CALIBRATED, shielded, ignorant=for_bare, transferred=for_tuned)
-            self.seconds = time.perf_counter() - began
-        shielded = self._shielded(tuned, SWRD.hardened("cifar10", seed=self.settings.seed))
-        self._defended(TUNED, shielded, ignorant=for_tuned, transferred=for_bare)
-        self.seconds = time.perf_counter() - began
+            measure(CALIBRATED, _InParts(self._calibrated()), create("swrd", seed=seed))
+        measure(TUNED, tuned, SWRD.hardened("cifar10", seed=seed))
 
     def summary(self) -> DemoSummary:
         """What is finished so far."""
@@ -202,9 +207,13 @@ class Demo:
         ]
 
     @property
+    def _calibrates(self) -> bool:
+        return len(self._others) >= _FEWEST_TO_CALIBRATE
+
+    @property
     def _defenses(self) -> int:
-        """How many rows of defenses there will be, that without one included."""
-        return len(list_defenses()) + 2 + (len(self._others) >= 16)
+        """How many rows of defenses there will be, the one without a defense included."""
+        return len(list_defenses()) + 2 + self._calibrates
 
     def _calibrated(self) -> nn.Module:
         """The bundled classifier calibrated behind swRD, in its fast form."""
@@ -216,47 +225,57 @@ class Demo:
         model = _Counted(classifier, lambda count: self._report("attacks", count))
         return self.settings.ignorant(model, self.images, self.labels)
 
-    def _undefended(self, *, ignorant: Tensor, transferred: Tensor) -> None:
-        model = _Counted(self.classifier, lambda count: self._report("no defense", count))
-        natural = draw_predictions(model, self.images, self.labels, runs=1)
-        robust = draw_predictions(model, ignorant, self.labels, runs=1)
-        self._show("clean", self.images, natural)
-        self._show("attacked", ignorant, robust)
-        name = f"pgd-{self.settings.steps}"
-        attacks = {
-            "transfer": (name, draw_predictions(model, transferred, self.labels, runs=1)),
-            "ignorant": (name, robust),
-            "score": self._asked(model, runs=1),
-            "adaptive": (name, robust),
-        }
-        self._add(UNDEFENDED, {}, natural, attacks)
+    def _measure(
+        self,
+        name: str,
+        classifier: nn.Module,
+        defense: Defense | None,
+        *,
+        ignorant: Tensor,
+        transferred: Tensor,
+    ) -> None:
+        """Accuracy under every attacker; without a defense nothing is random, and one run is enough."""
+        options, runs = self.settings, 1 if defense is None else self.settings.runs
+        shielded = None if defense is None else Defended(classifier, defense, surrogate="soft")
+        model = _Counted(shielded or classifier, lambda count: self._report(name, count))
 
-    @staticmethod
-    def _shielded(classifier: nn.Module, defense: Defense) -> Defended:
-        return Defended(classifier, defense, surrogate="soft")
+        def judged(images: Tensor) -> Draws:
+            return draw_predictions(model, images, self.labels, runs=runs)
 
-    def _defended(self, name: str, shielded: Defended, *, ignorant: Tensor, transferred: Tensor) -> None:
-        options = self.settings
-        model = _Counted(shielded, lambda count: self._report(name, count))
-        natural = draw_predictions(model, self.images, self.labels, runs=options.runs)
-        unaware = draw_predictions(model, ignorant, self.labels, runs=options.runs)
-        attacked = self._informed(model)
-        aware = draw_predictions(model, attacked, self.labels, runs=options.runs)
-        if name not in (
-            CALIBRATED,
-            TUNED,
-        ):  # the pictures would be other pictures: of attacks on other weights
-            self._show_quantized(f"attacked, then {name}", shielded, ignorant)
-        if name == BEST:
-            self._show_quantized(f"attacked through {name}, then {name}", shielded, attacked)
-        sent = draw_predictions(model, transferred, self.labels, runs=options.runs)
-        attacks = {
-            "transfer": (f"pgd-{options.steps}", sent),
-            "ignorant": (f"pgd-{options.steps}", unaware),
-            "score": self._asked(model, runs=options.runs),
-            "adaptive": (f"pgd-{options.steps} + soft + eot-{options.draws}", aware),
+        natural, unaware = judged(self.images), judged(ignorant)
+        pgd = informed = f"pgd-{options.steps}"
+        if shielded is None:
+            aware = unaware
+            self._show("clean", self.images, natural.predictions[0])
+            self._show("attacked", ignorant, unaware.predictions[0])
+        else:
+            attacked = self._informed(model)
+            aware, informed = judged(attacked), f"{pgd} + soft + eot-{options.draws}"
+            if name not in (CALIBRATED, TUNED):  # their pictures are of attacks on other weights
+                self._show_quantized(f"attacked, then {name}", shielded, ignorant)
+            if name == BEST:
+                self._show_quantized(f"attacked through {name}, then {name}", shielded, attacked)
+        found: dict[Threat, tuple[str, Draws]] = {
+            "none": ("none", natural),
+            "transfer": (pgd, judged(transferred)),
+            "ignorant": (pgd, unaware),
+            "score": (f"square, {options.calls} calls", judged(self._asked(model))),
+            "adaptive": (informed, aware),
         }
-        self._add(name, shielded.defense.settings(), natural, attacks)
+        self.rows += [
+            DemoRow(
+                defense=name,
+                settings={} if defense is None else defense.settings(),
+                threat=threat,
+                attack=attack,
+                natural=natural.mean,
+                robust=under.mean,
+                standard_error=under.standard_error,
+                runs=runs,
+                n=len(self.images),
+            )
+            for threat, (attack, under) in found.items()
+        ]
 
     def _informed(self, model: "_Counted") -> Tensor:
         """Images that were moved through the shield; those that are lost for certain take no more steps.
@@ -271,50 +290,27 @@ class Demo:
         model.report(end - model.count)
         return found
 
-    def _asked(self, model: "_Counted", *, runs: int) -> tuple[str, Draws]:
-        """What an attacker makes of the model's scores: every draw is a call."""
+    def _asked(self, model: "_Counted") -> Tensor:
+        """Images of an attacker who queries the model for its scores; every sample is a call."""
         options, before = self.settings, model.count
         found = options.score.trace(model, self.images, self.labels, calls=(options.calls,)).images[-1]
         model.report(options.calls * len(self.images) - (model.count - before))  # it may end before that
-        return f"square, {options.calls} calls", draw_predictions(model, found, self.labels, runs=runs)
+        return found
 
-    def _add(
-        self,
-        defense: str,
-        settings: Mapping[str, Json],
-        natural: Draws,
-        attacks: Mapping[str, tuple[str, Draws]],
-    ) -> None:
-        for threat, (attack, under) in {"none": ("none", natural), **attacks}.items():
-            self.rows.append(
-                DemoRow(
-                    defense=defense,
-                    settings=settings,
-                    threat=threat,
-                    attack=attack,
-                    natural=natural.mean,
-                    robust=under.mean,
-                    standard_error=under.standard_error,
-                    runs=len(under.predictions),
-                    n=len(self.images),
-                )
-            )
-
-    def _show(self, caption: str, images: Tensor, draws: Draws) -> None:
-        self.shown[caption] = images[:GALLERY_ROWS], draws.predictions[0, :GALLERY_ROWS]
+    def _show(self, caption: str, images: Tensor, answers: Tensor) -> None:
+        self.shown[caption] = images[:GALLERY_ROWS], answers[:GALLERY_ROWS]
 
     @torch.no_grad()
     def _show_quantized(self, caption: str, shielded: Defended, images: Tensor) -> None:
         quantized = shielded.defense(images[:GALLERY_ROWS])
-        self.shown[caption] = quantized, shielded.classifier(quantized).argmax(1)
+        self._show(caption, quantized, shielded.classifier(quantized).argmax(1))
 
     def _picture(self, caption: str, index: int) -> GalleryPicture:
         images, answers = self.shown[caption]
-        pixels = as_bytes(images[index]).permute(1, 2, 0).contiguous().numpy()
         answer = int(answers[index])
         return GalleryPicture(
             caption=caption,
-            image=f"data:image/png;base64,{base64.b64encode(encode_png(pixels)).decode('ascii')}",
+            image=png_uri(png(images[index])),
             verdict=self.data.classes[answer],
             correct=answer == int(self.labels[index]),
         )
@@ -328,9 +324,9 @@ def sentences(rows: Sequence[DemoRow], settings: DemoSettings) -> list[str]:
     said = [
         f"Against an attack that does not know of the shield, {BEST} keeps "
         f"{accuracy[BEST, 'ignorant']:.0%} of the images right where the bare classifier keeps "
-        f"{accuracy[UNDEFENDED, 'ignorant']:.0%}; on clean images it costs "
-        f"{100 * (accuracy[UNDEFENDED, 'none'] - accuracy[BEST, 'none']):.0f} points "
-        f"({accuracy[UNDEFENDED, 'none']:.0%} to {accuracy[BEST, 'none']:.0%}).",
+        f"{accuracy[NONE, 'ignorant']:.0%}; on clean images it costs "
+        f"{100 * (accuracy[NONE, 'none'] - accuracy[BEST, 'none']):.0f} points "
+        f"({accuracy[NONE, 'none']:.0%} to {accuracy[BEST, 'none']:.0%}).",
         f"An attacker who knows of it and attacks through it leaves {accuracy[BEST, 'adaptive']:.0%} "
         f"with only {settings.steps} steps of {settings.draws} draws, and longer attacks leave less: "
         "the shield is no protection against an adversary who expects it.",
@@ -350,7 +346,7 @@ def sentences(rows: Sequence[DemoRow], settings: DemoSettings) -> list[str]:
             f"{accuracy[TUNED, 'adaptive']:.0%} against the short one that does.",
             f"An attacker who may ask {settings.calls} times for each image and sees the scores leaves "
             f"{accuracy[TUNED, 'score']:.0%} right with that one, {accuracy[BEST, 'score']:.0%} without "
-            f"tuning and noise, and {accuracy[UNDEFENDED, 'score']:.0%} without a shield; `vqshield ladder` "
+            f"tuning and noise, and {accuracy[NONE, 'score']:.0%} without a shield; `vqshield ladder` "
             "tries 10,000 calls.",
         ]
     return said

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vqshield.demo.gallery import Gallery, GallerySummary
 from vqshield.runs.target import Target
+from vqshield_paper.gallery import Gallery, GallerySummary
 from vqshield_paper.reproduction.model import Column, PartSummary, Row, Value
 from vqshield_paper.reproduction.parts.base import Options, Part, is_begun, quantity
 from vqshield_paper.reproduction.published import PublishedValue

@@ -1,11 +1,10 @@
-"""Pictures of what an attack does, and of what each defense makes of that: figures 1 and 10 of the paper.
+"""Pictures of attacked images and of what each defense makes of them: figures 1 and 10 of the paper.
 
 Everything is done with the pictures as a PNG holds them: the attack's images are rounded to bytes, the
 defenses are given those, and the classifier answers about what they make, rounded again. So every record
 can be checked with its own picture.
 """
 
-import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,7 +22,7 @@ from vqshield.core.errors import InvalidInputError
 from vqshield.core.seeds import derived_seed
 from vqshield.core.serialization import Json
 from vqshield.defenses import Defense
-from vqshield.images.files import encode_png
+from vqshield.demo.pictures import GalleryPicture, GalleryRow, as_bytes, moved_bytes, png, png_uri
 from vqshield.runs.arguments import defense_from, defense_ids, refuse_too_large, refuse_twice
 from vqshield.runs.code import CodeId
 from vqshield.runs.manifests import DefenseId, ThreatId
@@ -33,7 +32,6 @@ from vqshield.runs.target import ClassifierId, DataId
 from vqshield.runs.target_study import TargetStudy
 
 CLEAN, ATTACKED = "clean", "attacked"
-_ROUNDING = 1e-6  # of float32, in values up to 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +199,7 @@ class Gallery(TargetStudy[GalleryManifest, GalleryCell, PictureRecord]):
                     answer=self._answer(picture),
                     height=picture.shape[2],
                     width=picture.shape[3],
-                    png=base64.b64encode(encode_png(picture[0].permute(1, 2, 0).numpy())).decode("ascii"),
+                    png=png(picture[0]),
                 )
             )
             progress(self.title(cell), number)
@@ -242,41 +240,6 @@ class Gallery(TargetStudy[GalleryManifest, GalleryCell, PictureRecord]):
         return (picture.float() / 255).to(self.target.place)
 
 
-def as_bytes(images: Tensor) -> Tensor:
-    """Images in [0, 1] as a PNG holds them: uint8, on the CPU."""
-    return images.detach().cpu().mul(255).round().byte()
-
-
-def moved_bytes(clean: Tensor, moved: Tensor, within: Ball) -> Tensor:
-    """What an attack made of clean bytes, as bytes that do not leave the ball.
-
-    Rounding to the nearest byte can, where eps is no multiple of 1/255; then changes are rounded down.
-    """
-    change = moved.detach().cpu().double() * 255 - clean
-    nearest = change.round()
-    if float(within.length(nearest / 255).max()) > within.eps + _ROUNDING:
-        nearest = (change + change.sign() * 255 * _ROUNDING).trunc()
-    return (clean + nearest).byte()
-
-
-@dataclass(frozen=True, kw_only=True)
-class GalleryPicture:
-    """A picture as pages embed it, a data URI; verdict: what the classifier takes it for."""
-
-    caption: str
-    image: str
-    verdict: str | None = None
-    correct: bool | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class GalleryRow:
-    """The pictures of one image, in the order of the columns, and its true class."""
-
-    label: str
-    pictures: tuple[GalleryPicture, ...]
-
-
 @dataclass(frozen=True, kw_only=True)
 class GallerySummary:
     """The gallery, a strip an image; of a run that was stopped, the rows there are."""
@@ -301,7 +264,7 @@ class GallerySummary:
                     pictures=tuple(
                         GalleryPicture(
                             caption=each.caption,
-                            image=f"data:image/png;base64,{each.png}",
+                            image=png_uri(each.png),
                             verdict=manifest.classes[each.answer],
                             correct=each.answer == each.label,
                         )

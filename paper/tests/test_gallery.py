@@ -12,15 +12,15 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from vqshield.attacks import L2, Linf
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.seeds import derived_seed
 from vqshield.core.serialization import to_plain
-from vqshield.demo.gallery import Gallery, GallerySummary, PictureRecord, as_bytes, moved_bytes
+from vqshield.demo.pictures import as_bytes
 from vqshield.runs.arguments import defense_from
 from vqshield.runs.executors import LocalExecutor
 from vqshield.runs.study import Recorded
 from vqshield.runs.target import Target
+from vqshield_paper.gallery import Gallery, GallerySummary, PictureRecord
 
 PRD, SWRD = "prd:size=2,codes=5", "swrd:size=3,codes=5"
 TARGET = Target(limit=3, device="cpu")
@@ -121,25 +121,6 @@ def test_grey_images_are_shown_grey() -> None:
     assert torch.equal(pixels(records[0]), images[1])
     assert [(record.height, record.width) for record in records] == [(10, 8)] * 3
     assert all(pixels(record).shape == (1, 10, 8) for record in records)
-
-
-@pytest.mark.parametrize("within", [Linf(8 / 255), Linf(0.3), Linf(0.75 / 255), L2(0.5), L2(0.01)])
-def test_rounding_to_bytes_does_not_leave_the_ball(within: Linf | L2) -> None:
-    source = torch.Generator().manual_seed(3)
-    clean = torch.randint(0, 256, (1, 3, 16, 16), dtype=torch.uint8, generator=source)
-    floats = clean.float() / 255
-    moved = within.project(floats + torch.randn(floats.shape, generator=source), floats)
-    found = moved_bytes(clean, moved, within)
-    assert found.dtype == torch.uint8
-    assert float(within.distance(found.float() / 255, floats).max()) <= within.eps + 1e-6
-    assert int((found.int() - as_bytes(moved).int()).abs().max()) <= 1
-
-
-def test_a_byte_that_an_attack_reached_is_kept() -> None:
-    clean = torch.full((1, 3, 4, 4), 100, dtype=torch.uint8)
-    for change in (-8, 8):
-        moved = Linf(8 / 255).project(clean.float() / 255 + change, clean.float() / 255)
-        assert torch.equal(moved_bytes(clean, moved, Linf(8 / 255)), clean + change)
 
 
 def test_the_summary_is_the_gallery_that_reports_show(finished) -> None:

@@ -1,0 +1,57 @@
+"""Pictures as a PNG holds them, and the strips of pictures that pages show."""
+
+import base64
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from vqshield.attacks import Ball
+from vqshield.images.files import encode_png
+
+_ROUNDING = 1e-6  # of float32, in values up to 1
+
+
+def as_bytes(images: Tensor) -> Tensor:
+    """Images in [0, 1] as a PNG holds them: uint8, on the CPU."""
+    return images.detach().cpu().mul(255).round().byte()
+
+
+def png(image: Tensor) -> str:
+    """An image (q, h, w), bytes or in [0, 1], as a PNG file in base64."""
+    pixels = image if image.dtype.itemsize == 1 else as_bytes(image)
+    return base64.b64encode(encode_png(pixels.permute(1, 2, 0).contiguous().numpy())).decode("ascii")
+
+
+def png_uri(file: str) -> str:
+    """The address by which a page embeds a PNG file in base64."""
+    return f"data:image/png;base64,{file}"
+
+
+def moved_bytes(clean: Tensor, moved: Tensor, within: Ball) -> Tensor:
+    """What an attack made of clean bytes, as bytes that do not leave the ball.
+
+    Rounding to the nearest byte can, where eps is no multiple of 1/255; then changes are rounded down.
+    """
+    change = moved.detach().cpu().double() * 255 - clean
+    nearest = change.round()
+    if float(within.length(nearest / 255).max()) > within.eps + _ROUNDING:
+        nearest = (change + change.sign() * 255 * _ROUNDING).trunc()
+    return (clean + nearest).byte()
+
+
+@dataclass(frozen=True, kw_only=True)
+class GalleryPicture:
+    """A picture as pages embed it, a data URI; verdict: what the classifier takes it for."""
+
+    caption: str
+    image: str
+    verdict: str | None = None
+    correct: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GalleryRow:
+    """The pictures of one image, in the order of the columns, and its true class."""
+
+    label: str
+    pictures: tuple[GalleryPicture, ...]
