@@ -2,7 +2,7 @@
 
 python benchmarks/agreement.py --device cpu
 python benchmarks/agreement.py --device cuda --data-dir DIR
-TRITON_INTERPRET=1 python benchmarks/agreement.py --backend triton --images 50
+TRITON_INTERPRET=1 python benchmarks/agreement.py --backend gpu --images 50
 
 Writes benchmarks/results/agreement-DEVICE.json; the last one runs the GPU's kernels emulated on a CPU, which
 takes minutes, and writes agreement-emulated.json. Without --data-dir it takes the bundled sample and its

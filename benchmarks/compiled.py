@@ -31,8 +31,8 @@ import vqshield as vq
 from vqshield.core.environment import environment
 from vqshield.core.files import write_json
 from vqshield.defenses import create
+from vqshield.quantization.kernels.gpu import Gpu
 from vqshield.quantization.kernels.triton import soft
-from vqshield.quantization.kernels.triton.backend import Triton
 from vqshield.quantization.noise import Draw
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -111,7 +111,7 @@ def launches(*, quick: bool) -> Iterator[tuple[Tensor, vq.Quantizer]]:
 def launch(images: Tensor, defense: vq.Quantizer) -> None:
     """All kernels of a call and of its gradient."""
     recipe, padded = defense.recipe(), defense.grid.pad(images)
-    Triton().shield(padded, recipe, DRAW)
+    Gpu().shield(padded, recipe, DRAW)
     channels, codes = images.shape[1], defense.codes
     if recipe.init == "random" or not soft.serves(recipe.grid, channels, codes):
         return

@@ -20,7 +20,7 @@ from vqshield_paper.speed.record import ContractsRecord
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = (
     "tests/contracts/test_defense_contract.py",
-    "tests/quantization/kernels/test_triton.py",
+    "tests/quantization/kernels/test_gpu.py",
     "tests/surrogates/test_soft_triton.py",
 )
 

@@ -77,7 +77,7 @@ def of_large(defense: vq.Quantizer, images: Tensor, repeats: int) -> dict[str, f
 def measured(count: int, side: int, codes: int, repeats: int) -> list[Row]:
     """The rows of one size of images."""
     place = torch.device("cuda")
-    defense = vq.SWRD(size=3, codes=codes, seed=0, backend="triton")
+    defense = vq.SWRD(size=3, codes=codes, seed=0, backend="gpu")
     images = pictures(Workload(name="stages", side=side), count, place)
     streams = torch.arange(count, device=place)
     found = (of_small if side <= 64 else of_large)(defense, images, repeats)

@@ -224,7 +224,7 @@ def test_runs_with_and_without_the_cuda_kernels_do_not_mix(tmp_path, monkeypatch
     monkeypatch.setenv("TRITON_INTERPRET", "1")
 
     def begin() -> None:
-        study = small_study(defense="prd:iterations=1,backend=triton")
+        study = small_study(defense="prd:iterations=1,backend=gpu")
         with study.folder(tmp_path).writing(study.manifest):
             pass
 
@@ -232,6 +232,7 @@ def test_runs_with_and_without_the_cuda_kernels_do_not_mix(tmp_path, monkeypatch
     begin()
     monkeypatch.setenv("VQSHIELD_CUDA", "off")
     with pytest.raises(
-        InvalidInputError, match=r"code\.kernels\.0='triton with cuda', this .*='triton'.*VQSHIELD_CUDA=off"
+        InvalidInputError,
+        match=r"code\.kernels\.0='gpu cuda\+triton', this .*='gpu triton'.*VQSHIELD_CUDA=off",
     ):
         begin()

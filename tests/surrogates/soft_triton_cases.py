@@ -50,14 +50,14 @@ def gradients(
     soft: Soft, defense: vq.Quantizer, images: Tensor, *, dtype: torch.dtype = torch.float32
 ) -> Tensor:
     """The kernel's in float32, the formula's in float64, of one and the same codebook and weights."""
-    backend = "triton" if dtype == torch.float32 else "torch"
+    backend = "gpu" if dtype == torch.float32 else "torch"
     defense.backend = "torch"  # its codebook is not what is tried here
     streams = torch.arange(len(images)) + FIRST
     centres = defense.codebook(images, streams=streams).to(dtype)
     defense.backend = backend
     points = images.to(dtype).requires_grad_()
     attached = soft.attach(Shielding(points, points.detach(), defense, streams, centres))
-    assert ("Softened" in type(attached.grad_fn).__name__) == (backend == "triton")
+    assert ("Softened" in type(attached.grad_fn).__name__) == (backend == "gpu")
     # Weights that follow from the pixel alone, so that an image has the same ones in every batch.
     weights = torch.linspace(0, 40, images[0].numel(), dtype=torch.float64).sin().view(images[0].shape)
     return torch.autograd.grad((attached * weights.to(dtype)).sum(), points)[0]

@@ -100,7 +100,7 @@ class Quantizer(Defense):
         "sample": lambda value: (
             None if value is None else checks.whole("sample", value, least=1, below=2**31)
         ),
-        "backend": lambda value: checks.one_of("backend", value, ["auto", *kernels.list_backends()]),
+        "backend": kernels.backend_name,
         "memory": lambda value: checks.whole("memory", value, least=1),
         "seed": lambda value: checks.whole("seed", value, least=0, below=2**64),
     }

@@ -13,8 +13,8 @@ from vqshield.core import checks
 from vqshield.defenses import Defense, Quantizer
 from vqshield.quantization import kernels
 from vqshield.quantization.kernels import Recipe
+from vqshield.quantization.kernels.gpu import Gpu
 from vqshield.quantization.kernels.native import Native
-from vqshield.quantization.kernels.triton.backend import Triton
 from vqshield.quantization.noise import Draw, Stage
 from vqshield.quantization.patches import Sliding
 from vqshield.surrogates.base import ImageSurrogate, Shielding, as_quantizer
@@ -176,7 +176,7 @@ def _kernel(soft: Soft, shielding: Shielding) -> SoftGradient | None:
     unrolled, means = soft.centres == "unrolled", soft.centres == "means"
     if isinstance(backend, Native) and not unrolled:
         return partial(backend.soft_gradient, temperature=soft.temperature, means=means)
-    if not isinstance(backend, Triton):
+    if not isinstance(backend, Gpu):
         return None
     from vqshield.quantization.kernels.triton import soft as on_gpu
 

@@ -142,6 +142,6 @@ def test_block_size_does_not_change_a_defense(weights_from: str, monkeypatch: py
 
 def test_unknown_backend_names_the_known_ones() -> None:
     with pytest.raises(
-        ValueError, match=r"backend='gpu' is unknown; choose one of auto, native, torch, triton"
+        ValueError, match=r"backend='metal' is unknown; choose one of auto, gpu, native, torch"
     ):
-        vq.SWRD(backend="gpu")
+        vq.SWRD(backend="metal")

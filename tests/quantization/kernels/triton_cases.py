@@ -1,4 +1,4 @@
-"""Run by test_triton.py with TRITON_INTERPRET=1: kernels against the reference on images of a few pixels."""
+"""Run by test_gpu.py with TRITON_INTERPRET=1: kernels against the reference on images of a few pixels."""
 
 import os
 import warnings
@@ -18,7 +18,7 @@ SEED, STREAMS = 2**63 + 5, torch.tensor([5, -7])
 
 def compare(kind: type[vq.Defense], shape: tuple[int, ...], **settings: object) -> None:
     images = torch.rand(2, *shape, generator=torch.Generator().manual_seed(1))
-    exact, kernel = (kind(backend=name, seed=SEED, **settings) for name in ("torch", "triton"))
+    exact, kernel = (kind(backend=name, seed=SEED, **settings) for name in ("torch", "gpu"))
     codebooks = [one.codebook(images, streams=STREAMS) for one in (exact, kernel)]
     assert float((codebooks[0] - codebooks[1]).abs().max()) < 1e-6, (kind, settings, "codebook")
     outputs = [one(images, streams=STREAMS) for one in (exact, kernel)]
@@ -59,8 +59,7 @@ def lloyd() -> None:
     patches = torch.rand(2, 100, 7, generator=generator)
     start = patches[:, :6].clone()
     found = [
-        clustering.get(name).lloyd(patches, start, iterations=7, tolerance=0.0)
-        for name in ("torch", "triton")
+        clustering.get(name).lloyd(patches, start, iterations=7, tolerance=0.0) for name in ("torch", "gpu")
     ]
     assert float((found[0] - found[1]).abs().max()) < 1e-6
 

@@ -207,7 +207,7 @@ _IMPLEMENTATIONS = {
     each.name: each
     for each in (
         _ours("native"),
-        _ours("triton"),
+        _ours("gpu"),
         _ours("torch"),
         _plain(
             "torch-eager",

@@ -6,20 +6,26 @@ in order of preference: "auto" takes the first that can serve the images' device
 
 import torch
 
+from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError
 from vqshield.quantization.kernels.base import Backend, Recipe
 from vqshield.quantization.kernels.cuda.program import can_run
+from vqshield.quantization.kernels.gpu import Gpu
 from vqshield.quantization.kernels.native import Native
 from vqshield.quantization.kernels.reference import Reference
 from vqshield.quantization.kernels.starts import START
-from vqshield.quantization.kernels.triton.backend import Triton
 
-_BACKENDS: dict[str, Backend] = {backend.name: backend for backend in (Triton(), Native(), Reference())}
+_BACKENDS: dict[str, Backend] = {backend.name: backend for backend in (Gpu(), Native(), Reference())}
 
 
 def list_backends() -> list[str]:
     """The names of the registered backends, the preferred first."""
     return list(_BACKENDS)
+
+
+def backend_name(value: object) -> str:
+    """The name of a backend, or "auto". "triton", as the GPU's was called before, is taken for "gpu"."""
+    return "gpu" if value == "triton" else checks.one_of("backend", value, ["auto", *_BACKENDS])
 
 
 def availability() -> dict[str, str]:
@@ -44,32 +50,30 @@ def list_inits() -> list[str]:
 
 
 def kernel_name(name: str, device: torch.device | str = "cpu") -> str:
-    """The implementation that a backend, "auto" among them, is on a device: "native avx512", "triton", or
-    "triton with cuda" where CUDA kernels come first.
+    """The kernels that a backend, "auto" among them, runs on a device: "native avx512", "torch",
+    "gpu triton", or "gpu cuda+triton" where CUDA kernels serve what they can.
     """
     backend = get(name, device)
-    if isinstance(backend, Triton) and can_run(torch.device(device)):
-        return f"{backend.name} with cuda"
+    if isinstance(backend, Gpu):
+        return f"{backend.name} {'cuda+triton' if can_run(torch.device(device)) else 'triton'}"
     return f"{backend.name} {backend.describe()}" if isinstance(backend, Native) else backend.name
 
 
 def get(name: str, device: torch.device | str = "cpu") -> Backend:
     """The backend of that name, "auto" for the fastest; an error that says why where it cannot serve."""
-    place = torch.device(device)
+    place, name = torch.device(device), backend_name(name)
     if name == "auto":
         for backend in _BACKENDS.values():
             # Interpreted kernels serve a CPU only where a test asks for them by name.
-            if backend.missing(place) is None and (backend.name != "triton" or place.type == "cuda"):
+            if backend.missing(place) is None and (backend.name != "gpu" or place.type == "cuda"):
                 return backend
         name = next(reversed(_BACKENDS))  # none can: let the error say why the reference cannot
-    if name not in _BACKENDS:
-        raise InvalidInputError(
-            f"backend={name!r} is unknown; choose one of auto, {', '.join(list_backends())}"
-        )
     reason = _BACKENDS[name].missing(place)
     if reason is not None:
         raise InvalidInputError(f"backend={name!r} cannot serve images on {place.type}: {reason}")
     return _BACKENDS[name]
 
 
-__all__ = ["Backend", "Recipe", "availability", "get", "kernel_name", "list_backends", "list_inits"]
+__all__ = [
+    "Backend", "Recipe", "availability", "backend_name", "get", "kernel_name", "list_backends", "list_inits",
+]  # fmt: skip

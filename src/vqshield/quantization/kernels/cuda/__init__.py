@@ -12,5 +12,5 @@ noise.cuh       the random numbers
 device.cuh      what the kernels need of a GPU
 emulated.hpp    the same on a CPU, for tests
 
-The Triton backend uses them where it can.
+The GPU backend (kernels/gpu.py) uses them where it can.
 """

@@ -1,6 +1,5 @@
-"""The quantizers on a GPU, in Triton.
+"""The quantizers on a GPU, in Triton: images that no CUDA kernel serves.
 
-backend.py      what the registry of backends knows
 launch.py       which kernels run, on how many programs
 workspace.py    what the kernels work in, and the block sizes
 small.py        kernels for small images of few codes: one program an image
@@ -12,5 +11,6 @@ noise.py        the random numbers
 soft.py         the soft surrogate's gradient: its launches
 soft_kernels.py and its kernels
 
-Only backend.py and workspace.py can be imported where triton is not installed.
+The GPU backend (kernels/gpu.py) uses them where no CUDA kernel serves, and for rebuilding large images.
+Only workspace.py can be imported where triton is not installed.
 """

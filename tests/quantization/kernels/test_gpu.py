@@ -1,4 +1,4 @@
-"""The Triton kernels against the reference: on a GPU for real, elsewhere interpreted, on small images.
+"""The GPU backend against the reference: on a GPU for real, elsewhere interpreted, on small images.
 
 The interpreter must be chosen before Triton is imported, so those tests run in a process of their own.
 """
@@ -15,8 +15,9 @@ from conftest import noise_images
 from torch import Tensor
 
 import vqshield as vq
+from vqshield.defenses import from_text
 from vqshield.quantization import kernels as clustering
-from vqshield.quantization.kernels.triton.backend import Triton
+from vqshield.quantization.kernels.gpu import Gpu
 from vqshield.quantization.kernels.triton.workspace import Sizes, power_of_two
 
 CASES = Path(__file__).parent / "triton_cases.py"
@@ -37,12 +38,12 @@ def test_interpreted_kernels_agree_with_the_reference() -> None:
 
 
 def test_without_a_gpu_it_says_why() -> None:
-    reason = Triton().missing(torch.device("cpu"))
+    reason = Gpu().missing(torch.device("cpu"))
     assert reason is not None
     assert "CUDA" in reason or "not installed" in reason
     if not torch.cuda.is_available():
-        with pytest.raises(ValueError, match="backend='triton' cannot serve images on cpu"):
-            vq.SWRD(backend="triton")(noise_images(1, 3, 9, 9))
+        with pytest.raises(ValueError, match="backend='gpu' cannot serve images on cpu"):
+            vq.SWRD(backend="gpu")(noise_images(1, 3, 9, 9))
 
 
 def test_the_workspace_is_what_it_says() -> None:
@@ -60,7 +61,7 @@ def test_the_workspace_is_what_it_says() -> None:
 )
 def test_natural_images_agree_on_the_gpu(defense: vq.Defense, natural: Tensor) -> None:
     images, streams = natural.cuda(), torch.arange(64)
-    pair = [type(defense)(**defense.settings(), seed=3, backend=name) for name in ("torch", "triton")]
+    pair = [type(defense)(**defense.settings(), seed=3, backend=name) for name in ("torch", "gpu")]
     codebooks = [one.codebook(images, streams=streams) for one in pair]
     equal = ((codebooks[0] - codebooks[1]).abs().amax((1, 2)) < 1e-4).double().mean()
     assert float(equal) >= 0.95
@@ -71,12 +72,19 @@ def test_natural_images_agree_on_the_gpu(defense: vq.Defense, natural: Tensor) -
 @GPU
 def test_a_large_image_in_strips_is_the_same_in_every_run() -> None:
     images, streams = noise_images(2, 3, 150, 160).cuda(), torch.arange(2)
-    defense = vq.SWRD(codes=9, seed=1, backend="triton")
+    defense = vq.SWRD(codes=9, seed=1, backend="gpu")
     first = defense(images, streams=streams)
     assert torch.equal(first, defense(images, streams=streams))
     assert torch.equal(first[:1], defense(images[:1], streams=streams[:1]))
 
 
+def test_the_former_name_is_taken_for_the_backend() -> None:
+    defense = from_text("swrd:codes=3,backend=triton", seed=0)
+    assert isinstance(defense, vq.Quantizer)
+    assert defense.backend == "gpu"
+    assert clustering.backend_name("triton") == "gpu"
+
+
 def test_auto_never_takes_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    assert clustering.get("auto", "cpu").name != "triton"
+    assert clustering.get("auto", "cpu").name != "gpu"

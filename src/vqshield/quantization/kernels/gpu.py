@@ -1,4 +1,4 @@
-"""The GPU backend: Triton kernels, the same random bits, float32 results."""
+"""The GPU backend: CUDA kernels where they serve, Triton kernels elsewhere; float32 results."""
 
 import importlib.util
 from collections.abc import Callable
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from vqshield.quantization.kernels.triton.launch import Launch
 
 
-class Triton:
+class Gpu:
     """Needs an NVIDIA GPU, or TRITON_INTERPRET=1 to try the kernels on a CPU."""
 
-    name = "triton"
+    name = "gpu"
     dtypes: tuple[torch.dtype, ...] = checks.IMAGE_DTYPES
 
     def missing(self, device: torch.device) -> str | None:
