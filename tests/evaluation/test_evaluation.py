@@ -19,7 +19,7 @@ from vqshield.defended import defend
 from vqshield.evaluation import study as module
 from vqshield.evaluation.study import Evaluation, EvaluationRecord, EvaluationSummary, evaluate
 from vqshield.quantization import kernels as clustering
-from vqshield.runs import target_study as base
+from vqshield.runs import attack_study as base
 from vqshield.runs.executors import LocalExecutor
 from vqshield.runs.target import Target
 

@@ -15,7 +15,8 @@ from vqshield.core.errors import InvalidInputError
 from vqshield.core.serialization import from_plain, to_plain
 from vqshield.evaluation.study import Evaluation, EvaluationSummary
 from vqshield.ladders.remote import RemoteAttacks
-from vqshield.ladders.study import RUNGS, LadderSettings, LadderSummary, Measured, ladder, parse_control
+from vqshield.ladders.rungs import RUNGS
+from vqshield.ladders.study import LadderSettings, LadderSummary, Measured, ladder, parse_control
 from vqshield.runs.study import Recorded
 
 PRD = "prd:codes=4,iterations=1"
@@ -122,7 +123,7 @@ def test_a_finished_ladder_is_read_and_run_again_without_measuring(
 def test_another_ladder_in_the_same_folder_is_refused(
     finished: tuple[Path, LadderSummary], training: Path
 ) -> None:
-    with pytest.raises(InvalidInputError, match="holds a ladder of other subjects, rungs or settings"):
+    with pytest.raises(InvalidInputError, match=r"holds records made with not_measured"):
         ladder(defense=PRD, settings=FEW, limit=2, out=finished[0])
     with pytest.raises(InvalidInputError, match=r"there is no ladder\.json"):
         LadderSummary.read(training)

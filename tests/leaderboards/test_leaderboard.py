@@ -122,7 +122,10 @@ def test_a_failed_audit_marks_the_figures_and_ranks_last(finished: tuple[Path, B
 def test_another_board_or_another_row_of_that_name_is_refused(finished: tuple[Path, BoardSummary]) -> None:
     out, _ = finished
     before = (out / "board.json").read_bytes()
-    with pytest.raises(InvalidInputError, match="of other images, sources or settings"):
+    with pytest.raises(
+        InvalidInputError,
+        match=r"made with settings\.audit_images=100, this run has settings\.audit_images=1",
+    ):
         _run(out, settings=replace(FEW, audit_images=1))
     with pytest.raises(InvalidInputError, match="another row 'mine', prd:codes=4"):
         _run(out, [BoardRow(name="mine", defense="jpeg")])

@@ -58,6 +58,7 @@ class Squares(Study[SquaresManifest, Number, Square]):
     trap: Callable[[int], None] = no_trap
 
     manifest_type = SquaresManifest
+    record_type = Square
 
     @cached_property
     def manifest(self) -> SquaresManifest:
@@ -66,10 +67,6 @@ class Squares(Study[SquaresManifest, Number, Square]):
     @staticmethod
     def cells_of(manifest: SquaresManifest) -> list[Number]:
         return [Number(image) for image in range(manifest.count)]
-
-    @staticmethod
-    def parse(line: bytes) -> Square:
-        return Square.parse(line)
 
     def measure(self, cell: Number, progress: CellProgress = no_cell_progress) -> list[Square]:
         if self.log is not None:

@@ -6,8 +6,8 @@ can be checked with its own picture.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,18 +17,14 @@ from vqshield.attacks.threats import Threat, threat
 from vqshield.certificates.numbers import positive
 from vqshield.core import checks
 from vqshield.core.display_names import NONE
-from vqshield.core.environment import environment
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.seeds import derived_seed
-from vqshield.core.serialization import Json
 from vqshield.defenses import Defense
 from vqshield.demo.pictures import GalleryPicture, GalleryRow, as_bytes, moved_bytes, png, png_uri
-from vqshield.runs.arguments import defense_from, defense_ids, refuse_too_large, refuse_twice
-from vqshield.runs.code import CodeId
-from vqshield.runs.manifests import DefenseId, ThreatId
+from vqshield.runs.arguments import defense_from, refuse_twice
+from vqshield.runs.manifests import DefenseId, TargetManifest, ThreatId
 from vqshield.runs.records import Key, Record
 from vqshield.runs.study import CellProgress, Recorded, no_cell_progress
-from vqshield.runs.target import ClassifierId, DataId
 from vqshield.runs.target_study import TargetStudy
 
 CLEAN, ATTACKED = "clean", "attacked"
@@ -64,11 +60,9 @@ class GalleryColumn:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GalleryManifest:
+class GalleryManifest(TargetManifest):
     """What the pictures are of."""
 
-    data: DataId
-    classifier: ClassifierId
     classes: tuple[str, ...]
     norm: str
     eps: float
@@ -77,8 +71,6 @@ class GalleryManifest:
     attack: ThreatId
     defenses: tuple[DefenseId, ...]
     columns: tuple[GalleryColumn, ...]
-    machine: Mapping[str, Json]
-    code: CodeId | None = field(default=None, metadata={"omit": True})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +106,7 @@ class Gallery(TargetStudy[GalleryManifest, GalleryCell, PictureRecord]):
     seed: int = 0
 
     manifest_type = GalleryManifest
+    record_type = PictureRecord
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -132,51 +125,40 @@ class Gallery(TargetStudy[GalleryManifest, GalleryCell, PictureRecord]):
             raise InvalidInputError("no defense is given; give at least one")
         refuse_twice("defense", self.defenses)
         checks.whole("seed", self.seed, least=0, below=2**64)
-        for text in self.defenses:
-            self._create(text, seed=0)
+        _ = self.built  # refuses unknown defenses
 
     @property
     def ball(self) -> Ball:
         """Where the attack may move an image to."""
         return ball(self.norm, self.eps)
 
-    @cached_property
-    def manifest(self) -> GalleryManifest:
-        self.target.check()
+    @property
+    def specs(self) -> tuple[str, ...]:
+        return self.defenses
+
+    def build(self, spec: str) -> Defense:
+        return self._create(spec, seed=0)
+
+    def described(self) -> Mapping[str, Any]:
         held = self.target.images
         if max(self.images) >= len(held):
             raise InvalidInputError(
                 f"images holds {max(self.images)}; {held.name!r} has the images 0 to {len(held) - 1}"
             )
-        refuse_too_large([self._create(text, seed=0) for text in self.defenses], self.target)
-        shielded = [GalleryColumn(defense=text, caption=f"{ATTACKED}, then {text}") for text in self.defenses]
-        return GalleryManifest(
-            data=self.target.data_id,
-            classifier=self.target.classifier_id,
-            classes=held.classes,
-            norm=self.norm,
-            eps=self.eps,
-            images=self.images,
-            seed=self.seed,
-            attack=ThreatId.of(self._threat(seed=0)),
-            defenses=defense_ids(self.defenses, self.target),
-            columns=(
+        return {
+            "classes": held.classes,
+            "attack": ThreatId.of(self._threat(seed=0)),
+            "columns": (
                 GalleryColumn(defense=NONE, caption=CLEAN),
                 GalleryColumn(defense=NONE, caption=ATTACKED),
-                *shielded,
+                *(GalleryColumn(defense=text, caption=f"{ATTACKED}, then {text}") for text in self.defenses),
             ),
-            machine=environment(self.target.place),
-            code=CodeId.of([self._create(text, seed=0) for text in self.defenses], self.target.place),
-        )
+        }
 
     @staticmethod
     def cells_of(manifest: GalleryManifest) -> list[GalleryCell]:
         """In the order in which the images are shown."""
         return [GalleryCell(image=image, columns=manifest.columns) for image in manifest.images]
-
-    @staticmethod
-    def parse(line: bytes) -> PictureRecord:
-        return PictureRecord.parse(line)
 
     def measure(self, cell: GalleryCell, progress: CellProgress = no_cell_progress) -> list[PictureRecord]:
         part = slice(cell.image, cell.image + 1)

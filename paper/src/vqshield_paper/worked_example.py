@@ -106,6 +106,7 @@ class WorkedExample(Study[WorkedExampleManifest, WorkedExampleCell, WorkedExampl
     numbers: Numbers = Numbers()
 
     manifest_type = WorkedExampleManifest
+    record_type = WorkedExampleRecord
 
     @cached_property
     def manifest(self) -> WorkedExampleManifest:
@@ -114,10 +115,6 @@ class WorkedExample(Study[WorkedExampleManifest, WorkedExampleCell, WorkedExampl
     @staticmethod
     def cells_of(manifest: WorkedExampleManifest) -> list[WorkedExampleCell]:
         return [WorkedExampleCell()]
-
-    @staticmethod
-    def parse(line: bytes) -> WorkedExampleRecord:
-        return WorkedExampleRecord.parse(line)
 
     def measure(
         self, cell: WorkedExampleCell, progress: CellProgress = no_cell_progress

@@ -2,9 +2,9 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -21,19 +21,16 @@ from vqshield.auditing import (
 from vqshield.auditing.run import FILE, check_images
 from vqshield.classifiers import BUNDLED
 from vqshield.core.display_names import NONE
-from vqshield.core.environment import environment
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.files import write_json
 from vqshield.core.serialization import Json
 from vqshield.data import SAMPLE_NAME
 from vqshield.defenses import Defense, DefenseLike, Preprocessor
 from vqshield.runs.arguments import attack_ids, defense_from, split_model, target_from
-from vqshield.runs.code import CodeId
 from vqshield.runs.executors import Executor, run_study
-from vqshield.runs.manifests import AttackId, DefenseId
+from vqshield.runs.manifests import AttackId, DefenseId, TargetManifest
 from vqshield.runs.records import Key, Record
 from vqshield.runs.study import CellProgress, no_cell_progress
-from vqshield.runs.target import ClassifierId, DataId
 from vqshield.runs.target_study import TargetStudy
 
 AUDIT = "audit"
@@ -51,18 +48,14 @@ class AuditRecord(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AuditManifest:
+class AuditManifest(TargetManifest):
     """What an audit is of."""
 
-    data: DataId
-    classifier: ClassifierId
     norm: str
     eps: float
     defense: DefenseId
     attacks: tuple[AttackId, ...]
     settings: AuditSettings
-    machine: Mapping[str, Json]
-    code: CodeId | None = field(default=None, metadata={"omit": True})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,30 +88,19 @@ class AuditStudy(TargetStudy[AuditManifest, AuditCell, AuditRecord]):
     settings: AuditSettings = QUICK
 
     manifest_type = AuditManifest
+    record_type = AuditRecord
 
-    @cached_property
-    def manifest(self) -> AuditManifest:
-        self.target.check()
-        defense, within = defense_from(self.defense, seed=0), ball(self.norm, self.eps)
-        return AuditManifest(
-            data=self.target.data_id,
-            classifier=self.target.classifier_id,
-            norm=self.norm,
-            eps=within.eps,
-            defense=DefenseId.of(self.defense, defense, self.target),
-            attacks=attack_ids(self.attacks, within),
-            settings=self.settings,
-            machine=environment(self.target.place),
-            code=CodeId.of([defense], self.target.place),
-        )
+    @property
+    def specs(self) -> tuple[str, ...]:
+        return (self.defense,)
+
+    def described(self) -> Mapping[str, Any]:
+        within = ball(self.norm, self.eps)
+        return {"eps": within.eps, "attacks": attack_ids(self.attacks, within)}
 
     @staticmethod
     def cells_of(manifest: AuditManifest) -> list[AuditCell]:
         return [AuditCell(defense=manifest.defense.name)]
-
-    @staticmethod
-    def parse(line: bytes) -> AuditRecord:
-        return AuditRecord.parse(line)
 
     def measure(self, cell: AuditCell, progress: CellProgress = no_cell_progress) -> list[AuditRecord]:
         report = self.run(out=None, progress=lambda part: progress(part, 0))
@@ -236,31 +218,35 @@ def audit(
             settings=chosen,
         )
         study.target.check()
-        return _run(study, None if out is None else Path(out), executor, progress, held_out)
+        return audit_target(
+            study, out=None if out is None else Path(out), executor=executor, progress=progress,
+            held_out=held_out,
+        )  # fmt: skip
 
 
-def _run(
+def audit_target(
     study: AuditStudy,
-    folder: Path | None,
-    executor: Executor | None,
-    progress: Callable[[str], None] | None,
-    held_out: tuple[Tensor, Tensor] | None,
+    *,
+    out: Path | None,
+    executor: Executor | None = None,
+    progress: Callable[[str], None] | None = None,
+    held_out: tuple[Tensor, Tensor] | None = None,
 ) -> AuditReport:
-    """Here, or by an executor."""
+    """Audit what a study describes, here or by an executor; the options are those of `audit`."""
     if executor is None:
-        return study.run(out=folder, progress=progress, held_out=held_out)
+        return study.run(out=out, progress=progress, held_out=held_out)
     if held_out is not None:
         raise InvalidInputError("held_out images stay in this process; audit them without an executor")
     tell = progress or (lambda part: None)
     found = run_study(
         study,
-        None if folder is None else folder / "records",
+        None if out is None else out / "records",
         executor=executor,
         progress=lambda doing, done, total: tell(doing),
     )
-    assert folder is not None  # run_study refuses an executor without one
-    write_json(folder / FILE, found.records[0].report)
-    return read_audit(folder / FILE)
+    assert out is not None  # run_study refuses an executor without one
+    write_json(out / FILE, found.records[0].report)
+    return read_audit(out / FILE)
 
 
 def _shield(text: str) -> Defense:

@@ -1,9 +1,10 @@
 """The exact L1 certificate of smoothing by splitting, in a run that may stop at any moment."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,21 +16,18 @@ from vqshield.classifiers import BUNDLED
 from vqshield.classifiers.folding import PRECISIONS, fast_forward
 from vqshield.core import checks
 from vqshield.core.display_names import NONE
-from vqshield.core.environment import environment
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.seeds import derived_seed
-from vqshield.core.serialization import Json
 from vqshield.core.settings import parse_spec
 from vqshield.data import SAMPLE_NAME
-from vqshield.defenses import DefenseLike, Quantizer, Splitting, create, from_text
+from vqshield.defenses import Defense, DefenseLike, Quantizer, Splitting, create, from_text
 from vqshield.models.calling import ask, check_finite, check_rows
-from vqshield.runs.arguments import impossible_class, refuse_too_large, split_model, target_from
-from vqshield.runs.code import CodeId
+from vqshield.runs.arguments import impossible_class, split_model, target_from
 from vqshield.runs.executors import Executor, run_study
-from vqshield.runs.manifests import DefenseId
+from vqshield.runs.manifests import DefenseId, TargetManifest
 from vqshield.runs.records import Key, Record
 from vqshield.runs.study import CellProgress, Progress, Recorded, no_cell_progress, no_progress
-from vqshield.runs.target import ClassifierId, DataId, defenses_inside
+from vqshield.runs.target import defenses_inside
 from vqshield.runs.target_study import TargetStudy
 
 EXACT = "exact l1"
@@ -70,11 +68,9 @@ class L1Record(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class L1Manifest:
+class L1Manifest(TargetManifest):
     """What the records are of; shifts: all of them, each asked once. values: of an image."""
 
-    data: DataId
-    classifier: ClassifierId
     defense: DefenseId
     after: DefenseId | None
     shifts: int
@@ -82,8 +78,6 @@ class L1Manifest:
     batch: int
     precision: str
     values: int
-    machine: Mapping[str, Json]
-    code: CodeId | None = field(default=None, metadata={"omit": True})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,14 +114,14 @@ class L1Certification(TargetStudy[L1Manifest, L1Cell, L1Record]):
     precision: str = "fp32"
 
     manifest_type = L1Manifest
+    record_type = L1Record
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.one_of("precision", self.precision, PRECISIONS)
         checks.whole("batch", self.batch, least=1)
         checks.whole("seed", self.seed, least=0, below=2**64)
-        self.splitting()
-        self.quantizer()
+        _ = self.built  # refuses defenses without a certificate
 
     def splitting(self) -> Splitting:
         """The defense; its seed decides nothing here."""
@@ -151,30 +145,25 @@ class L1Certification(TargetStudy[L1Manifest, L1Cell, L1Record]):
                 )
         return create(name, **settings, seed=derived_seed(self.seed, self.after, "after"), streams="content")
 
-    @cached_property
-    def manifest(self) -> L1Manifest:
-        self.target.check()
-        classifier = self.target.classifier_id
-        if classifier.random:
+    @property
+    def specs(self) -> tuple[str, ...]:
+        return (self.defense,) if self.after is None else (self.defense, self.after)
+
+    def build(self, spec: str) -> Defense | None:
+        return self.splitting() if spec == self.defense else self.quantizer()
+
+    def described(self) -> Mapping[str, Any]:
+        if self.target.is_random:
             raise InvalidInputError(
                 f"classifier {self.target.name!r} answers differently when asked again; the exact "
                 "certificate counts on one that does not"
             )
-        created, after = self.splitting(), self.quantizer()
-        refuse_too_large([created, after], self.target)
-        return L1Manifest(
-            data=self.target.data_id,
-            classifier=classifier,
-            defense=DefenseId.of(self.defense, created, self.target),
-            after=None if self.after is None else DefenseId.of(self.after, after, self.target),
-            shifts=created.levels,
-            seed=self.seed,
-            batch=self.batch,
-            precision=self.precision,
-            values=self.target.images.floats(slice(1)).numel(),
-            machine=environment(self.target.place),
-            code=CodeId.of([created, after], self.target.place),
-        )
+        after = None if self.after is None else DefenseId.of(self.after, self.built[self.after], self.target)
+        return {
+            "after": after,
+            "shifts": self.splitting().levels,
+            "values": self.target.images.floats(slice(1)).numel(),
+        }
 
     @staticmethod
     def cells_of(manifest: L1Manifest) -> list[L1Cell]:
@@ -184,10 +173,6 @@ class L1Certification(TargetStudy[L1Manifest, L1Cell, L1Record]):
             L1Cell(defense=manifest.defense.name, images=range(first, min(first + size, count)))
             for first in range(0, count, size)
         ]
-
-    @staticmethod
-    def parse(line: bytes) -> L1Record:
-        return L1Record.parse(line)
 
     @staticmethod
     def problem(manifest: L1Manifest, record: L1Record) -> str | None:

@@ -6,11 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from vqshield.certificates import Coverage
-from vqshield.core.serialization import Json
-from vqshield.runs.code import CodeId
-from vqshield.runs.manifests import DefenseId, SourceId
+from vqshield.runs.manifests import DefenseId, SourceId, TargetManifest
 from vqshield.runs.records import Key, Record
-from vqshield.runs.target import ClassifierId, DataId
 
 VOTE, DRAWS, SEQUENTIAL = "vote", "draws", "sequential"
 _IMAGES = 16  # draws made at once for each image of a cell, at least: without gradients this many more fit
@@ -114,11 +111,9 @@ class CertificationCell:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CertificationManifest:
+class CertificationManifest(TargetManifest):
     """What the records of a certification are of; values: of an image, pixels times channels."""
 
-    data: DataId
-    classifier: ClassifierId
     certificate: str
     draws: int
     delta: float
@@ -132,8 +127,6 @@ class CertificationManifest:
     coverage: Coverage | None
     sources: tuple[SourceId, ...]
     values: int
-    machine: Mapping[str, Json]
-    code: CodeId | None = field(default=None, metadata={"omit": True})
     wanted: tuple[float, ...] | None = field(default=None, metadata={"omit": True})
 
     @property

@@ -1,10 +1,11 @@
 """Certificates of a defended classifier, image by image, in a run that may stop at any moment."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -42,7 +43,6 @@ from vqshield.classifiers import BUNDLED
 from vqshield.classifiers.folding import PRECISIONS, fast_forward
 from vqshield.core import checks
 from vqshield.core.display_names import NONE
-from vqshield.core.environment import environment
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.seeds import derived_seed
 from vqshield.core.settings import format_value
@@ -53,13 +53,11 @@ from vqshield.runs.arguments import (
     ROUNDING,
     defense_from,
     impossible_class,
-    refuse_too_large,
     split_model,
     target_from,
 )
-from vqshield.runs.code import CodeId
 from vqshield.runs.executors import Executor, run_study
-from vqshield.runs.manifests import NO_THREAT, DefenseId, SourceId, ThreatId
+from vqshield.runs.manifests import NO_THREAT, SourceId, ThreatId
 from vqshield.runs.study import (
     CellProgress,
     Progress,
@@ -162,40 +160,29 @@ class Certification(TargetStudy[CertificationManifest, CertificationCell, Certif
             )
         return created
 
-    @cached_property
-    def manifest(self) -> CertificationManifest:
-        self.target.check()
-        classifier = self.target.classifier_id
-        if classifier.random:
+    @property
+    def specs(self) -> tuple[str, ...]:
+        return (self.defense,)
+
+    def build(self, spec: str) -> Defense:
+        return self.create(seed=0)
+
+    def described(self) -> Mapping[str, Any]:
+        if self.target.is_random:
             raise InvalidInputError(
                 f"classifier {self.target.name!r} answers differently when asked again; certificates count "
                 "on one whose only randomness is the defense's"
             )
-        created = self.create(seed=0)
-        refuse_too_large([created], self.target)
-        return CertificationManifest(
-            data=self.target.data_id,
-            classifier=classifier,
-            certificate=self.certificate,
-            draws=self.draws,
-            delta=self.delta,
-            n0=self.n0,
-            n=self.n,
-            alpha=self.alpha,
-            seed=self.seed,
-            batch=self.batch,
-            precision=self.precision,
-            defense=DefenseId.of(self.defense, created, self.target),
-            coverage=coverage_of(created) if self.votes else None,
-            sources=tuple(
+        covered = coverage_of(self.create(seed=0)) if self.votes else None
+        return {
+            "coverage": covered,
+            "sources": tuple(
                 SourceId(eps=eps, attack=ThreatId.of(self._threat(eps, seed=0)) if eps else NO_THREAT)
                 for eps in self.sources
             ),
-            values=self.target.images.floats(slice(1)).numel(),
-            machine=environment(self.target.place),
-            code=CodeId.of([created], self.target.place),
-            wanted=self._wanted(coverage_of(created)) if self.certificate == SEQUENTIAL else None,
-        )
+            "values": self.target.images.floats(slice(1)).numel(),
+            "wanted": self._wanted(covered) if covered and self.certificate == SEQUENTIAL else None,
+        }
 
     @staticmethod
     def cells_of(manifest: CertificationManifest) -> list[CertificationCell]:

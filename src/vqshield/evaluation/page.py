@@ -49,7 +49,7 @@ def evaluation_table(summary: EvaluationSummary) -> "Table":
         table.add_row(
             Text("natural" if natural else row.attack),
             "" if natural else row.level,
-            Text(f"{percent(row.mean)} ± {percent(row.std)}", style="bold"),
+            Text(f"{percent(row.mean)} ± {percent(row.std or 0.0)}", style="bold"),
             *(percent(each) for each in (row.standard_error, row.vote, row.worst)),
             str(row.n),
             _time(row.seconds),

@@ -6,53 +6,44 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from vqshield import attacks as attack_room
-from vqshield.attacks import EOT, AutoAttack, Ball
+from vqshield.attacks import EOT, AutoAttack
 from vqshield.attacks.suites import expand
 from vqshield.attacks.threats import LEVELS, Threat
 from vqshield.classifiers import BUNDLED
-from vqshield.core import checks
 from vqshield.core.display_names import NONE
-from vqshield.core.environment import environment
 from vqshield.core.errors import InvalidInputError
-from vqshield.core.seeds import derived_seed
-from vqshield.core.serialization import Json
 from vqshield.data import SAMPLE_NAME
 from vqshield.defenses import DefenseLike, list_defenses
+from vqshield.models.accuracy import Accuracy
 from vqshield.models.calling import Part, asking_about
-from vqshield.models.draws import Draws, strongest
 from vqshield.runs.adversarial import AdversarialStore
 from vqshield.runs.arguments import (
-    ROUNDING,
     attack_ids,
     defense_from,
-    defense_ids,
-    impossible_class,
-    refuse_too_large,
     refuse_twice,
     split_model,
     target_from,
     tuning_note,
 )
+from vqshield.runs.attack_study import (
+    AttackCell,
+    AttackManifest,
+    AttackStudy,
+    impossible_answers,
+    strongest_draws,
+)
 from vqshield.runs.batch_norm import CALIBRATED, RUNNING, BatchNorm
-from vqshield.runs.code import CodeId
 from vqshield.runs.executors import Executor, run_study
 from vqshield.runs.manifests import AttackId, DefenseId, ThreatId
 from vqshield.runs.randomness import torch_seeded
 from vqshield.runs.records import Key, Record
-from vqshield.runs.study import (
-    CellProgress,
-    Progress,
-    Recorded,
-    no_cell_progress,
-    no_progress,
-)
-from vqshield.runs.target import ClassifierId, DataId
-from vqshield.runs.target_study import TargetStudy, counted
+from vqshield.runs.study import CellProgress, Progress, Recorded, chunks, no_cell_progress, no_progress
+from vqshield.runs.target_study import counted
 
 ALL = "adaptive"
 """The row of the strongest attack for each image, of all that were given: an attacker may choose, too."""
@@ -85,21 +76,11 @@ class EvaluationRecord(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluationManifest:
+class EvaluationManifest(AttackManifest):
     """What the records of an evaluation are of."""
 
-    data: DataId
-    classifier: ClassifierId
-    norm: str
-    eps: float
-    runs: int
-    selection: int
-    seed: int
-    batch: int
     defenses: tuple[DefenseId, ...]
     attacks: tuple[AttackId, ...]
-    machine: Mapping[str, Json]
-    code: CodeId | None = field(default=None, metadata={"omit": True})
     batch_norm: str | None = field(default=None, metadata={"omit": True})
 
     @property
@@ -109,22 +90,18 @@ class EvaluationManifest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluationCell:
-    """The unit of work: one attack (or none) on one chunk of images in front of one defense (or none).
+class EvaluationCell(AttackCell):
+    """One attack (or none) on one chunk of images in front of one defense (or none).
 
     later: the members of a suite, each with its level, that are tried after the attack on what it leaves;
         none but in a fast suite, where the members are cells of their own otherwise.
     """
 
-    defense: str
-    attack: str
     level: str
-    images: range
     later: tuple[tuple[str, str], ...] = ()
 
     @property
     def keys(self) -> list[Key]:
-        """What its records are of."""
         return [(self.defense, each.attack, image) for each in self.in_turn for image in self.images]
 
     @property
@@ -135,7 +112,7 @@ class EvaluationCell:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecord]):
+class Evaluation(AttackStudy[EvaluationManifest, EvaluationCell, EvaluationRecord]):
     """Every attack on every image in front of every defense.
 
     All images are attacked, those already misclassified too. Draws that attacks are found with, draws that
@@ -150,74 +127,39 @@ class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
         defenses: by text, "swrd:size=3"; "none": attack the bare classifier too, as a baseline. Its natural
             accuracy is measured in any case.
         attacks: by text, "pgd:steps=20,eot=5", or names of suites.
-        norm, eps: the attacks' budget; eps None: the usual one of the norm.
-        runs: draws of the defense that are reported; selection: other draws, by which the strongest of
-            several attacks is chosen for each image (None: as many as runs).
-        batch: images of a chunk; a chunk's results depend on nothing but the study.
+        norm, eps, runs, selection, seed, batch: as of AttackSettings; a chunk of `batch` images is a unit of
+            work, whose results depend on nothing but the study.
         batch_norm: which statistics batch norms use behind the defenses, a spec string of
             `vqshield.runs.batch_norm.BatchNorm`.
     """
 
     defenses: tuple[str, ...] = (NONE,)
     attacks: tuple[str, ...] = ()
-    norm: str = "linf"
-    eps: float | None = None
-    runs: int = 10
-    selection: int | None = None
-    seed: int = 0
-    batch: int = 100
     batch_norm: str = RUNNING
 
     manifest_type = EvaluationManifest
+    record_type = EvaluationRecord
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("runs", "batch"):
-            checks.whole(name, getattr(self, name), least=1)
-        if self.selection is not None:
-            checks.whole("selection", self.selection, least=1)
-        checks.whole("seed", self.seed, least=0, below=2**64)
         BatchNorm.of(self.batch_norm)
-        within = self.ball  # refuses norms and budgets that cannot be, with attacks or without
         refuse_twice("defense", self.defenses)
         refuse_twice("attack", self.attacks)
         if not self.defenses:
             choices = ", ".join([*list_defenses(), NONE])
             raise InvalidInputError(f"no defense is given; give one of {choices}")
-        for text in self.defenses:
-            defense_from(text, seed=0)
-        for text in self.attacks:
-            expand(text, within)
+        _ = self.built, self._places  # refuse unknown defenses and attacks
 
     @property
-    def ball(self) -> Ball:
-        """Where attacks may move an image to."""
-        return attack_room.ball(self.norm, self.eps)
+    def specs(self) -> tuple[str, ...]:
+        return self.defenses
 
-    @property
-    def selection_draws(self) -> int:
-        """How many draws the attacks are compared on."""
-        return self.runs if self.selection is None else self.selection
-
-    @cached_property
-    def manifest(self) -> EvaluationManifest:
-        self.target.check()
-        refuse_too_large([defense_from(text, seed=0) for text in self.defenses], self.target)
-        return EvaluationManifest(
-            data=self.target.data_id,
-            classifier=self.target.classifier_id,
-            norm=self.norm,
-            eps=self.ball.eps,
-            runs=self.runs,
-            selection=self.selection_draws,
-            seed=self.seed,
-            batch=self.batch,
-            defenses=defense_ids(self.defenses, self.target),
-            attacks=attack_ids(self.attacks, self.ball),
-            machine=environment(self.target.place),
-            code=CodeId.of([defense_from(text, seed=0) for text in self.defenses], self.target.place),
-            batch_norm=BatchNorm.recorded(self.batch_norm),
-        )
+    def described(self) -> Mapping[str, Any]:
+        return {
+            **super().described(),
+            "attacks": attack_ids(self.attacks, self.ball),
+            "batch_norm": BatchNorm.recorded(self.batch_norm),
+        }
 
     @staticmethod
     def cells_of(manifest: EvaluationManifest) -> list[EvaluationCell]:
@@ -230,37 +172,19 @@ class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
                 members = [(each.name, _level(defense, each, manifest)) for each in attack.threats]
                 in_turn = all(each.precision is not None for each in attack.threats)
                 plan += [(defense.name, members)] if in_turn else [(defense.name, [each]) for each in members]
-        count, batch = manifest.data.images, manifest.batch
         return [
-            EvaluationCell(
-                defense=name,
-                attack=attack,
-                level=level,
-                images=range(first, min(first + batch, count)),
-                later=tuple(later),
-            )
-            for first in range(0, count, batch)
+            EvaluationCell(defense=name, attack=attack, level=level, images=images, later=tuple(later))
+            for images in chunks(manifest.data.images, manifest.batch)
             for name, ((attack, level), *later) in plan
         ]
 
     @staticmethod
-    def parse(line: bytes) -> EvaluationRecord:
-        return EvaluationRecord.parse(line)
-
-    @staticmethod
     def problem(manifest: EvaluationManifest, record: EvaluationRecord) -> str | None:
         attacked = record.attack != NONE
-        if len(record.predictions) != manifest.runs:
-            return f"it has {len(record.predictions)} predictions; the manifest says runs={manifest.runs}"
-        if (wrong := impossible_class(manifest.data, (record.label, *record.predictions))) is not None:
-            return wrong
-        if not 0 <= record.distance <= (manifest.eps if attacked else 0) + ROUNDING:  # nan is not, either
-            return f"distance={record.distance} is not within eps={manifest.eps if attacked else 0}"
-        if (record.selected is not None) != attacked:
+        wrong = impossible_answers(manifest, record, distance=record.distance, attacked=attacked)
+        if wrong is None and (record.selected is not None) != attacked:
             return f"selected={record.selected} of attack {record.attack!r}"
-        if record.selected is not None and not 0 <= record.selected <= manifest.selection:
-            return f"selected={record.selected} should be from 0 to selection={manifest.selection}"
-        return None
+        return wrong
 
     def measure(
         self, cell: EvaluationCell, progress: CellProgress = no_cell_progress
@@ -295,26 +219,17 @@ class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
             attacking: AbstractContextManager[None] = asking_about(part)
         else:
             attacking = nullcontext()
-        found, right = images, None
+        found = images
         if cell.attack != NONE:
             with attacking:
                 found = self._attacked(cell, images, labels)
-            right = self._draws(cell, "selection", found, labels).right.tolist()
-        answers = self._draws(cell, "report", found, labels).predictions.T.tolist()
-        distances, true = self.ball.distance(found, images).tolist(), labels.tolist()
+        judged = self.judged(cell, images, found, labels)
         return [
             EvaluationRecord(
-                defense=cell.defense,
-                attack=cell.attack,
-                level=cell.level,
-                image=cell.images[place],
-                label=true[number],
-                distance=distances[number],
-                selected=None if right is None else right[number],
-                predictions=tuple(answers[number]),
+                defense=cell.defense, attack=cell.attack, level=cell.level, image=cell.images[place], **each
             )
-            for number, place in enumerate(left.tolist())
-        ]
+            for place, each in zip(left.tolist(), judged, strict=True)
+        ]  # fmt: skip
 
     def cost(self, cell: EvaluationCell) -> int:
         """About how many images are classified for it.
@@ -325,7 +240,7 @@ class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
         for each in cell.in_turn:
             draws += self.runs
             if each.attack != NONE:
-                draws += self.selection_draws
+                draws += self.selection_runs
                 if not self._threats[each.attack].ignores_defense or cell.defense == self.defenses[0]:
                     draws += self._efforts[each.attack]
         return draws * len(cell.images)
@@ -335,9 +250,6 @@ class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
         if self.shared is None or cell.attack == NONE or not self._is_bare(cell):
             return None
         return cell.attack, cell.images.start
-
-    def title(self, cell: EvaluationCell) -> str:
-        return cell.defense if cell.attack == NONE else f"{cell.defense}, {cell.attack}"
 
     @cached_property
     def store(self) -> AdversarialStore:
@@ -379,17 +291,17 @@ class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
     def _attacked(self, cell: EvaluationCell, images: Tensor, labels: Tensor) -> Tensor:
         running = BatchNorm.of(self.batch_norm).attacks_running
         if self._is_bare(cell):  # the same attack, whatever the defense
-            seed = self._seed(replace(cell, defense=NONE), "attack")
+            seed = self.seed_of(replace(cell, defense=NONE), "attack")
             threat = self._threat(cell.attack, seed=seed)
             model = self.target.model if running else self.classifier_behind(NONE)
             if self.manifest.classifier.random and threat.eot > 1:
                 model = EOT(model, draws=threat.eot, average=threat.average)
             with torch_seeded(seed):
                 return self.store.bare(threat, model, images, labels, seed=seed)
-        seed = self._seed(cell, "attack")
+        seed = self.seed_of(cell, "attack")
         through = self.batch_norm.startswith(CALIBRATED) or not running
         model = self.classifier_behind(cell.defense) if through else self.target.model
-        defense = defense_from(cell.defense, seed=self._seed(cell, "attacked draws"))
+        defense = defense_from(cell.defense, seed=self.seed_of(cell, "attacked draws"))
         with torch_seeded(seed):
             return self._threat(cell.attack, seed=seed)(
                 model, defense and defense.to(images.device), images, labels
@@ -399,19 +311,9 @@ class Evaluation(TargetStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
         """Whether the attack is one on the classifier alone."""
         return cell.defense == NONE or self._threats[cell.attack].ignores_defense
 
-    def _draws(self, cell: EvaluationCell, purpose: str, images: Tensor, labels: Tensor) -> Draws:
-        runs = self.runs if purpose == "report" else self.selection_draws
-        return self.draws_behind(
-            cell.defense, images, labels, runs=runs, seed=self._seed(cell, purpose),
-            batch=4 * self.batch,  # no gradients to keep
-        )  # fmt: skip
-
     def _threat(self, name: str, *, seed: int) -> Threat:
         text, place = self._places[name]
         return expand(text, self.ball, seed=seed)[place]
-
-    def _seed(self, cell: EvaluationCell, purpose: str) -> int:
-        return derived_seed(self.seed, cell.defense, cell.attack, cell.images.start, purpose)
 
 
 def _level(defense: DefenseId, threat: ThreatId, manifest: EvaluationManifest) -> str:
@@ -435,27 +337,21 @@ def _effort(threat: Threat) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluationRow:
-    """What one attack, one suite or all attacks together leave of a defense; accuracies are fractions.
+class EvaluationRow(Accuracy):
+    """The accuracy under one attack, one suite or all attacks together in front of a defense.
 
     Attributes:
-        level: how much the attack knows; "none" for natural accuracy.
-        mean, std: over runs; standard_error: of the mean, over images.
+        level: how much the attack knows; "none" for clean accuracy.
         vote: accuracy of the runs' most frequent answer; worst: share of images right in every run.
-        n: images that every member was tried on.
+        seconds: how long it took, as far as known.
         audit: of the robust accuracy; none is shown without one, or without the words that there is none.
     """
 
     defense: str
     attack: str
     level: str
-    mean: float
-    std: float
-    standard_error: float
     vote: float
     worst: float
-    runs: int
-    n: int
     seconds: float | None
     audit: str | None = field(default=None, metadata={"omit": True})
 
@@ -523,42 +419,21 @@ def _row(
     took: Sequence[float | None],
 ) -> EvaluationRow | None:
     """Over the images that every member was tried on; None where there are none."""
-    images = sorted(set.intersection(*(set(each) for each in part)))
-    if not images:
+    draws = strongest_draws(part)
+    if draws is None:
         return None
-    chosen = [[each[image] for image in images] for each in part]
-    report = [_report_draws(each) for each in chosen]
-    draws = report[0] if len(part) == 1 else strongest([_selection_draws(each) for each in chosen], report)[0]
     known = [each for each in took if each is not None]
-    return EvaluationRow(
+    levels = [next(iter(each.values())).level for each in part]
+    return EvaluationRow.of(
+        draws,
         defense=defense,
         attack=attack,
-        level=max((each[0].level for each in chosen), key=(NONE, *LEVELS).index),
-        mean=draws.mean,
-        std=draws.std,
-        standard_error=draws.standard_error,
+        level=max(levels, key=(NONE, *LEVELS).index),
         vote=draws.vote(),
         worst=draws.worst(),
-        runs=len(draws.predictions),
-        n=len(images),
         seconds=round(sum(known), 1) if known else None,
         audit=None if attack == NONE else NOT_RUN,
     )
-
-
-def _report_draws(records: Sequence[EvaluationRecord]) -> Draws:
-    return Draws(torch.tensor([record.predictions for record in records]).T, _labels(records))
-
-
-def _selection_draws(records: Sequence[EvaluationRecord]) -> Draws:
-    """Draws with as many right answers as were counted: which ones were right plays no part."""
-    counts, labels = torch.tensor([record.selected for record in records]), _labels(records)
-    right = torch.arange(int(counts.max()))[:, None] < counts  # (draws, N)
-    return Draws(torch.where(right, labels, -1), labels)
-
-
-def _labels(records: Sequence[EvaluationRecord]) -> Tensor:
-    return torch.tensor([record.label for record in records])
 
 
 def _warning(manifest: EvaluationManifest, records: Sequence[EvaluationRecord]) -> str | None:
@@ -581,7 +456,7 @@ def _warning(manifest: EvaluationManifest, records: Sequence[EvaluationRecord]) 
             "averaged no samples"
         )
     warnings += tuning_note(manifest.classifier, manifest.defenses)
-    if levels and (caveat := attack_room.ball(manifest.norm, manifest.eps).caveat):
+    if levels and (caveat := manifest.ball.caveat):
         warnings.append(caveat)
     return "; ".join(warnings) or None
 

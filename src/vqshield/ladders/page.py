@@ -9,7 +9,8 @@ from vqshield.core.display_names import NONE, display_defense
 from vqshield.core.errors import MissingExtraError
 from vqshield.core.settings import format_value
 from vqshield.ladders.plot import ladder_plot
-from vqshield.ladders.study import MAIN, RUNGS, LadderRow, LadderSummary, Rung, Subject
+from vqshield.ladders.rungs import RUNGS, Rung
+from vqshield.ladders.study import MAIN, LadderRow, LadderSummary, Subject
 from vqshield.reports.html import page
 from vqshield.reports.numbers import duration, percent
 

@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from vqshield.ladders.study import MAIN, RUNGS, LadderSummary
+from vqshield.ladders.rungs import RUNGS
+from vqshield.ladders.study import MAIN, LadderSummary
 from vqshield.reports.palette import LIGHT
 from vqshield.reports.plots import Plot, plot
 

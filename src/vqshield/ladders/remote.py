@@ -4,36 +4,32 @@ their own and send what they found.
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from vqshield import attacks as attack_room
 from vqshield.attacks import EOT, Ball, DiverseInputs, Ensemble, QueryAttack
 from vqshield.attacks.suites import expand
 from vqshield.attacks.threats import Threat
 from vqshield.classifiers import is_source, load_classifier, weights_digest
-from vqshield.core import checks
 from vqshield.core.display_names import NONE
-from vqshield.core.environment import environment
 from vqshield.core.errors import InvalidInputError
-from vqshield.core.seeds import derived_seed
-from vqshield.core.serialization import Json
 from vqshield.defended import Defended
 from vqshield.defenses import Defense
+from vqshield.ladders.rungs import RungName
 from vqshield.models.calling import ask_for_logits
-from vqshield.models.draws import Draws
-from vqshield.runs.arguments import ROUNDING, defense_from, impossible_class, refuse_too_large, refuse_twice
-from vqshield.runs.code import CodeId
+from vqshield.runs.arguments import defense_from, refuse_twice
+from vqshield.runs.attack_study import AttackCell, AttackManifest, AttackStudy, impossible_answers
 from vqshield.runs.manifests import DefenseId, ThreatId
 from vqshield.runs.randomness import torch_seeded
 from vqshield.runs.records import Key, Record
-from vqshield.runs.study import CellProgress, no_cell_progress
-from vqshield.runs.target import ClassifierId, DataId
-from vqshield.runs.target_study import TargetStudy, counted
+from vqshield.runs.study import CellProgress, chunks, no_cell_progress
+from vqshield.runs.target import ClassifierId, short_name
+from vqshield.runs.target_study import counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +47,7 @@ class RemoteAttack:
     """
 
     name: str
-    rung: str
+    rung: RungName
     attack: str
     member: int = 0
     sources: tuple[str, ...] = ()
@@ -68,7 +64,7 @@ class RemoteId:
     """An attack as a manifest holds it."""
 
     name: str
-    rung: str
+    rung: RungName
     threat: ThreatId
     sources: tuple[ClassifierId, ...]
     behind: bool
@@ -103,75 +99,52 @@ class RemoteRecord(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RemoteManifest:
+class RemoteManifest(AttackManifest):
     """What the records of attackers without the weights are of."""
 
-    data: DataId
-    classifier: ClassifierId
     defense: DefenseId
-    norm: str
-    eps: float
     calls: tuple[int, ...]
-    runs: int
-    selection: int
-    seed: int
-    batch: int
     attacks: tuple[RemoteId, ...]
-    machine: Mapping[str, Json]
-    code: CodeId | None = field(default=None, metadata={"omit": True})
 
 
 @dataclass(frozen=True, kw_only=True)
-class RemoteCell:
-    """The unit of work: one attack on one chunk of images, at all its numbers of calls."""
+class RemoteCell(AttackCell):
+    """One attack on one chunk of images, at all its numbers of calls."""
 
-    defense: str
-    attack: str
     calls: tuple[int, ...]
-    images: range
 
     @property
     def keys(self) -> list[Key]:
-        """What its records are of."""
         return [
             (self.defense, f"{self.attack}@{calls}", image) for calls in self.calls for image in self.images
         ]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RemoteAttacks(TargetStudy[RemoteManifest, RemoteCell, RemoteRecord]):
+class RemoteAttacks(AttackStudy[RemoteManifest, RemoteCell, RemoteRecord]):
     """What attackers without the weights leave of a classifier behind a defense.
 
     A query attack is one search: what it had found after each number of calls is sent to fresh draws of the
-    model. As in an Evaluation, draws that an attack is found with, draws that attacks are compared on, and
-    draws that are reported have seeds of their own.
+    model.
 
     Attributes:
         defense: by text; "none": the bare classifier.
         attacks: by whom.
         calls: the numbers of calls at which query attacks are stopped and looked at, ascending.
-        norm, eps, runs, selection, seed, batch: as of an Evaluation.
+        norm, eps, runs, selection, seed, batch: as of AttackSettings.
     """
 
     defense: str = NONE
     attacks: tuple[RemoteAttack, ...] = ()
     calls: tuple[int, ...] = (1000, 5000, 10_000)
-    norm: str = "linf"
-    eps: float | None = None
-    runs: int = 10
-    selection: int = 10
-    seed: int = 0
-    batch: int = 100
 
     manifest_type = RemoteManifest
+    record_type = RemoteRecord
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("runs", "batch", "selection"):
-            checks.whole(name, getattr(self, name), least=1)
-        checks.whole("seed", self.seed, least=0, below=2**64)
         refuse_twice("attack", [each.name for each in self.attacks])
-        defense_from(self.defense, seed=0)
+        _ = self.built  # refuses an unknown defense
         for each in self.attacks:
             attack = each.threat(self.ball).attack
             if not each.sources and not isinstance(attack, QueryAttack):
@@ -181,73 +154,43 @@ class RemoteAttacks(TargetStudy[RemoteManifest, RemoteCell, RemoteRecord]):
                 )
 
     @property
-    def ball(self) -> Ball:
-        """Where attacks may move an image to."""
-        return attack_room.ball(self.norm, self.eps)
+    def specs(self) -> tuple[str, ...]:
+        return (self.defense,)
 
-    @cached_property
-    def manifest(self) -> RemoteManifest:
-        self.target.check()
-        defense = defense_from(self.defense, seed=0)
-        refuse_too_large([defense], self.target)
-        return RemoteManifest(
-            data=self.target.data_id,
-            classifier=self.target.classifier_id,
-            defense=DefenseId.of(self.defense, defense, self.target),
-            norm=self.norm,
-            eps=self.ball.eps,
-            calls=self.calls,
-            runs=self.runs,
-            selection=self.selection,
-            seed=self.seed,
-            batch=self.batch,
-            attacks=tuple(
-                RemoteId(
-                    name=each.name,
-                    rung=each.rung,
-                    threat=ThreatId.of(each.threat(self.ball)),
-                    sources=tuple(map(self._source_id, each.sources)),
-                    behind=each.behind,
-                    diversity=each.diversity,
-                )
-                for each in self.attacks
-            ),
-            machine=environment(self.target.place),
-            code=CodeId.of([defense], self.target.place),
+    def described(self) -> Mapping[str, Any]:
+        attacks = tuple(
+            RemoteId(
+                name=each.name,
+                rung=each.rung,
+                threat=ThreatId.of(each.threat(self.ball)),
+                sources=tuple(map(self._source_id, each.sources)),
+                behind=each.behind,
+                diversity=each.diversity,
+            )
+            for each in self.attacks
         )
+        return {**super().described(), "attacks": attacks}
 
     @staticmethod
     def cells_of(manifest: RemoteManifest) -> list[RemoteCell]:
         """Chunk after chunk: a run that is stopped has every attack on the same images."""
-        count, batch = manifest.data.images, manifest.batch
         return [
             RemoteCell(
                 defense=manifest.defense.name,
                 attack=each.name,
                 calls=manifest.calls if each.asks else (0,),
-                images=range(first, min(first + batch, count)),
+                images=images,
             )
-            for first in range(0, count, batch)
+            for images in chunks(manifest.data.images, manifest.batch)
             for each in manifest.attacks
         ]
 
     @staticmethod
-    def parse(line: bytes) -> RemoteRecord:
-        return RemoteRecord.parse(line)
-
-    @staticmethod
     def problem(manifest: RemoteManifest, record: RemoteRecord) -> str | None:
-        if len(record.predictions) != manifest.runs:
-            return f"it has {len(record.predictions)} predictions; the manifest says runs={manifest.runs}"
-        if (wrong := impossible_class(manifest.data, (record.label, *record.predictions))) is not None:
-            return wrong
-        if not 0 <= record.distance <= manifest.eps + ROUNDING:  # nan is not, either
-            return f"distance={record.distance} is not within eps={manifest.eps}"
-        if not 0 <= record.selected <= manifest.selection:
-            return f"selected={record.selected} should be from 0 to selection={manifest.selection}"
-        if not 0 <= record.used <= record.calls:
+        wrong = impossible_answers(manifest, record, distance=record.distance)
+        if wrong is None and not 0 <= record.used <= record.calls:
             return f"used={record.used} should be from 0 to calls={record.calls}"
-        return None
+        return wrong
 
     def measure(self, cell: RemoteCell, progress: CellProgress = no_cell_progress) -> list[RemoteRecord]:
         attack = self._attacks[cell.attack]
@@ -257,24 +200,13 @@ class RemoteAttacks(TargetStudy[RemoteManifest, RemoteCell, RemoteRecord]):
             stages = self._found(attack, cell, images, labels)
             records = []
             for calls, (found, used) in zip(cell.calls, stages, strict=True):
-                right = self._draws(cell, f"selection {calls}", found, labels, self.selection).right.tolist()
-                report = self._draws(cell, f"report {calls}", found, labels, self.runs)
-                answers = report.predictions.T.tolist()
-                distances, true = self.ball.distance(found, images).tolist(), labels.tolist()
+                judged = self.judged(cell, images, found, labels, suffix=f" {calls}")
                 records += [
                     RemoteRecord(
-                        defense=cell.defense,
-                        attack=cell.attack,
-                        calls=calls,
-                        used=used[number],
-                        image=image,
-                        label=true[number],
-                        distance=distances[number],
-                        selected=right[number],
-                        predictions=tuple(answers[number]),
+                        defense=cell.defense, attack=cell.attack, calls=calls, used=took, image=image, **each
                     )
-                    for number, image in enumerate(cell.images)
-                ]
+                    for image, took, each in zip(cell.images, used, judged, strict=True)
+                ]  # fmt: skip
         return records
 
     def cost(self, cell: RemoteCell) -> int:
@@ -284,10 +216,7 @@ class RemoteAttacks(TargetStudy[RemoteManifest, RemoteCell, RemoteRecord]):
         if attack.sources:
             threat = attack.threat(self.ball)
             search = int(getattr(threat.attack, "steps", 1)) * threat.eot * len(attack.sources)
-        return (search + len(cell.calls) * (self.runs + self.selection)) * len(cell.images)
-
-    def title(self, cell: RemoteCell) -> str:
-        return f"{cell.defense}, {cell.attack}"
+        return (search + len(cell.calls) * (self.runs + self.selection_runs)) * len(cell.images)
 
     @cached_property
     def _attacks(self) -> dict[str, RemoteAttack]:
@@ -306,17 +235,16 @@ class RemoteAttacks(TargetStudy[RemoteManifest, RemoteCell, RemoteRecord]):
         classes = len(self.target.images.classes)
         if told != classes:
             raise InvalidInputError(f"source {name!r} tells {told} classes apart, the data has {classes}")
-        if is_source(name):
-            return ClassifierId(name=name, sha256=weights_digest(model))
-        digest = hashlib.sha256(Path(name).read_bytes()).hexdigest()
-        return ClassifierId(name=Path(name).name, sha256=digest)
+        held = is_source(name)
+        digest = weights_digest(model) if held else hashlib.sha256(Path(name).read_bytes()).hexdigest()
+        return ClassifierId(name=short_name(name), sha256=digest)
 
     def _found(
         self, attack: RemoteAttack, cell: RemoteCell, images: Tensor, labels: Tensor
     ) -> list[tuple[Tensor, list[int]]]:
         """At each number of calls, the images and how many calls each took."""
-        seed = self._seed(cell, "attack")
-        defense = defense_from(self.defense, seed=self._seed(cell, "attacked draws"))
+        seed = self.seed_of(cell, "attack")
+        defense = defense_from(self.defense, seed=self.seed_of(cell, "attacked draws"))
         if defense is not None:
             defense = defense.to(images.device)
         threat = attack.threat(self.ball, seed=seed)
@@ -344,15 +272,6 @@ class RemoteAttacks(TargetStudy[RemoteManifest, RemoteCell, RemoteRecord]):
         elif not self.manifest.classifier.random:
             return model
         return model if threat.eot == 1 else EOT(model, draws=threat.eot, average=threat.average)
-
-    def _draws(self, cell: RemoteCell, purpose: str, images: Tensor, labels: Tensor, runs: int) -> Draws:
-        return self.draws_behind(
-            self.defense, images, labels, runs=runs, seed=self._seed(cell, purpose),
-            batch=4 * self.batch,  # no gradients to keep
-        )  # fmt: skip
-
-    def _seed(self, cell: RemoteCell, purpose: str) -> int:
-        return derived_seed(self.seed, cell.defense, cell.attack, cell.images.start, purpose)
 
 
 def transfers(sources: Sequence[str], attack: str, diversity: float) -> tuple[RemoteAttack, ...]:

@@ -10,30 +10,31 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-import torch
 from torch import Tensor, nn
 
-from vqshield import attacks as attack_room
 from vqshield import surrogates
+from vqshield.attacks import PRECISIONS
 from vqshield.attacks.suites import expand, with_precision
-from vqshield.classifiers import BUNDLED, Network, Normalised, is_source
+from vqshield.classifiers import BUNDLED, Network, Normalised
 from vqshield.core import checks
 from vqshield.core.display_names import IN_MEMORY, NONE
 from vqshield.core.errors import InvalidInputError
-from vqshield.core.files import file_exists, parse_json, write_json
-from vqshield.core.serialization import from_plain, to_plain
+from vqshield.core.files import file_exists, write_json
+from vqshield.core.serialization import to_plain
 from vqshield.data import SAMPLE_NAME
-from vqshield.defenses import DefenseLike
+from vqshield.defenses import Defense, DefenseLike
 from vqshield.evaluation.study import NOT_RUN, Evaluation, EvaluationManifest, EvaluationRecord
 from vqshield.ladders.greybox import OwnNetwork
 from vqshield.ladders.remote import RemoteAttack, RemoteAttacks, RemoteManifest, RemoteRecord, transfers
-from vqshield.models.draws import Draws, accuracy_after_tries, strongest
+from vqshield.ladders.rungs import RUNGS, RungName
+from vqshield.models.accuracy import Accuracy
+from vqshield.models.draws import accuracy_after_tries
 from vqshield.runs.arguments import defense_from, split_model, target_from, tuning_note
+from vqshield.runs.attack_study import AttackSettings, strongest_draws
 from vqshield.runs.executors import Executor, run_study
-from vqshield.runs.manifests import MANIFEST
-from vqshield.runs.records import AnyRecord
-from vqshield.runs.study import AnyCell, AnyManifest, Progress, Recorded, Study, no_progress
-from vqshield.runs.target import Target
+from vqshield.runs.manifests import MANIFEST, check_same, read_manifest
+from vqshield.runs.study import Progress, Recorded, Steps, no_progress
+from vqshield.runs.target import Target, full_path
 
 PLAN = "ladder.json"
 MAIN = "model"
@@ -44,59 +45,7 @@ _TRIES = (1, 2, 3, 5, 10, 20, 50, 100)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rung:
-    """One kind of attacker: what they know, in full and, for narrow tables, in a word."""
-
-    name: str
-    title: str
-    knows: str
-    needs: str
-
-
-RUNGS = (
-    Rung(name="natural", title="no attack", knows="nothing", needs="nothing"),
-    Rung(
-        name="transfer",
-        title="transfer",
-        knows="the task, and other classifiers for it; never asks the model",
-        needs="other nets",
-    ),
-    Rung(
-        name="ignorant",
-        title="ignorant of the shield",
-        knows="the classifier's weights, not that there is a shield",
-        needs="weights",
-    ),
-    Rung(
-        name="score",
-        title="queries by score",
-        knows="the scores that the model answers with",
-        needs="scores",
-    ),
-    Rung(
-        name="decision",
-        title="queries by decision",
-        knows="the class that the model answers with",
-        needs="classes",
-    ),
-    Rung(
-        name="grey-box",
-        title="grey-box",
-        knows="the shield and the training images, not the weights; trains a network behind the same shield",
-        needs="shield, training data",
-    ),
-    Rung(
-        name="white-box",
-        title="white-box, adaptive",
-        knows="weights and shield, all but its random draws",
-        needs="weights, shield",
-    ),
-)
-"""From the bottom up."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LadderSettings:
+class LadderSettings(AttackSettings):
     """How high and how thoroughly a ladder is climbed.
 
     Attributes:
@@ -119,8 +68,6 @@ class LadderSettings:
         batch: images attacked at once.
     """
 
-    norm: str = "linf"
-    eps: float | None = None
     calls: tuple[int, ...] = (1000, 5000, 10_000)
     draws: tuple[int, ...] = (1, 5)
     query_precision: str | None = field(default=None, metadata={"omit": True})
@@ -132,23 +79,21 @@ class LadderSettings:
     own_epochs: int = 15
     own_batch: int = 512
     own_seed: int = 1
-    runs: int = 10
     selection: int = 10
-    seed: int = 0
     batch: int = 250
 
     def __post_init__(self) -> None:
-        for name in ("own_epochs", "own_batch", "runs", "selection", "batch"):
+        super().__post_init__()
+        for name in ("own_epochs", "own_batch"):
             checks.whole(name, getattr(self, name), least=1)
-        for name in ("seed", "own_seed"):
-            checks.whole(name, getattr(self, name), least=0, below=2**64)
+        checks.whole("own_seed", self.own_seed, least=0, below=2**64)
         checks.real("diversity", self.diversity, most=1.0)
         ball = self.ball
         object.__setattr__(self, "eps", ball.eps)
         if not self.calls or sorted({*self.calls}) != list(self.calls):
             raise InvalidInputError(f"calls={self.calls} should be whole numbers that ascend, at least one")
         if self.query_precision is not None:
-            checks.one_of("query_precision", self.query_precision, attack_room.PRECISIONS)
+            checks.one_of("query_precision", self.query_precision, PRECISIONS)
         if not self.draws:
             raise InvalidInputError("draws are missing; give how many draws a query, as in 1 and 5")
         for name, numbers in (("calls", self.calls), ("draws", self.draws)):
@@ -165,11 +110,6 @@ class LadderSettings:
         if any(each.surrogate != NONE for each in expand(self.ignorant, ball)):
             raise InvalidInputError(f"ignorant={self.ignorant!r} knows the defense; give surrogate=none")
 
-    @property
-    def ball(self) -> attack_room.Ball:
-        """Where attackers may move an image to."""
-        return attack_room.ball(self.norm, self.eps)
-
     @classmethod
     def quick(cls) -> "LadderSettings":
         """Under five minutes for 32 images and the bundled classifier on two CPU cores."""
@@ -185,19 +125,19 @@ class LadderSettings:
             suite=with_precision(self.suite, precision),
             ignorant=with_precision(self.ignorant, precision),
             transfer=with_precision(self.transfer, precision),
-            query_precision=None if precision == attack_room.PRECISIONS[0] else precision,
+            query_precision=None if precision == PRECISIONS[0] else precision,
         )
 
     def query_attacks(self, *, random: bool) -> tuple[RemoteAttack, ...]:
         """Both kinds, with every number of draws where draws differ, else with one."""
-        attacks = [
-            (rung, attack if draws == 1 else f"{attack}:eot={draws}")
-            for rung, attack in (("score", "square"), ("decision", "rays"))
-            for draws in (self.draws if random else (1,))
-        ]
-        precise = self.query_precision or attack_room.PRECISIONS[0]
-        named = [(rung, with_precision(attack, precise)) for rung, attack in attacks]
-        return tuple(RemoteAttack(name=attack, rung=rung, attack=attack) for rung, attack in named)
+        kinds: dict[RungName, str] = {"score": "square", "decision": "rays"}
+        attacks = []
+        for rung, attack in kinds.items():
+            for draws in self.draws if random else (1,):
+                text = attack if draws == 1 else f"{attack}:eot={draws}"
+                text = with_precision(text, self.query_precision or PRECISIONS[0])
+                attacks.append(RemoteAttack(name=text, rung=rung, attack=text))
+        return tuple(attacks)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,7 +159,7 @@ class NotMeasured:
     """A rung that was not run for a subject, and why."""
 
     subject: str
-    rung: str
+    rung: RungName
     reason: str
 
 
@@ -234,13 +174,12 @@ class Plan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LadderRow:
-    """What the attackers of one rung leave of one subject; accuracies are fractions.
+class LadderRow(Accuracy):
+    """The accuracy of one subject under the attackers of one rung.
 
     Attributes:
         calls: how many calls an image the attacker may make; None where the model is not asked.
         used: how many calls an image took on average, of the attack that took most.
-        mean, std: over runs; standard_error: of the mean, over images.
         tries: accuracy where the attacker may send an image that often, in the order of the summary's tries.
         attacks: whose strongest counts, image by image.
         seconds: how long the attacks and the draws took, for all images together, a network's training
@@ -248,15 +187,10 @@ class LadderRow:
     """
 
     subject: str
-    rung: str
+    rung: RungName
     calls: int | None
     used: float | None
-    mean: float
-    std: float
-    standard_error: float
     tries: tuple[float, ...]
-    runs: int
-    n: int
     attacks: tuple[str, ...]
     seconds: float | None
 
@@ -285,10 +219,7 @@ class LadderSummary:
     @classmethod
     def read(cls, out: Path) -> "LadderSummary":
         """What a folder holds of a ladder, finished or not."""
-        path = out / PLAN
-        if not path.is_file():
-            raise InvalidInputError(f"there is no {PLAN} in {out}; no ladder was begun there")
-        plan = from_plain(Plan, parse_json(path.read_bytes(), path), str(path))
+        plan = read_manifest(Plan, out, file=PLAN)
         found = []
         for subject in plan.subjects:
             inside, remote = _folders(out, subject)
@@ -351,9 +282,9 @@ _ByImage = dict[int, EvaluationRecord | RemoteRecord]
 def _rows(plan: Plan, subject: Subject, found: Measured, tries: Sequence[int]) -> list[LadderRow]:
     rows: list[LadderRow | None] = []
     if found.inside is not None:
-        groups: dict[str, dict[str, _ByImage]] = {"natural": {}, "ignorant": {}, "white-box": {}}
+        groups: dict[RungName, dict[str, _ByImage]] = {"natural": {}, "ignorant": {}, "white-box": {}}
         ignorant = expand(plan.settings.ignorant, plan.settings.ball)
-        names = {each.name: "ignorant" for each in ignorant} | {NONE: "natural"}
+        names: dict[str, RungName] = {NONE: "natural", **{each.name: "ignorant" for each in ignorant}}
         for each in found.inside.records:
             if each.defense == subject.defense:
                 group = groups[names.get(each.attack, "white-box")]
@@ -363,7 +294,7 @@ def _rows(plan: Plan, subject: Subject, found: Measured, tries: Sequence[int]) -
             rows.append(_row(subject, rung, None, members, tries, took))
     if found.remote is not None:
         rungs = {each.name: each.rung for each in found.remote.manifest.attacks}
-        at: dict[tuple[str, int], dict[str, _ByImage]] = {}
+        at: dict[tuple[RungName, int], dict[str, _ByImage]] = {}
         for one in found.remote.records:
             members = at.setdefault((rungs[one.attack], one.calls), {})
             members.setdefault(one.attack, {})[one.image] = one
@@ -396,51 +327,31 @@ def _seconds(
 
 def _row(
     subject: Subject,
-    rung: str,
+    rung: RungName,
     calls: int | None,
     members: Mapping[str, _ByImage],
     tries: Sequence[int],
     seconds: float | None,
 ) -> LadderRow | None:
     """The strongest of the members for each image that all were tried on; None where there are none."""
-    if not members:
+    draws = strongest_draws(list(members.values())) if members else None
+    if draws is None:
         return None
-    images = sorted(set.intersection(*(set(each) for each in members.values())))
-    if not images:
-        return None
-    chosen = [[each[image] for image in images] for each in members.values()]
-    report = [_report_draws(each) for each in chosen]
-    draws = report[0] if len(report) == 1 else strongest([_selected(each) for each in chosen], report)[0]
-    used = [[each.used for each in records if isinstance(each, RemoteRecord)] for records in chosen]
-    return LadderRow(
+    images = set.intersection(*(set(each) for each in members.values()))
+    used = [
+        [each.used for image in images if isinstance(each := records[image], RemoteRecord)]
+        for records in members.values()
+    ]
+    return LadderRow.of(
+        draws,
         subject=subject.name,
         rung=rung,
         calls=calls,
         used=round(max(sum(each) / len(each) for each in used), 1) if calls else None,
-        mean=draws.mean,
-        std=draws.std,
-        standard_error=draws.standard_error,
         tries=accuracy_after_tries(draws.right, len(draws.predictions), tries),
-        runs=len(draws.predictions),
-        n=len(images),
         attacks=() if rung == "natural" else tuple(members),
         seconds=seconds,
     )
-
-
-def _report_draws(records: Sequence[EvaluationRecord | RemoteRecord]) -> Draws:
-    return Draws(torch.tensor([each.predictions for each in records]).T, _labels(records))
-
-
-def _selected(records: Sequence[EvaluationRecord | RemoteRecord]) -> Draws:
-    """Draws with as many right answers as were counted: which ones were right plays no part."""
-    counts, labels = torch.tensor([each.selected for each in records]), _labels(records)
-    right = torch.arange(int(counts.max()))[:, None] < counts  # (draws, N)
-    return Draws(torch.where(right, labels, -1), labels)
-
-
-def _labels(records: Sequence[EvaluationRecord | RemoteRecord]) -> Tensor:
-    return torch.tensor([each.label for each in records])
 
 
 def parse_control(text: str) -> tuple[str, str, str]:
@@ -523,80 +434,69 @@ def ladder(
         >>> [(each.rung, each.reason) for each in found.plan.not_measured][0]
         ('transfer', 'no source was given')
     """
-    chosen = settings or LadderSettings()
-    folder = None if out is None else Path(out)
     with split_model(model, defense) as (classifier, (shield,)):
-        defense_from(shield, seed=0)
         wanted = [(MAIN, classifier, shield)]
         if controls is None:
             wanted += [(BARE, classifier, NONE)] if shield != NONE else []
         else:
             wanted += [parse_control(text) for text in controls]
-        names = [name for name, *_ in wanted]
-        if len({*names}) < len(names):
-            raise InvalidInputError(f"controls {', '.join(names[1:])} should each have a name of its own")
-        targets = [
-            target_from(each, images, labels, limit=limit, data_dir=data_dir, device=device)
-            for _, each, _ in wanted
-        ]
         climbs = [
-            _Climb(
-                subject=Subject(name=name, classifier=target.name, defense=text),
-                target=target,
-                settings=chosen,
-                sources=tuple(each if is_source(each) else str(Path(each).absolute()) for each in sources),
+            Climb(
+                name=name,
+                target=target_from(each, images, labels, limit=limit, data_dir=data_dir, device=device),
+                defense=text,
+                settings=settings or LadderSettings(),
+                sources=tuple(sources),
             )
-            for (name, _, text), target in zip(wanted, targets, strict=True)
+            for name, each, text in wanted
         ]
-        own_networks = {
-            climb.subject.name: _own_network(climb, train_dir, train_data, folder) for climb in climbs
-        }
-        plan = Plan(
-            subjects=tuple(climb.subject for climb in climbs),
-            settings=chosen,
-            not_measured=tuple(
-                NotMeasured(subject=climb.subject.name, rung=rung, reason=reason)
-                for climb in climbs
-                for rung, reason in climb.missing(own_networks[climb.subject.name]).items()
-            ),
-            training_seconds={},
-        )
-        found, seconds, total = [], dict[str, float](), _Total(progress, climbs)  # refuses what does not fit
-        if folder is not None:
-            _refuse_other_plan(folder, plan)
-        for climb in climbs:
-            network, files = own_networks[climb.subject.name], tuple[str, ...]()
-            if isinstance(network, OwnNetwork) and climb.unfit is None:
-                trained = network.trained(total.told)
-                files, seconds[climb.subject.name] = (str(trained.weights),), trained.seconds
-                plan = replace(plan, training_seconds=seconds)
-                if folder is not None:
-                    write_json(folder / PLAN, to_plain(plan))
-            inside, remote = (None, None) if folder is None else _folders(folder, climb.subject)
-            found.append(
-                Measured(
-                    inside=total.run(climb.inside, climb, inside, executor),
-                    remote=total.run(
-                        climb.remote(files) if files else climb.unaided, climb, remote, executor
-                    ),
-                )
-            )
-        return LadderSummary.of(plan, found)
+        training = None if train_dir is None else TrainingImages(folder=Path(train_dir), data=train_data)
+        folder = None if out is None else Path(out)
+        return climb(climbs, training=training, out=folder, executor=executor, progress=progress)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Climb:
-    """A subject, and all that is measured of it."""
+class TrainingImages:
+    """The folder with the grey-box attacker's training images; data None: the same data set as attacked."""
 
-    subject: Subject
+    folder: Path
+    data: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Climb:
+    """A classifier behind a defense, and all that a ladder measures of it.
+
+    Attributes:
+        name: "model", or what a control is called.
+        target: the classifier and the images; defense: by text, "none" where there is none.
+        sources: classifiers of the transfer attacker.
+    """
+
+    name: str = MAIN
     target: Target
+    defense: str
     settings: LadderSettings
-    sources: tuple[str, ...]
+    sources: tuple[str, ...] = ()
 
-    def missing(self, network: "OwnNetwork | str") -> dict[str, str]:
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sources", tuple(map(full_path, self.sources)))
+        _ = self.shield  # refuses an unknown defense
+
+    @cached_property
+    def shield(self) -> Defense | None:
+        """The defense; its seed decides nothing."""
+        return defense_from(self.defense, seed=0)
+
+    @property
+    def subject(self) -> Subject:
+        """What ladder.json says of it."""
+        return Subject(name=self.name, classifier=self.target.name, defense=self.defense)
+
+    def missing(self, network: OwnNetwork | str) -> dict[RungName, str]:
         """The rungs that cannot be run, and why."""
-        missing = {} if self.sources else {"transfer": "no source was given"}
-        if self.subject.defense == NONE:
+        missing: dict[RungName, str] = {} if self.sources else {"transfer": "no source was given"}
+        if self.shield is None:
             missing["ignorant"] = "there is no shield: the white-box rung is the same"
         if isinstance(network, str):
             missing["grey-box"] = network
@@ -607,12 +507,10 @@ class _Climb:
     @cached_property
     def unfit(self) -> str | None:
         """Why the suite cannot be run on this defense, if it cannot."""
-        defense = defense_from(self.subject.defense, seed=0)
-        members = expand(self.settings.suite, self.settings.ball)
         try:
-            for each in members:
-                if defense is not None and each.surrogate != NONE:
-                    surrogates.get(each.surrogate).check(defense)
+            for each in expand(self.settings.suite, self.settings.ball):
+                if self.shield is not None and each.surrogate != NONE:
+                    surrogates.get(each.surrogate).check(self.shield)
         except InvalidInputError as error:
             return str(error)
         return None
@@ -620,17 +518,12 @@ class _Climb:
     @cached_property
     def inside(self) -> Evaluation:
         """Those who hold the weights, and nobody at all."""
-        chosen, shielded = self.settings, self.subject.defense != NONE
+        chosen, shielded = self.settings, self.shield is not None
         return Evaluation(
             target=self.target,
-            defenses=(self.subject.defense,),
+            defenses=(self.defense,),
             attacks=(chosen.ignorant,) * shielded + (chosen.suite,) * (self.unfit is None),
-            norm=chosen.norm,
-            eps=chosen.eps,
-            runs=chosen.runs,
-            selection=chosen.selection,
-            seed=chosen.seed,
-            batch=chosen.batch,
+            **chosen.shared(),
         )
 
     @cached_property
@@ -640,7 +533,7 @@ class _Climb:
 
     def remote(self, own: tuple[str, ...]) -> RemoteAttacks:
         """Those who do not; own: the weights of the grey-box attacker's network."""
-        chosen, shielded = self.settings, self.subject.defense != NONE
+        chosen, shielded = self.settings, self.shield is not None
         attacks = transfers(self.sources, chosen.transfer, chosen.diversity)
         attacks += chosen.query_attacks(random=shielded or self.target.is_random)
         members = expand(chosen.suite, chosen.ball) if own else []
@@ -653,92 +546,96 @@ class _Climb:
         )  # fmt: skip
         return RemoteAttacks(
             target=self.target,
-            defense=self.subject.defense,
+            defense=self.defense,
             attacks=attacks,
             calls=chosen.calls,
-            norm=chosen.norm,
-            eps=chosen.eps,
-            runs=chosen.runs,
-            selection=chosen.selection,
-            seed=chosen.seed,
-            batch=chosen.batch,
+            **chosen.shared(),
+        )
+
+    def own_network(self, training: TrainingImages | None, out: Path | None) -> OwnNetwork | str:
+        """The network that the grey-box attacker trains, or why there is none."""
+        if training is None:
+            return "no training data were given"
+        if out is None:
+            return "there is no folder for the attacker's network"
+        if self.defense.startswith(IN_MEMORY):
+            return "the defense is in memory: give it as package.module:function"
+        return OwnNetwork(
+            data=training.data or ("cifar10" if self.target.data == SAMPLE_NAME else self.target.data),
+            folder=training.folder,
+            arch=self.settings.own_arch or _another_arch(self.target.model),
+            epochs=self.settings.own_epochs,
+            batch=self.settings.own_batch,
+            seed=self.settings.own_seed,
+            shield=None if self.shield is None else self.defense,
+            device=self.target.device,
+            out=out / "own",
         )
 
 
-class _Total:
-    """The progress of all studies as that of one; what training costs is told, but not counted."""
+def climb(
+    climbs: Sequence[Climb],
+    *,
+    training: TrainingImages | None = None,
+    out: Path | None = None,
+    executor: Executor | None = None,
+    progress: Progress = no_progress,
+) -> LadderSummary:
+    """Measure a classifier and its controls, all on the same images and with the same settings.
 
-    def __init__(self, progress: Progress, climbs: Sequence[_Climb]) -> None:
-        self._progress, self._before = progress, 0
-        # Attacks on the grey-box attacker's network are added once there is one.
-        self._total = sum(climb.inside.work + climb.unaided.work for climb in climbs)
-
-    def run(
-        self,
-        study: Study[AnyManifest, AnyCell, AnyRecord],
-        climb: _Climb,
-        out: Path | None,
-        executor: Executor | None,
-    ) -> Recorded[AnyManifest, AnyRecord]:
-        """A study, run to its end."""
-        if isinstance(study, RemoteAttacks):
-            self._total += study.work - climb.unaided.work
-
-        def tell(doing: str, done: int, _: int) -> None:
-            self._progress(f"{climb.subject.name}: {doing}", self._before + done, self._total)
-
-        found = run_study(study, out, executor=executor, progress=tell)
-        self._before += study.work
-        return found
-
-    def told(self, doing: str, done: int, total: int) -> None:
-        """Of something that is not counted."""
-        self._progress(f"{doing}, {done:,} of {total:,} steps", self._before, self._total)
+    Args:
+        climbs: the classifier that the ladder is about, then its controls.
+        training: what the grey-box attacker trains on; without it, that rung is not run.
+        out, executor, progress: as of `ladder`. What training costs is reported but not part of the total.
+    """
+    names = [each.name for each in climbs]
+    if len({*names}) < len(names):
+        raise InvalidInputError(f"controls {', '.join(names[1:])} should each have a name of its own")
+    own_networks = [each.own_network(training, out) for each in climbs]
+    plan = Plan(
+        subjects=tuple(each.subject for each in climbs),
+        settings=climbs[0].settings,
+        not_measured=tuple(
+            NotMeasured(subject=each.name, rung=rung, reason=reason)
+            for each, network in zip(climbs, own_networks, strict=True)
+            for rung, reason in each.missing(network).items()
+        ),
+        training_seconds={},
+    )
+    steps = Steps(progress, sum(each.inside.work + each.unaided.work for each in climbs))
+    if out is not None and (out / PLAN).is_file():
+        check_same(out, read_manifest(Plan, out, file=PLAN), plan, except_for=("training_seconds",))
+    elif out is not None:
+        write_json(out / PLAN, to_plain(plan))
+    found = []
+    for each, network in zip(climbs, own_networks, strict=True):
+        remote = each.unaided
+        if isinstance(network, OwnNetwork) and each.unfit is None:
+            trained = network.trained(
+                lambda doing, done, total: steps.tell(f"{doing}, {done:,} of {total:,} steps")
+            )
+            remote = each.remote((str(trained.weights),))
+            steps.total += remote.work - each.unaided.work
+            plan = replace(plan, training_seconds={**plan.training_seconds, each.name: trained.seconds})
+            if out is not None:
+                write_json(out / PLAN, to_plain(plan))
+        inside_folder, remote_folder = (None, None) if out is None else _folders(out, each.subject)
+        with steps.step(each.inside.work, f"{each.name}: ") as told:
+            inside = run_study(each.inside, inside_folder, executor=executor, progress=told)
+        with steps.step(remote.work, f"{each.name}: ") as told:
+            found.append(
+                Measured(
+                    inside=inside, remote=run_study(remote, remote_folder, executor=executor, progress=told)
+                )
+            )
+    return LadderSummary.of(plan, found)
 
 
 def _folders(out: Path, subject: Subject) -> tuple[Path, Path]:
     return out / subject.name / "evaluation", out / subject.name / "remote"
 
 
-def _own_network(
-    climb: _Climb, train_dir: Path | str | None, train_data: str | None, out: Path | None
-) -> OwnNetwork | str:
-    """The network that the grey-box attacker trains, or why there is none."""
-    if train_dir is None:
-        return "no training data were given"
-    if out is None:
-        return "there is no folder for the attacker's network"
-    if climb.subject.defense.startswith(IN_MEMORY):
-        return "the defense is in memory: give it as package.module:function"
-    data = train_data or ("cifar10" if climb.target.data == SAMPLE_NAME else climb.target.data)
-    return OwnNetwork(
-        data=data,
-        folder=Path(train_dir),
-        arch=climb.settings.own_arch or _another_arch(climb.target.model),
-        epochs=climb.settings.own_epochs,
-        batch=climb.settings.own_batch,
-        seed=climb.settings.own_seed,
-        shield=None if climb.subject.defense == NONE else climb.subject.defense,
-        device=climb.target.device,
-        out=out / "own",
-    )
-
-
 def _another_arch(model: nn.Module) -> str:
     """An architecture that is not the attacked classifier's."""
     network = model.network if isinstance(model, Normalised) else model
     return "small" if isinstance(network, Network) and network.arch == "resnet18" else "resnet18"
-
-
-def _refuse_other_plan(out: Path, plan: Plan) -> None:
-    """Write ladder.json, or refuse to mix two ladders in a folder."""
-    path = out / PLAN
-    if path.is_file():
-        before = from_plain(Plan, parse_json(path.read_bytes(), path), str(path))
-        if replace(before, training_seconds={}) != plan:
-            raise InvalidInputError(
-                f"{out} holds a ladder of other subjects, rungs or settings; run it as before to continue, "
-                "choose another folder, or start over (--fresh)"
-            )
-        return
-    write_json(path, to_plain(plan))

@@ -2,24 +2,19 @@
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from vqshield.core import checks
 from vqshield.core.display_names import NONE
-from vqshield.core.environment import environment
-from vqshield.core.serialization import Json
 from vqshield.defended import Defended
-from vqshield.runs.arguments import defense_from, refuse_too_large
-from vqshield.runs.code import CodeId
-from vqshield.runs.manifests import DefenseId
+from vqshield.runs.arguments import defense_from
+from vqshield.runs.manifests import DefenseId, TargetManifest
 from vqshield.runs.records import Key, Record
 from vqshield.runs.study import CellProgress, no_cell_progress
-from vqshield.runs.target import ClassifierId, DataId
 from vqshield.runs.target_study import TargetStudy
 
 COST = "cost"
@@ -43,16 +38,12 @@ class CostRecord(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CostManifest:
+class CostManifest(TargetManifest):
     """What was timed, and where."""
 
-    data: DataId
-    classifier: ClassifierId
     defense: DefenseId
     batch: int
     repeats: int
-    machine: Mapping[str, Json]
-    code: CodeId | None = field(default=None, metadata={"omit": True})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,35 +73,21 @@ class Cost(TargetStudy[CostManifest, CostCell, CostRecord]):
     repeats: int = 5
 
     manifest_type = CostManifest
+    record_type = CostRecord
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.whole("batch", self.batch, least=1)
         checks.whole("repeats", self.repeats, least=1)
-        defense_from(self.defense, seed=0)
+        _ = self.built  # refuses an unknown defense
 
-    @cached_property
-    def manifest(self) -> CostManifest:
-        self.target.check()
-        defense = defense_from(self.defense, seed=0)
-        refuse_too_large([defense], self.target)
-        return CostManifest(
-            data=self.target.data_id,
-            classifier=self.target.classifier_id,
-            defense=DefenseId.of(self.defense, defense, self.target),
-            batch=self.batch,
-            repeats=self.repeats,
-            machine=environment(self.target.place),
-            code=CodeId.of([defense], self.target.place),
-        )
+    @property
+    def specs(self) -> tuple[str, ...]:
+        return (self.defense,)
 
     @staticmethod
     def cells_of(manifest: CostManifest) -> list[CostCell]:
         return [CostCell(defense=manifest.defense.name)]
-
-    @staticmethod
-    def parse(line: bytes) -> CostRecord:
-        return CostRecord.parse(line)
 
     def measure(self, cell: CostCell, progress: CellProgress = no_cell_progress) -> list[CostRecord]:
         images, _ = self.target.part(range(self.batch))

@@ -14,7 +14,7 @@ from vqshield.core.errors import MissingExtraError
 from vqshield.core.files import write_atomically, write_json
 from vqshield.core.serialization import to_plain
 from vqshield.core.settings import format_value
-from vqshield.ladders.study import RUNGS
+from vqshield.ladders.rungs import RUNGS
 from vqshield.leaderboards.rows import BoardRow
 from vqshield.leaderboards.study import RUNGS_SHOWN, BoardFigure, BoardResult, BoardSummary
 from vqshield.reports.html import TEMPLATES, page

@@ -10,9 +10,9 @@ rows/NAME/cost/             how long an image takes
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,27 +22,29 @@ from vqshield.auditing import QUICK, AuditReport, AuditSettings, read_audit
 from vqshield.auditing.results import FAIL, PASS
 from vqshield.auditing.run import FILE as AUDIT_FILE
 from vqshield.auditing.run import check_images
-from vqshield.auditing.study import audit
-from vqshield.classifiers import BUNDLED, is_source
+from vqshield.auditing.study import AuditStudy, audit_target
+from vqshield.classifiers import BUNDLED
 from vqshield.core import checks
 from vqshield.core.display_names import IN_MEMORY, NONE
 from vqshield.core.errors import InvalidInputError
-from vqshield.core.files import parse_json, write_json
-from vqshield.core.serialization import from_plain, to_plain
+from vqshield.core.files import write_json
+from vqshield.core.serialization import to_plain
 from vqshield.data import SAMPLE_NAME
 from vqshield.defenses import DefenseLike
-from vqshield.ladders.study import MAIN, PLAN, LadderRow, LadderSettings, LadderSummary, ladder
+from vqshield.ladders.rungs import RungName
+from vqshield.ladders.study import MAIN, PLAN, Climb, LadderRow, LadderSettings, LadderSummary, climb
 from vqshield.leaderboards.cost import Cost
 from vqshield.leaderboards.rows import ALL, BoardRow, read_rows
+from vqshield.models.accuracy import Accuracy
 from vqshield.runs.arguments import split_model, target_from
 from vqshield.runs.executors import Executor, run_study
-from vqshield.runs.manifests import MANIFEST
+from vqshield.runs.manifests import MANIFEST, check_same, read_manifest
 from vqshield.runs.records import PACKED, RECORDS
-from vqshield.runs.study import Progress, no_progress
-from vqshield.runs.target import Target, defenses_inside
+from vqshield.runs.study import Progress, Steps, no_progress
+from vqshield.runs.target import Target, defenses_inside, full_path, short_name
 
 BOARD = "board.json"
-RUNGS_SHOWN = ("natural", "transfer", "ignorant", "score", "decision", "white-box")
+RUNGS_SHOWN: tuple[RungName, ...] = ("natural", "transfer", "ignorant", "score", "decision", "white-box")
 """The rungs of the ladder that a board runs. The grey-box attacker trains a network of their own for every
 row, which is a ladder's business."""
 _INSIDE = ("natural", "ignorant", "white-box")
@@ -89,26 +91,27 @@ class BoardPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BoardFigure:
-    """What the attackers of one rung leave of a row; accuracies are fractions.
+class BoardFigure(Accuracy):
+    """The accuracy of a row under the attackers of one rung.
 
     Attributes:
         calls: calls of the model an image that the attacker may make, at most; None where it is not asked.
         used: how many of them an image took on average.
-        mean, standard_error: over draws, and over images.
         seconds: what the attack took for all images together, where that is known.
         records: the file with a record of every image, from the board's folder.
     """
 
-    rung: str
+    rung: RungName
     calls: int | None
     used: float | None
-    mean: float
-    standard_error: float
-    runs: int
-    n: int
     seconds: float | None
     records: str
+
+    @classmethod
+    def of_row(cls, row: LadderRow, records: str) -> "BoardFigure":
+        """From a row of a ladder."""
+        shared = {each.name: getattr(row, each.name) for each in fields(cls) if each.name != "records"}
+        return cls(records=records, **{**shared, "std": None})  # a board shows one spread
 
 
 Verdict = Literal["passed", "failed", "suspicious", "undecided"]
@@ -205,9 +208,7 @@ class BoardSummary:
     @classmethod
     def read(cls, out: Path) -> "BoardSummary":
         """What a folder holds of a leaderboard, finished or not."""
-        plan = _read_plan(out)
-        if plan is None:
-            raise InvalidInputError(f"there is no {BOARD} in {out}; no leaderboard was begun there")
+        plan = read_manifest(BoardPlan, out, file=BOARD)
         ladders = {row.name: _ladder_of(out, row) for row in plan.rows}
         rows = tuple(_result(out, plan, row, ladders[row.name]) for row in plan.rows)
         begun = next((each for each in ladders.values() if each is not None and each.images), None)
@@ -282,17 +283,42 @@ def leaderboard(
         >>> found.row("bitdepth").audit.verdict != "passed"  # no audit of one image does
         True
     """
+    if sources is None:
+        sources = (BUNDLED,) if data in (SAMPLE_NAME, "cifar10") else ()
+    folder, chosen = Path(out), settings or BoardSettings()
     with ExitStack() as held:
         named = [each for each in rows if isinstance(each, str | Path | BoardRow)]
         pairs = [_held(each, classifier, held) for each in rows if each not in named]
         found = read_rows([*named, *(row for row, _ in pairs)])
         wanted = [row if classifier is None else replace(row, classifier=classifier) for row in found]
         models = {row.name: model for row, model in pairs}
-        return _measured(
-            Path(out), wanted, models, data=data, data_dir=None if data_dir is None else Path(data_dir),
-            sources=sources, chosen=settings or BoardSettings(), limit=limit, device=device,
-            executor=executor, progress=progress,
-        )  # fmt: skip
+        lines = [
+            _Line(
+                row=row,
+                target=target_from(
+                    models.get(row.name, row.classifier), data, None,
+                    limit=limit, data_dir=data_dir, device=device,
+                ),
+                sources=tuple(each for each in sources if full_path(each) != full_path(row.classifier)),
+                settings=chosen,
+                folder=folder / "rows" / row.name,
+            )
+            for row in wanted
+        ]  # fmt: skip
+        for line in lines:
+            line.check()  # all of them before the first is measured
+        plan = BoardPlan(
+            data=data,
+            limit=limit,
+            sources=tuple(map(short_name, sources)),
+            settings=chosen,
+            rows=tuple(replace(row, classifier=short_name(row.classifier)) for row in wanted),
+        )
+        write_json(folder / BOARD, to_plain(_added(folder, plan)))
+        steps = Steps(progress, sum(_SHARES.values()) * len(lines))
+        for number, line in enumerate(lines, start=1):
+            line.run(executor, steps, f"row {number} of {len(lines)}, ")
+        return BoardSummary.read(folder)
 
 
 def _held(given: Any, classifier: str | None, held: ExitStack) -> tuple[BoardRow, nn.Module | str]:
@@ -307,61 +333,11 @@ def _held(given: Any, classifier: str | None, held: ExitStack) -> tuple[BoardRow
     return BoardRow(name=name, defense=text, classifier=model if isinstance(model, str) else IN_MEMORY), model
 
 
-def _measured(
-    folder: Path,
-    wanted: Sequence[BoardRow],
-    models: Mapping[str, nn.Module | str],
-    *,
-    data: str,
-    data_dir: Path | None,
-    sources: Sequence[str] | None,
-    chosen: BoardSettings,
-    limit: int | None,
-    device: str,
-    executor: Executor | None,
-    progress: Progress,
-) -> BoardSummary:
-    """A board of rows; models: those rows' that are objects."""
-    if sources is None:
-        sources = (BUNDLED,) if data in (SAMPLE_NAME, "cifar10") else ()
-    lines = []
-    for row in wanted:
-        model = models.get(row.name, row.classifier)
-        target = target_from(model, data, None, limit=limit, data_dir=data_dir, device=device)
-        others = tuple(each for each in sources if _place(each) != _place(row.classifier))
-        lines.append(
-            _Line(
-                row=row, model=model, data=data, data_dir=data_dir, target=target, sources=others,
-                settings=chosen, folder=folder / "rows" / row.name,
-            )
-        )  # fmt: skip
-    for line in lines:
-        line.check()  # all of them before the first is measured
-    plan = BoardPlan(
-        data=data,
-        limit=limit,
-        sources=tuple(map(_name, sources)),
-        settings=chosen,
-        rows=tuple(_by_name(row) for row in wanted),
-    )
-    write_json(folder / BOARD, to_plain(_added(folder, plan)))
-    for number, line in enumerate(lines):
-        line.run(executor, _within(progress, number, len(lines)))
-    return BoardSummary.read(folder)
-
-
-_RowProgress = Callable[[str, str, float], None]
-"""Told the part of a row, what is being done, and how much of the part is done, as a share."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Line:
     """A row, and all that is measured of it."""
 
     row: BoardRow
-    model: nn.Module | str
-    data: str
-    data_dir: Path | None
     target: Target
     sources: tuple[str, ...]
     settings: BoardSettings
@@ -370,11 +346,6 @@ class _Line:
     @property
     def cost(self) -> Cost:
         return Cost(target=self.target, defense=self.row.defense)
-
-    @property
-    def defense(self) -> str | None:
-        """By text; None where it is part of the model."""
-        return None if defenses_inside(self.model) else self.row.defense
 
     def check(self) -> None:
         """Refuse a classifier or a defense that does not take these images, and too few images to audit."""
@@ -385,56 +356,49 @@ class _Line:
         except InvalidInputError as error:
             raise InvalidInputError(f"row {self.row.name!r}: {error}") from error
 
-    def run(self, executor: Executor | None, tell: _RowProgress) -> None:
+    def run(self, executor: Executor | None, steps: Steps, title: str) -> None:
         """To the end, from wherever it was stopped."""
-        attackers, given = self.settings.ladder, self.target
-        ladder(
-            self.model, self.data, defense=self.defense, sources=self.sources, controls=(),
-            settings=attackers, limit=given.limit, data_dir=self.data_dir, device=given.device,
-            out=self.folder / "ladder", executor=executor,
-            progress=lambda doing, done, total: tell("ladder", doing, done / max(total, 1)),
-        )  # fmt: skip
+        attackers = self.settings.ladder
+        with steps.step(_SHARES["ladder"], title) as told:
+            main = Climb(
+                target=self.target, defense=self.row.defense, settings=attackers, sources=self.sources
+            )
+            climb(
+                [main],
+                out=self.folder / "ladder",
+                executor=executor,
+                progress=lambda doing, done, total: told(doing.removeprefix(f"{MAIN}: "), done, total),
+            )
         # The ladder has refused another classifier, other images and other settings: an audit that is there
         # is the one of this row, by whichever executor.
-        if not (self.folder / "audit" / AUDIT_FILE).is_file():
-            few = [each for each in (given.limit, self.settings.audit_images) if each is not None]
-            audit(
-                self.model, self.data, defense=self.defense, attacks=attackers.suite,
-                norm=attackers.norm, eps=attackers.eps, settings=self.settings.audit, seed=attackers.seed,
-                limit=min(few, default=None), data_dir=self.data_dir, device=given.device,
-                out=self.folder / "audit", executor=executor,
-                progress=lambda part: tell("audit", f"audit: {part}", 0.0),
-            )  # fmt: skip
-        run_study(
-            self.cost,
-            self.folder / "cost",
-            executor=executor,
-            progress=lambda doing, done, total: tell("cost", doing, done / max(total, 1)),
-        )
-        tell("cost", f"{self.row.name} done", 1.0)
-
-
-def _within(progress: Progress, number: int, rows: int) -> _RowProgress:
-    """The progress of a part of a row as that of the board, in thousandths of a row."""
-    before = {"ladder": 0, "audit": _SHARES["ladder"], "cost": _SHARES["ladder"] + _SHARES["audit"]}
-
-    def tell(part: str, doing: str, share: float) -> None:
-        done = 1000 * number + before[part] + int(_SHARES[part] * min(share, 1.0))
-        progress(f"row {number + 1} of {rows}, {doing.removeprefix(f'{MAIN}: ')}", done, 1000 * rows)
-
-    return tell
+        with steps.step(_SHARES["audit"], title) as told:
+            if not (self.folder / "audit" / AUDIT_FILE).is_file():
+                few = [each for each in (self.target.limit, self.settings.audit_images) if each is not None]
+                audit = AuditStudy(
+                    target=replace(self.target, limit=min(few, default=None)),
+                    defense=self.row.defense,
+                    attacks=(attackers.suite,),
+                    norm=attackers.norm,
+                    eps=attackers.eps,
+                    settings=replace(self.settings.audit, seed=attackers.seed),
+                )
+                audit_target(
+                    audit,
+                    out=self.folder / "audit",
+                    executor=executor,
+                    progress=lambda part: told(f"audit: {part}", 0, 1),
+                )
+        with steps.step(_SHARES["cost"], title) as told:
+            run_study(self.cost, self.folder / "cost", executor=executor, progress=told)
+        steps.tell(f"{title}{self.row.name} done")
 
 
 def _added(out: Path, plan: BoardPlan) -> BoardPlan:
     """The plan with the rows that the folder has already; another board is refused."""
-    before = _read_plan(out)
-    if before is None:
+    if not (out / BOARD).is_file():
         return plan
-    if replace(before, rows=()) != replace(plan, rows=()):
-        raise InvalidInputError(
-            f"{out} holds a leaderboard of other images, sources or settings; run it as before to continue, "
-            "choose another folder, or start over (--fresh)"
-        )
+    before = read_manifest(BoardPlan, out, file=BOARD)
+    check_same(out, before, plan, except_for=("rows",))
     known = {row.name: row for row in before.rows}
     for row in plan.rows:
         held = known.setdefault(row.name, row)
@@ -447,13 +411,6 @@ def _added(out: Path, plan: BoardPlan) -> BoardPlan:
     return replace(plan, rows=tuple(known.values()))
 
 
-def _read_plan(out: Path) -> BoardPlan | None:
-    path = out / BOARD
-    if not path.is_file():
-        return None
-    return from_plain(BoardPlan, parse_json(path.read_bytes(), path), str(path))
-
-
 def _ladder_of(out: Path, row: BoardRow) -> LadderSummary | None:
     folder = out / "rows" / row.name / "ladder"
     return LadderSummary.read(folder) if (folder / PLAN).is_file() else None
@@ -462,7 +419,9 @@ def _ladder_of(out: Path, row: BoardRow) -> LadderSummary | None:
 def _result(out: Path, plan: BoardPlan, row: BoardRow, found: LadderSummary | None) -> BoardResult:
     home = f"rows/{row.name}"
     figures = tuple(
-        _figure(held, _records(out, f"{home}/ladder/{MAIN}/{'evaluation' if rung in _INSIDE else 'remote'}"))
+        BoardFigure.of_row(
+            held, _records(out, f"{home}/ladder/{MAIN}/{'evaluation' if rung in _INSIDE else 'remote'}")
+        )
         for rung in RUNGS_SHOWN
         if found is not None and (held := found.row(rung)) is not None
     )
@@ -480,20 +439,6 @@ def _result(out: Path, plan: BoardPlan, row: BoardRow, found: LadderSummary | No
         not_run={rung: reasons[rung] for rung in RUNGS_SHOWN if rung in reasons},
         audit=audited,
         cost=cost,
-    )
-
-
-def _figure(held: LadderRow, records: str) -> BoardFigure:
-    return BoardFigure(
-        rung=held.rung,
-        calls=held.calls,
-        used=held.used,
-        mean=held.mean,
-        standard_error=held.standard_error,
-        runs=held.runs,
-        n=held.n,
-        seconds=held.seconds,
-        records=records,
     )
 
 
@@ -516,16 +461,3 @@ def _cost(out: Path, home: str) -> BoardCost | None:
 def _records(out: Path, home: str) -> str:
     """The file of records of a study, packed or not."""
     return f"{home}/{PACKED if (out / home / PACKED).is_file() else RECORDS}"
-
-
-def _by_name(row: BoardRow) -> BoardRow:
-    return replace(row, classifier=_name(row.classifier))
-
-
-def _name(classifier: str) -> str:
-    """A classifier without the folder that it lies in."""
-    return classifier if is_source(classifier) else Path(classifier).name
-
-
-def _place(classifier: str) -> str:
-    return classifier if is_source(classifier) else str(Path(classifier).absolute())

@@ -1,7 +1,8 @@
 """Manifests: what the records in a folder are of, in full, so that two settings never mix.
 
-A kind of study has a manifest class of its own; the pieces that several share stand here. The keys are part
-of the files' format: records of earlier versions are read by them.
+A kind of study has a manifest class of its own, whose fields are those of the study that it records; the
+pieces that several share stand here. The keys are part of the files' format: records of earlier versions are
+read by them.
 """
 
 import json
@@ -20,8 +21,9 @@ from vqshield.core.errors import InvalidInputError
 from vqshield.core.files import parse_json
 from vqshield.core.serialization import Json, from_plain, to_plain
 from vqshield.defenses import Defense, Quantizer, defense_class, is_preprocessor, list_all_defenses
+from vqshield.runs.code import CodeId
 from vqshield.runs.randomness import answers_digest
-from vqshield.runs.target import PROBED, Target
+from vqshield.runs.target import PROBED, ClassifierId, DataId, Target
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -109,6 +111,16 @@ class AttackId:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TargetManifest:
+    """What every manifest of a study of a target says; subclasses add the settings of their study."""
+
+    data: DataId
+    classifier: ClassifierId
+    machine: Mapping[str, Json]
+    code: CodeId | None = field(default=None, metadata=_OMIT)
+
+
+@dataclass(frozen=True, kw_only=True)
 class SourceId:
     """Where images come from: an attack with a budget, or nature (0)."""
 
@@ -119,10 +131,10 @@ class SourceId:
 Shape = TypeVar("Shape", bound="DataclassInstance")
 
 
-def read_manifest(shape: type[Shape], folder: Path) -> Shape:
-    """The manifest of the records in a folder, which must be of that kind."""
-    plain = read_plain_manifest(folder)
-    path = folder / MANIFEST
+def read_manifest(shape: type[Shape], folder: Path, *, file: str = MANIFEST) -> Shape:
+    """The manifest of what a folder holds, which must be of that kind; file: how it is called there."""
+    plain = read_plain_manifest(folder, file=file)
+    path = folder / file
     if isinstance(plain, Mapping):
         for needed in fields(shape):
             if needed.name not in plain and not needed.metadata.get("omit"):
@@ -132,11 +144,11 @@ def read_manifest(shape: type[Shape], folder: Path) -> Shape:
     return from_plain(shape, plain, str(path), strict=False)
 
 
-def read_plain_manifest(folder: Path) -> Json:
+def read_plain_manifest(folder: Path, *, file: str = MANIFEST) -> Json:
     """What manifest.json holds."""
-    path = folder / MANIFEST
+    path = folder / file
     if not path.is_file():
-        raise InvalidInputError(f"there is no {MANIFEST} in {folder}; no run was begun there")
+        raise InvalidInputError(f"there is no {file} in {folder}; no run was begun there")
     plain: Json = parse_json(path.read_bytes(), path)
     return plain
 
@@ -148,15 +160,18 @@ _HOW = {
 }
 
 
-def check_same(manifest: object, folder: Path) -> None:
+def check_same(folder: Path, before: object, now: object, *, except_for: Sequence[str] = ()) -> None:
     """Refuse to mix two settings in a folder, naming the first field that differs and both its values.
 
-    The commit may differ: code.sources changes with the code.
+    Args:
+        folder: what holds the records.
+        before, now: the manifest, or another dataclass, that the folder holds, and that of this run.
+        except_for: fields that may differ. The commit always may: code.sources changes with the code.
     """
-    before, now = _flat(read_plain_manifest(folder)), _flat(json.loads(json.dumps(to_plain(manifest))))
-    for name in [*before, *now]:
-        was, is_ = before.get(name, "absent"), now.get(name, "absent")
-        if was != is_ and name != "code.commit":
+    old, new = (_flat(json.loads(json.dumps(to_plain(each)))) for each in (before, now))
+    for name in [*old, *new]:
+        was, is_ = old.get(name, "absent"), new.get(name, "absent")
+        if was != is_ and name != "code.commit" and name.partition(".")[0] not in except_for:
             raise InvalidInputError(
                 f"{folder} holds records made with {name}={was!r}, this run has {name}={is_!r}; "
                 f"run it with the old value{_HOW.get(name, '')} to continue, choose another folder, or start "

@@ -23,7 +23,7 @@ from typing import IO, Any, Generic, Self, TypeVar
 from vqshield.core.errors import FileFormatError, InvalidInputError
 from vqshield.core.files import refuse_symlink, write_atomically, write_json
 from vqshield.core.serialization import to_plain
-from vqshield.runs.manifests import MANIFEST, check_same
+from vqshield.runs.manifests import MANIFEST, check_same, read_plain_manifest
 
 RECORDS, TIMES, LOCK = "records.jsonl", "times.jsonl", ".lock"
 PACKED = RECORDS + ".gz"
@@ -107,7 +107,7 @@ class RecordFolder(Generic[AnyRecord]):
         for name in (RECORDS, TIMES, LOCK):
             refuse_symlink(self.folder / name)
         if (self.folder / MANIFEST).is_file():
-            check_same(manifest, self.folder)
+            check_same(self.folder, read_plain_manifest(self.folder), manifest)
             return
         if self.folder.exists() and not self.folder.is_dir():
             raise InvalidInputError(f"{self.folder} is a file; choose a folder for the records")

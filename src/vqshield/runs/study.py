@@ -18,7 +18,7 @@ from torch import nn
 
 from vqshield.models.calling import evaluating
 from vqshield.runs.manifests import read_manifest
-from vqshield.runs.records import AnyRecord, Key, RecordFolder
+from vqshield.runs.records import AnyRecord, Key, Record, RecordFolder
 
 Progress = Callable[[str, int, int], None]
 """Told what is being done, how much of the work is done, and how much there is in all."""
@@ -32,6 +32,30 @@ def no_progress(doing: str, done: int, total: int) -> None:
 
 def no_cell_progress(doing: str, done: int) -> None:
     """Tell nobody."""
+
+
+class Steps:
+    """Work done step by step: what a step reports is reported as part of the whole.
+
+    Args:
+        progress: called for all of it.
+        total: how much work there is.
+    """
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self.total, self._done, self._progress = total, 0, progress
+
+    def tell(self, doing: str, done: int = 0) -> None:
+        """Report; done: how much of the step that runs."""
+        self._progress(doing, self._done + done, self.total)
+
+    @contextmanager
+    def step(self, work: int, title: str = "") -> Iterator[Progress]:
+        """A step of that much work, with a progress of its own; the title stands before all it reports."""
+        yield lambda doing, done, total: self.tell(
+            f"{title}{doing}", work * min(done, total) // max(total, 1)
+        )
+        self._done += work
 
 
 class Cell(Protocol):
@@ -61,6 +85,7 @@ class Study(ABC, Generic[AnyManifest, AnyCell, AnyRecord]):
     """Base of every study; subclasses are frozen dataclasses with a target and what is asked of it."""
 
     manifest_type: ClassVar[type[Any]]
+    record_type: ClassVar[type[Record]]
 
     @cached_property
     @abstractmethod
@@ -72,10 +97,10 @@ class Study(ABC, Generic[AnyManifest, AnyCell, AnyRecord]):
     def cells_of(manifest: Any) -> Sequence[Any]:
         """All the work that a manifest stands for, in the order of the records."""
 
-    @staticmethod
-    @abstractmethod
-    def parse(line: bytes) -> Any:
+    @classmethod
+    def parse(cls, line: bytes) -> Any:
         """The record of a line of its file."""
+        return cls.record_type.parse(line)
 
     @staticmethod
     def problem(manifest: Any, record: Any) -> str | None:
@@ -150,6 +175,11 @@ class Study(ABC, Generic[AnyManifest, AnyCell, AnyRecord]):
     def __getstate__(self) -> dict[str, Any]:
         """The fields alone: what was loaded or derived does not travel."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
+
+
+def chunks(count: int, size: int) -> list[range]:
+    """The numbers below count in chunks of that size; the last may be smaller."""
+    return [range(first, min(first + size, count)) for first in range(0, count, size)]
 
 
 def measure_repeatably(

@@ -92,6 +92,16 @@ def defenses_inside(model: nn.Module | str) -> tuple[str, ...]:
     return tuple(each.spec or type(each).__name__ for each in found)
 
 
+def full_path(classifier: str) -> str:
+    """A classifier's name; of a file, with its whole path: another process may stand in another folder."""
+    return classifier if is_source(classifier) else str(Path(classifier).absolute())
+
+
+def short_name(classifier: str) -> str:
+    """A classifier's name; of a file, without the folder that it lies in."""
+    return classifier if is_source(classifier) else Path(classifier).name
+
+
 _Key = tuple[str, Path | None, str, str]
 
 
@@ -138,8 +148,7 @@ class Target:
         checks.one_of("data", self.data, list_datasets())
         if self.data_dir is not None:
             object.__setattr__(self, "data_dir", Path(self.data_dir).absolute())
-        if not is_source(self.classifier):
-            object.__setattr__(self, "classifier", str(Path(self.classifier).absolute()))
+        object.__setattr__(self, "classifier", full_path(self.classifier))
 
     @classmethod
     def in_memory(
@@ -212,7 +221,7 @@ class Target:
     @property
     def name(self) -> str:
         """The classifier's name, without the folder it lies in."""
-        return self.called or (self.classifier if self._is_named else Path(self.classifier).name)
+        return self.called or short_name(self.classifier)
 
     @property
     def data_id(self) -> DataId:

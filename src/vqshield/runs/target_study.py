@@ -1,39 +1,25 @@
-"""What every study of a target shares."""
+"""What every study of a target shares: its manifest, its defenses, and how forward passes are counted."""
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 from torch import Tensor, nn
 
-from vqshield.core.serialization import Json
-from vqshield.defended import Defended
-from vqshield.models.calling import check_rows, differ
-from vqshield.models.draws import Draws, draw_predictions, outputs
+import vqshield
+from vqshield.core.environment import environment
+from vqshield.defenses import Defense
 from vqshield.runs.adversarial import AdversarialStore
 from vqshield.runs.arguments import defense_from
-from vqshield.runs.randomness import torch_seeded
+from vqshield.runs.code import CodeId
+from vqshield.runs.manifests import DefenseId, TargetManifest
 from vqshield.runs.records import AnyRecord
 from vqshield.runs.study import AnyCell, CellProgress, Study
-from vqshield.runs.target import ClassifierId, Target
-
-
-class TargetManifest(Protocol):
-    """What the manifest of a study of a target says, whatever else it says."""
-
-    @property
-    def classifier(self) -> ClassifierId:
-        """Which classifier."""
-        ...
-
-    @property
-    def machine(self) -> Mapping[str, Json]:
-        """On which machine."""
-        ...
-
+from vqshield.runs.target import Target
 
 AnyTargetManifest = TypeVar("AnyTargetManifest", bound=TargetManifest)
 
@@ -49,10 +35,53 @@ class TargetStudy(Study[AnyTargetManifest, AnyCell, AnyRecord]):
 
     target: Target = field(default_factory=Target)
     shared: Path | None = None
+    package: ClassVar[str] = vqshield.__name__  # whose code measures
 
     def __post_init__(self) -> None:
         if self.shared is not None:  # other processes may stand in other folders
             object.__setattr__(self, "shared", Path(self.shared).absolute())
+
+    @property
+    @abstractmethod
+    def specs(self) -> tuple[str, ...]:
+        """The spec strings of its defenses."""
+
+    def build(self, spec: str) -> Defense | None:
+        """The defense of a spec string, None for "none"; refuses those that the study is not for."""
+        return defense_from(spec, seed=0)
+
+    @cached_property
+    def built(self) -> Mapping[str, Defense | None]:
+        """Every defense by its spec string, built once for checks and the manifest.
+
+        Samples come from others, with seeds of their own.
+        """
+        return {spec: self.build(spec) for spec in self.specs}
+
+    @cached_property
+    def manifest(self) -> AnyTargetManifest:
+        """The study's own fields, and what `described` gives for the others."""
+        self.target.check()
+        image = self.target.images.floats(slice(1))
+        for defense in filter(None, self.built.values()):
+            defense.streams(image)  # refuses patches that do not fit into the images
+        ids = [DefenseId.of(spec, defense, self.target) for spec, defense in self.built.items()]
+        values = {
+            "data": self.target.data_id,
+            "classifier": self.target.classifier_id,
+            "machine": environment(self.target.place),
+            "defense": ids[0],
+            "defenses": tuple(ids),
+            "code": CodeId.of(list(self.built.values()), self.target.place, package=self.package),
+            **self.described(),
+        }
+        names = [each.name for each in fields(self.manifest_type)]
+        found = {name: values[name] if name in values else getattr(self, name) for name in names}
+        return cast("AnyTargetManifest", self.manifest_type(**found))
+
+    def described(self) -> Mapping[str, Any]:
+        """Values of the manifest that are no field of the study, or another one than the study's."""
+        return {}
 
     @property
     def module(self) -> nn.Module:
@@ -67,28 +96,6 @@ class TargetStudy(Study[AnyTargetManifest, AnyCell, AnyRecord]):
         """The images that attacks on the bare classifier have found."""
         manifest = self.manifest
         return AdversarialStore(classifier=manifest.classifier, machine=manifest.machine, folder=self.shared)
-
-    def classifier_behind(self, defense: str) -> nn.Module:
-        """The classifier that answers behind a defense, by spec string."""
-        return self.target.model
-
-    def draws_behind(
-        self, defense: str, images: Tensor, labels: Tensor, *, runs: int, seed: int, batch: int
-    ) -> Draws:
-        """The classifier's answers behind a defense, by text, in several runs; two, where those agree and the
-        classifier is not known to be random.
-        """
-        model, shield = self.classifier_behind(defense), defense_from(defense, seed=seed)
-        if shield is None and not self.manifest.classifier.random:
-            with torch_seeded(seed):
-                first, again = outputs(model, images, runs=2, batch=batch)
-            if not differ(first, again):  # every run would say the same
-                check_rows(first, len(images))
-                return Draws(first.argmax(-1).cpu().expand(runs, -1), labels.cpu())
-        if shield is not None:
-            model = Defended(model, shield.to(images.device))
-        with torch_seeded(seed):
-            return draw_predictions(model, images, labels, runs=runs, batch=batch)
 
 
 @contextmanager

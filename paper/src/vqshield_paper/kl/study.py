@@ -9,25 +9,23 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
+import vqshield_paper
 from vqshield.attacks import Ball, ball
 from vqshield.attacks.threats import Threat, threat
 from vqshield.core import checks
 from vqshield.core.display_names import NONE
-from vqshield.core.environment import environment
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.seeds import derived_seed
-from vqshield.core.serialization import Json
 from vqshield.defenses import Quantizer
-from vqshield.runs.arguments import defense_ids, quantizer_from, refuse_too_large, refuse_twice
-from vqshield.runs.code import CodeId
-from vqshield.runs.manifests import NO_THREAT, DefenseId, SourceId, ThreatId
+from vqshield.runs.arguments import quantizer_from, refuse_twice
+from vqshield.runs.manifests import NO_THREAT, DefenseId, SourceId, TargetManifest, ThreatId
 from vqshield.runs.records import Key, Record
 from vqshield.runs.study import CellProgress, Recorded, no_cell_progress
-from vqshield.runs.target import ClassifierId, DataId
 from vqshield.runs.target_study import TargetStudy
 from vqshield_paper.kl.measurement import DivergenceSettings, Measurement, Proved, measure
 
@@ -101,14 +99,12 @@ class KLRecord(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class KLManifest:
+class KLManifest(TargetManifest):
     """What the records of the diagnostic are of.
 
     attacked: "together", which random numbers an image was given by its attack.
     """
 
-    data: DataId
-    classifier: ClassifierId
     norm: str
     images: int
     label_images: int | None
@@ -117,8 +113,6 @@ class KLManifest:
     attacked: str = "together"
     defenses: tuple[DefenseId, ...]
     sources: tuple[SourceId, ...]
-    machine: Mapping[str, Json]
-    code: CodeId | None = field(default=None, metadata={"omit": True})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,6 +154,8 @@ class KLStudy(TargetStudy[KLManifest, KLCell, KLRecord]):
     seed: int = 0
 
     manifest_type = KLManifest
+    record_type = KLRecord
+    package = vqshield_paper.__name__
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -175,31 +171,24 @@ class KLStudy(TargetStudy[KLManifest, KLCell, KLRecord]):
         if not self.defenses:
             raise InvalidInputError("no defense is given; give at least one")
         refuse_twice("defense", self.defenses)
-        for text in self.defenses:
-            self._create(text)
+        _ = self.built  # refuses defenses without codebooks
 
-    @cached_property
-    def manifest(self) -> KLManifest:
-        self.target.check()
-        refuse_too_large([self._create(text) for text in self.defenses], self.target)
-        return KLManifest(
-            data=self.target.data_id,
-            classifier=self.target.classifier_id,
-            norm=self.norm,
-            images=min(self.images, len(self.target.images)),
-            label_images=self.label_images,
-            seed=self.seed,
-            divergence=self.divergence,
-            defenses=defense_ids(self.defenses, self.target),
-            sources=tuple(
+    @property
+    def specs(self) -> tuple[str, ...]:
+        return self.defenses
+
+    def build(self, spec: str) -> Quantizer:
+        return self._create(spec)
+
+    def described(self) -> Mapping[str, Any]:
+        return {
+            "images": min(self.images, len(self.target.images)),
+            "attacked": "together",
+            "sources": tuple(
                 SourceId(eps=float(eps), attack=ThreatId.of(self._threat(eps, seed=0)) if eps else NO_THREAT)
                 for eps in self.eps
             ),
-            machine=environment(self.target.place),
-            code=CodeId.of(
-                [self._create(text) for text in self.defenses], self.target.place, package="vqshield_paper"
-            ),
-        )
+        }
 
     @staticmethod
     def cells_of(manifest: KLManifest) -> list[KLCell]:
@@ -210,10 +199,6 @@ class KLStudy(TargetStudy[KLManifest, KLCell, KLRecord]):
             for image in range(manifest.images)
             for defense in manifest.defenses
         ]
-
-    @staticmethod
-    def parse(line: bytes) -> KLRecord:
-        return KLRecord.parse(line)
 
     def measure(self, cell: KLCell, progress: CellProgress = no_cell_progress) -> list[KLRecord]:
         def stage(name: str) -> None:

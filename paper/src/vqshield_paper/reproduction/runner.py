@@ -24,7 +24,7 @@ from vqshield.evaluation.study import Evaluation
 from vqshield.runs.batch_norm import RUNNING, BatchNorm
 from vqshield.runs.code import commit
 from vqshield.runs.executors import Executor, LocalExecutor
-from vqshield.runs.manifests import check_same
+from vqshield.runs.manifests import check_same, read_plain_manifest
 from vqshield.runs.study import Progress, no_progress
 from vqshield.runs.target import Target
 from vqshield_paper.reproduction import published
@@ -166,7 +166,7 @@ class Reproduction:
         """Raise where a folder holds records of other settings than a study has now."""
         for folder, study in self.studies.items():
             if is_begun(folder):
-                check_same(self._executor.manifest(study), folder)
+                check_same(folder, read_plain_manifest(folder), self._executor.manifest(study))
 
     def estimates(self) -> dict[Path, WorkLeft]:
         """For every study, how much there is to do.
