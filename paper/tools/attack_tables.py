@@ -1,11 +1,11 @@
 """The tables of docs/attacks.md and of README.md about attacks, from the records in paper/results/."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 import recorded
-from recorded import Machine, stem
-from tables import listed, machine, percent, table
+from recorded import Record
+from tables import accuracy, listed, machine, percent, table
 from vqshield.auditing import TITLES
 from vqshield.classifiers import BUNDLED
 from vqshield.core.display_names import NONE, display_defense
@@ -24,17 +24,12 @@ def read(folder: str) -> EvaluationSummary:
     return recorded.read(EvaluationSummary, f"{folder}/summary.json")
 
 
-def accuracy(row: EvaluationRow) -> str:
-    """Mean ± standard error over images, in percent."""
-    return f"{100 * row.mean:.1f} ± {100 * row.standard_error:.1f}"
-
-
 def footnote(summary: EvaluationSummary) -> str:
     """What the values were measured with."""
     used = summary.manifest
     return (
-        f"\nFirst {used.data.images} CIFAR-10 test images, ε = {round(used.eps * 255)}/255 (L∞), "
-        f"{stem(used.classifier.name)}; mean of {summary.rows[-1].runs} "
+        f"First {used.data.images} CIFAR-10 test images, ε = {round(used.eps * 255)}/255 (L∞), "
+        f"{recorded.stem(used.classifier.name)}; mean of {summary.rows[-1].runs} "
         f"runs ± standard error over images, seed {used.seed}; {used.machine['device']}, "
         f"torch {used.machine['torch']}."
     )
@@ -47,20 +42,15 @@ def informed() -> str:
     columns = {NONE: "natural", plain: "ignorant (PGD-20)", stronger: "PGD-100 + STE + EOT-10",
                SUITE: f"`{SUITE}`"}  # fmt: skip
     lines = [
-        [display_defense(defense), *(accuracy(_row(summary, defense, attack)) for attack in columns)]
+        [display_defense(defense), *(_shown(_row(summary, defense, attack)) for attack in columns)]
         for defense in _defenses(summary)
     ]
-    return "\n".join(
-        [
-            *table(["accuracy in %", *columns.values()], lines),
-            f"{footnote(summary)} {_audited()}",
-        ]
-    )
+    return table(["accuracy in %", *columns.values()], lines, f"{footnote(summary)} {_audited()}")
 
 
 def _audited() -> str:
     """Which of these defenses was audited, and by which checks."""
-    audit = recorded.read(AuditRecord, "audit-cifar10-resnet18.json")
+    audit = recorded.load("audit-cifar10-resnet18.json")
     names = [flag.name for flag in audit.flags]
     passed = all(flag.outcome == "pass" for flag in audit.flags)
     return (
@@ -98,48 +88,16 @@ def without() -> str:
         found = EvaluationSummary.of(less)
         left = [f"{100 * _row(found, defense, SUITE).mean:.2f}" for defense in defenses]
         lines.append([(left_out or "nothing").removeprefix(f"{SUITE}/"), *left])
-    return "\n".join(table([f"{SUITE} without", *map(display_defense, defenses)], lines))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Flag:
-    """One red flag of an audit."""
-
-    name: str
-    title: str
-    outcome: str
-    figures: Mapping[str, Json]
-
-
-@dataclass(frozen=True, kw_only=True)
-class AuditSettings:
-    """Of what an audit was made with, the seed."""
-
-    seed: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class AuditRecord:
-    """What `vqshield audit` wrote; given: the attacks that were audited."""
-
-    classifier: str
-    defense: str
-    given: tuple[str, ...]
-    norm: str
-    eps: float
-    n: int
-    settings: AuditSettings
-    seconds: float
-    machine: Machine
-    flags: tuple[Flag, ...]
+    return table([f"{SUITE} without", *map(display_defense, defenses)], lines)
 
 
 def audits() -> str:
     """The recorded audits side by side."""
     paths = sorted(recorded.RESULTS.glob("audit-*.json"))
-    records = [recorded.read(AuditRecord, path.name) for path in paths if path.name != FAKES]
+    records = [recorded.load(path.name) for path in paths if path.name != FAKES]
     heads = [
-        f"{display_defense(record.defense)}, {stem(record.classifier)}, N = {record.n}" for record in records
+        f"{display_defense(record.defense)}, {recorded.stem(record.classifier)}, N = {record.n}"
+        for record in records
     ]
     lines = [f"| | | {' | '.join(heads)} |", "|---" * (2 + len(records)) + "|"]
     for flags in zip(*(record.flags for record in records), strict=True):
@@ -155,181 +113,100 @@ def audits() -> str:
     return "\n".join(lines)
 
 
-@dataclass(frozen=True, kw_only=True)
-class FakeRow:
-    """One audit of a fake, or of an honest model."""
-
-    name: str
-    honest: bool
-    defense: str
-    classifier: str
-    natural: float
-    reported: float
-    outcomes: Mapping[str, str]
-    alarms: Mapping[str, Flag]
-    flag: str | None = None
-    figure: str | None = None
-
-    @property
-    def given_away_by(self) -> str:
-        """The flag that tells a fake, and its figure."""
-        if self.flag is None or self.figure is None:
-            return ""
-        shown = [text for text in _figures(self.alarms[self.flag].figures) if text.startswith(self.figure)]
-        return f"{self.flag}: {shown[0] if shown else 'no gradient'}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class FakesRecord:
-    """What paper/research/audit_fakes.py wrote."""
-
-    data: str
-    images: int
-    attacks: Mapping[str, str]
-    settings: AuditSettings
-    machine: Machine
-    rows: tuple[FakeRow, ...]
-
-
 MARKS = {"pass": "", "fail": "**F**", "suspicious": "**S**", "undecided": "?", "not run": "–",
          "too few images": "–"}  # fmt: skip
 
 
 def fakes() -> str:
     """Which flags every fake raises, and every honest model."""
-    record = recorded.read(FakesRecord, FAKES)
+    record = recorded.load(FAKES)
     flags = list(record.rows[0].outcomes)
     lines = []
     for row in sorted(record.rows, key=lambda row: row.honest):
         name = f"honest: {row.name}" if row.honest else row.name
         accuracies = [percent(row.natural), percent(row.reported)]
         marks = [MARKS[row.outcomes[flag]] for flag in flags]
-        lines.append([name, *accuracies, *marks, row.given_away_by])
+        lines.append([name, *accuracies, *marks, _given_away_by(row)])
     heads = ["model", "natural", "attacked", *flags, "given away by"]
-    return "\n".join([
-        *table(heads, lines),
-        f"\n{record.images} images of {record.data} and as many held out, {record.attacks['others']}, seed "
+    return table(
+        heads,
+        lines,
+        f"{record.images} images of {record.data} and as many held out, {record.attacks['others']}, seed "
         f"{record.settings.seed}; accuracies in %, of which an honest model keeps little under attack; "
         f"{machine(record.machine)}. Written by paper/research/audit_fakes.py.",
-    ])  # fmt: skip
+    )
 
 
-@dataclass(frozen=True, kw_only=True)
-class HonestAudit:
-    """One audit of paper/research/audit_false_alarms.py."""
-
-    defense: str
-    images: int
-    seed: int
-    outcomes: Mapping[str, str]
-    alarms: Mapping[str, Json]
-    classifier: str = BUNDLED
-
-    @property
-    def model(self) -> str:
-        """What a reader calls it."""
-        if self.classifier != BUNDLED:
-            return "trained adversarially"
-        return "bare" if self.defense == "gaussian:sigma=0.0" else display_defense(self.defense)
-
-
-@dataclass(frozen=True, kw_only=True)
-class HonestRecord:
-    """What paper/research/audit_false_alarms.py wrote."""
-
-    data: str
-    machine: Machine
-    each: tuple[HonestAudit, ...]
+def _given_away_by(row: Record) -> str:
+    """The flag that tells a fake, and its figure."""
+    flag, figure = row.get("flag"), row.get("figure")
+    if flag is None or figure is None:
+        return ""
+    shown = [text for text in _figures(row.alarms[flag].figures) if text.startswith(figure)]
+    return f"{flag}: {shown[0] if shown else 'no gradient'}"
 
 
 def false_alarms() -> str:
     """How many audits of honest models raise an alarm, by model and number of images."""
-    record = recorded.read(HonestRecord, HONEST)
+    record = recorded.load(HONEST)
     sizes = sorted({audit.images for audit in record.each})
     lines = []
-    for model in dict.fromkeys(audit.model for audit in record.each):
+    for model in dict.fromkeys(map(_model, record.each)):
         groups = [
-            [audit for audit in record.each if (audit.model, audit.images) == (model, size)] for size in sizes
+            [audit for audit in record.each if (_model(audit), audit.images) == (model, size)]
+            for size in sizes
         ]
         lines.append([model, *(f"{sum(bool(a.alarms) for a in group)} of {len(group)}" for group in groups)])
     raised = [audit for audit in record.each if audit.alarms]
-    names = [f"{'/'.join(audit.alarms)} of {audit.model} at N = {audit.images}" for audit in raised]
+    names = [f"{'/'.join(audit.alarms)} of {_model(audit)} at N = {audit.images}" for audit in raised]
     earlier = sum(list(audit.outcomes) != list(TITLES) for audit in record.each)
-    return "\n".join([
-        *table(["alarms in audits of", *(f"N = {size}" for size in sizes)], lines),
-        f"\n{len(raised)} of {len(record.each)} whole audits raised an alarm"
+    return table(
+        ["alarms in audits of", *(f"N = {size}" for size in sizes)],
+        lines,
+        f"{len(raised)} of {len(record.each)} whole audits raised an alarm"
         f"{f': {listed(names)}' if raised else ''}. "
         f"Images of {record.data}, the bundled classifier but where it says otherwise, one seed an audit; "
         f"{machine(record.machine)}. "
         + (f"{earlier} of them are from before R13, R14 and today's rule of R10. " if earlier else "")
         + "Written by paper/research/audit_false_alarms.py.",
-    ])  # fmt: skip
+    )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Left:
-    """What attacks leave, in shares."""
-
-    mean: float
-    error: float
-
-    def __str__(self) -> str:
-        return f"{100 * self.mean:.1f} ± {100 * self.error:.1f}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class SuiteSubject:
-    """A classifier behind the defense, under every member of the suites."""
-
-    name: str
-    classifier: str
-    natural: Left
-    members: Mapping[str, Left]
-    candidates: Mapping[str, Left]
-    suites: Mapping[str, Left]
-    without: Mapping[str, Mapping[str, Left]]
-    with_candidate: Mapping[str, Left]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SuiteRecord:
-    """What paper/research/suite_members.py wrote."""
-
-    data: str
-    images: int
-    defense: str
-    eps: float
-    runs: int
-    seed: int
-    precision: str
-    environment: Machine
-    rows: tuple[SuiteSubject, ...]
+def _model(audit: Record) -> str:
+    """What a reader calls the model of an audit."""
+    if audit.get("classifier", BUNDLED) != BUNDLED:
+        return "trained adversarially"
+    return "bare" if audit.defense == "gaussian:sigma=0.0" else display_defense(audit.defense)
 
 
 def suite_members(name: str = "suite-members.json") -> str:
     """What the suites leave, whole, without each member and with each candidate, of every subject."""
-    record = recorded.read(SuiteRecord, name)
+    record = recorded.load(name)
     subjects = record.rows
-    lines = [["none (natural)", *(str(each.natural) for each in subjects)]]
+
+    def line(title: str, left: Iterable[Record]) -> list[str]:
+        return [title, *(accuracy(each.mean, each.error) for each in left)]
+
+    lines = [line("none (natural)", (each.natural for each in subjects))]
     for version in subjects[0].suites:
-        lines.append([f"`{version}`", *(str(each.suites[version]) for each in subjects)])
+        lines.append(line(f"`{version}`", (each.suites[version] for each in subjects)))
         for member in subjects[0].without[version]:
-            lines.append([
-                f"{version} without {member}", *(str(each.without[version][member]) for each in subjects)
-            ])  # fmt: skip
+            left = (each.without[version][member] for each in subjects)
+            lines.append(line(f"{version} without {member}", left))
     for member in subjects[0].members:
-        lines.append([f"{member} alone", *(str(each.members[member]) for each in subjects)])
+        lines.append(line(f"{member} alone", (each.members[member] for each in subjects)))
     for candidate in subjects[0].candidates:
-        lines.append([f"{candidate}, alone", *(str(each.candidates[candidate]) for each in subjects)])
-        more = [str(each.with_candidate[candidate]) for each in subjects]
-        lines.append([f"adaptive-v2 with {candidate}", *more])
-    heads = ["attack", *(f"{each.name} ({stem(each.classifier)})" for each in subjects)]
-    return "\n".join([
-        *table(heads, lines),
-        f"\n{display_defense(record.defense)}, first {record.images} test images of {record.data}, "
+        lines.append(line(f"{candidate}, alone", (each.candidates[candidate] for each in subjects)))
+        more = (each.with_candidate[candidate] for each in subjects)
+        lines.append(line(f"adaptive-v2 with {candidate}", more))
+    heads = ["attack", *(f"{each.name} ({recorded.stem(each.classifier)})" for each in subjects)]
+    return table(
+        heads,
+        lines,
+        f"{display_defense(record.defense)}, first {record.images} test images of {record.data}, "
         f"ε = {round(record.eps * 255)}/255 (L∞); accuracy in % ± standard error over images, {record.runs} "
         f"runs, seed {record.seed}, gradients in {record.precision}; {machine(record.environment)}.",
-    ])  # fmt: skip
+    )
 
 
 def _figures(figures: Mapping[str, Json]) -> list[str]:
@@ -338,7 +215,7 @@ def _figures(figures: Mapping[str, Json]) -> list[str]:
         if isinstance(value, dict) and "pooled" in value:
             texts.append(f"{name} {value['pooled']:.2f} over {value['images']} images")
         elif isinstance(value, dict):
-            texts.append(f"{name} {100 * value['mean']:.1f} ± {100 * value['standard_error']:.1f}")
+            texts.append(f"{name} {accuracy(value['mean'], value['standard_error'])}")
         else:
             texts.append(f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}")
     return texts
@@ -352,9 +229,13 @@ def _attacks_by_defense(summary: EvaluationSummary) -> str:
         seconds = sum(row.seconds or 0 for row in rows) / len(rows)
         name = {NONE: "none (natural)", "adaptive": "minimum over all of these"}.get(attack, f"`{attack}`")
         level = rows[0].level if attack != NONE else ""
-        lines.append([name, level, *map(accuracy, rows), f"{seconds:.0f}"])
+        lines.append([name, level, *map(_shown, rows), f"{seconds:.0f}"])
     heads = ["attack", "level", *map(display_defense, defenses), "s"]
-    return "\n".join([*table(heads, lines), f"{footnote(summary)} s: seconds a defense."])
+    return table(heads, lines, f"{footnote(summary)} s: seconds a defense.")
+
+
+def _shown(row: EvaluationRow) -> str:
+    return accuracy(row.mean, row.standard_error)
 
 
 def _defenses(summary: EvaluationSummary) -> list[str]:

@@ -31,13 +31,12 @@ def curve() -> str:
         cells = (_accuracies(found, _with_beta(row.defense, beta)) for row in shown)
         lines.append([f"{beta:,g}", *(" / ".join(map(percent, both)) for both in cells)])
     manifest = found.manifest
-    return "\n".join(
-        [
-            *table(["β, in squared units of [0, 1]", *(f"k = {row.x:g}" for row in shown)], lines),
-            f"\nswRD with s = 3, natural / under APGD on the bare classifier (the paper: AutoAttack), in %. "
-            f"{recorded.stem(manifest.classifier.name)}, the first {manifest.data.images} images, "
-            f"{manifest.runs} runs; {machine(manifest.machine)}.",
-        ]
+    return table(
+        ["β, in squared units of [0, 1]", *(f"k = {row.x:g}" for row in shown)],
+        lines,
+        f"swRD with s = 3, natural / under APGD on the bare classifier (the paper: AutoAttack), in %. "
+        f"{recorded.stem(manifest.classifier.name)}, the first {manifest.data.images} images, "
+        f"{manifest.runs} runs; {machine(manifest.machine)}.",
     )
 
 
@@ -54,11 +53,10 @@ def distances() -> str:
                     natural, left = _accuracies(folders[folder], _with_beta(row.defense, beta))
                     far[key][row.defense] = 100 * ((natural if key == "natural" else left) - said)
         lines.append([f"{beta:,g}", *(f"{mean_distance(each):.1f}" for each in far.values())])
-    return "\n".join(
-        [
-            *table(["β", *_heads()], lines),
-            "\nIn points, over RandDisc, pRD and swRD; images and runs as above, APGD for AutoAttack.",
-        ]
+    return table(
+        ["β", *_heads()],
+        lines,
+        "In points, over RandDisc, pRD and swRD; images and runs as above, APGD for AutoAttack.",
     )
 
 
@@ -79,12 +77,11 @@ def classifiers() -> str:
                     deltas[row.title] = 100 * (other.mean - said)
         lines.append([name, f"{beta:g}", *(f"{mean_distance(each):.1f}" for each in far)])
     manifest = found.manifest
-    return "\n".join(
-        [
-            *table(["classifier", "β", *_heads()], lines),
-            f"\nIn points; {manifest.data.images:,} images, {manifest.runs} runs, AutoAttack itself; "
-            f"{machine(manifest.machine)}.",
-        ]
+    return table(
+        ["classifier", "β", *_heads()],
+        lines,
+        f"In points; {manifest.data.images:,} images, {manifest.runs} runs, AutoAttack itself; "
+        f"{machine(manifest.machine)}.",
     )
 
 

@@ -12,33 +12,34 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import recorded
-from radius_tables import CURVES, WHERE, RadiusRecord, RadiusRow
+from radius_tables import CURVES, WHERE, is_gaussian, is_tuned
+from recorded import Record
 from tables import named
 
 ROOT = Path(__file__).resolve().parents[2]
 COLOURS = {"gaussian": "#444444", "shared": "#1a73c4", "image": "#2e9e5b", "patch": "#d9822b"}
 
 
-def lines(rows: Sequence[RadiusRow]) -> list[RadiusRow]:
+def lines(rows: Sequence[Record]) -> list[Record]:
     """The curves of a panel: of each kind of noise and of classifier the row with the largest mean radius."""
-    best: dict[tuple[str, bool], RadiusRow] = {}
+    best: dict[tuple[str, bool], Record] = {}
     for row in rows:
-        kind = row.noise, row.tuned
+        kind = row.noise, is_tuned(row)
         if kind not in best or row.mean_radius > best[kind].mean_radius:
             best[kind] = row
     return [best[kind] for kind in sorted(best, key=lambda kind: (list(COLOURS).index(kind[0]), kind[1]))]
 
 
-def label(row: RadiusRow) -> str:
+def label(row: Record) -> str:
     """What a curve is of."""
-    tuned = ", fine-tuned" if row.tuned else ""
-    if row.is_gaussian:
+    tuned = ", fine-tuned" if is_tuned(row) else ""
+    if is_gaussian(row):
         return f"Gaussian noise alone{tuned}"
     copied = f", {row.sigma_eff:.3g} on each" if row.copies > 1 else ""
     return f"{named(row.defense, row.settings)}, {WHERE[row.noise]}{copied}{tuned}"
 
 
-def steps(row: RadiusRow) -> tuple[list[float], list[float]]:
+def steps(row: Record) -> tuple[list[float], list[float]]:
     """The curve in percent, up to the first radius at which nothing is certified."""
     radii, shares = [], []
     for point in row.curve:
@@ -49,7 +50,7 @@ def steps(row: RadiusRow) -> tuple[list[float], list[float]]:
     return radii, shares
 
 
-def draw(record: RadiusRecord, target: Path) -> None:
+def draw(record: Record, target: Path) -> None:
     """All panels in one picture."""
     import matplotlib as mpl
 
@@ -71,8 +72,8 @@ def draw(record: RadiusRecord, target: Path) -> None:
                 label=label(row),
                 drawstyle="steps-pre",  # between two radii at least what the larger one has
                 color=COLOURS[row.noise],
-                linestyle="-" if row.tuned else "--",
-                linewidth=2 if row.tuned else 1.3,
+                linestyle="-" if is_tuned(row) else "--",
+                linewidth=2 if is_tuned(row) else 1.3,
             )
         panel.set_title(f"sigma_eff = {level:g}", fontsize=10)
         panel.set_xlim(left=0)
@@ -100,7 +101,7 @@ def main() -> None:
     parser.add_argument("--record", type=Path, default=recorded.RESULTS / CURVES)
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "images" / "certified-radius.png")
     options = parser.parse_args()
-    draw(recorded.read(RadiusRecord, options.record.absolute()), options.out)
+    draw(recorded.load(options.record.absolute()), options.out)
 
 
 if __name__ == "__main__":

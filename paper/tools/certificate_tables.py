@@ -2,15 +2,13 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import recorded
 from attack_tables import MEASURED, SUITE
 from attack_tables import read as read_attacks
-from recorded import Classifier, Machine, stem
+from recorded import Record
 from tables import machine, named, percent, table
 from vqshield.certification.summary import CertificationSummary
-from vqshield.core.serialization import Json
 
 BOUNDED = ("randdisc", "prd", "swrd")  # folders of paper/results/certify-cifar10-resnet18/
 BOUNDS = {
@@ -49,15 +47,14 @@ def bounds() -> str:
                 lost[name].append(row.accuracy - share)
     heads = ["accuracy in %", "ε", "measured", *BOUNDS.values(), "all images: union", "all images: binomial"]
     used = summaries[0].manifest
-    return "\n".join(
-        [
-            *table(heads, rows),
-            f"\nFirst {used.data.images:,} CIFAR-10 test images, {stem(used.classifier.name)}, m = "
-            f"{used.draws:,} draws, δ = {used.delta}, attack `{used.sources[-1].attack.name}` (L∞), "
-            f"precision {used.precision}, seed {used.seed}; {machine(used.machine)}. The last two columns "
-            f"are from {EXACT} bounds.",
-            f"\n{_given_away(lost)} {_ignorant(summaries)}",
-        ]
+    return table(
+        heads,
+        rows,
+        f"First {used.data.images:,} CIFAR-10 test images, {recorded.stem(used.classifier.name)}, m = "
+        f"{used.draws:,} draws, δ = {used.delta}, attack `{used.sources[-1].attack.name}` (L∞), "
+        f"precision {used.precision}, seed {used.seed}; {machine(used.machine)}. The last two columns "
+        f"are from {EXACT} bounds.",
+        f"{_given_away(lost)} {_ignorant(summaries)}",
     )
 
 
@@ -83,80 +80,9 @@ def _ignorant(summaries: Sequence[CertificationSummary]) -> str:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Estimate:
-    """A divergence in nats, ± the standard error of the sampling."""
-
-    value: float
-    standard_error: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.2f} ± {self.standard_error:.2f}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Proved:
-    """Bounds that hold whatever the mixtures say; None where nothing is proved."""
-
-    first: float
-    second: float | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class DivergenceRow:
-    """The diagnostic of one defense; text, defense: as named, and in full."""
-
-    text: str
-    defense: Mapping[str, Json]
-    eps: float
-    image: int
-    dimensions: int
-    kl: Estimate
-    floor: Estimate
-    excess: Estimate
-    second: Estimate
-    second_is: str
-    proved: Proved
-    seconds: Mapping[str, float]
-
-    @property
-    def labels_count(self) -> bool:
-        """Whether the labels' divergence is the second term, or at least below a bound that is proved."""
-        return self.proved.second is not None
-
-
-@dataclass(frozen=True, kw_only=True)
-class DivergenceMixture:
-    """How mixtures were fitted."""
-
-    components: int
-    covariance: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class UsedSettings:
-    """What the diagnostic was made with."""
-
-    codebooks: int
-    mixture: DivergenceMixture
-    starts: str
-    seed: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class DivergenceRecord:
-    """What paper/research/kl_diagnostic.py wrote."""
-
-    classifier: Classifier
-    attack: str
-    settings: UsedSettings
-    environment: Machine
-    rows: tuple[DivergenceRow, ...]
-
-
-def divergence_records() -> list[DivergenceRecord]:
+def divergence_records() -> list[Record]:
     """Both files."""
-    return [recorded.read(DivergenceRecord, f"kl-cifar10-{name}.json") for name in ("randdisc-prd", "swrd")]
+    return [recorded.load(f"kl-cifar10-{name}.json") for name in ("randdisc-prd", "swrd")]
 
 
 def divergences() -> str:
@@ -168,8 +94,8 @@ def divergences() -> str:
         [
             named(row.text, row.defense),
             str(row.dimensions),
-            *map(str, (row.kl, row.floor, row.excess)),
-            str(row.second) + ("" if row.labels_count else " †"),
+            *map(_estimate, (row.kl, row.floor, row.excess)),
+            _estimate(row.second) + ("" if _labels_count(row) else " †"),
             f"{row.proved.first:,.0f}",
             f"{sum(row.seconds.values()):.1f}",
         ]
@@ -178,18 +104,26 @@ def divergences() -> str:
     ]
     first, used = records[0], records[0].settings
     shown = first.rows[0]
-    notes = {row.second_is for record in records for row in record.rows if not row.labels_count}
-    return "\n".join(
-        [
-            *table(heads, rows),
-            f"\nIn nats, ± the standard error of the sampling. CIFAR-10 test image {shown.image}, "
-            f"{first.classifier.stem}, {first.attack}, ε = {round(shown.eps * 255)}/255 (L∞); "
-            f"{used.codebooks:,} codebooks a set, {used.mixture.components} components, covariance "
-            f"{', '.join(used.mixture.covariance)}, starts {used.starts}, seed {used.seed}; "
-            f"{machine(first.environment)}.",
-            *(f"\n† {note}." for note in sorted(notes)),
-        ]
+    notes = {row.second_is for record in records for row in record.rows if not _labels_count(row)}
+    return table(
+        heads,
+        rows,
+        f"In nats, ± the standard error of the sampling. CIFAR-10 test image {shown.image}, "
+        f"{recorded.stem(first.classifier.name)}, {first.attack}, ε = {round(shown.eps * 255)}/255 (L∞); "
+        f"{used.codebooks:,} codebooks a set, {used.mixture.components} components, covariance "
+        f"{', '.join(used.mixture.covariance)}, starts {used.starts}, seed {used.seed}; "
+        f"{machine(first.environment)}.",
+        *(f"† {note}." for note in sorted(notes)),
     )
+
+
+def _estimate(estimate: Record) -> str:
+    return f"{estimate.value:.2f} ± {estimate.standard_error:.2f}"
+
+
+def _labels_count(row: Record) -> bool:
+    """Whether the labels' divergence is the second term, or at least below a bound that is proved."""
+    return row.proved.second is not None
 
 
 CERTIFICATE_TABLES: dict[str, Callable[[], str]] = {

@@ -1,15 +1,13 @@
 """What docs/reproduction.md says of the classifier's share in the distance to the paper: T1 to T4."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 import recorded
-from recorded import Machine
+from recorded import Record
 from reproduction_values import ADAPTIVE, compared, differences, images, mean_distance, part, rows
 from tables import machine, percent, percent_or_dash, signed, table
 from vqshield.core.display_names import NONE, display_defense
-from vqshield.core.serialization import Json
 from vqshield_paper.reproduction.model import PartSummary
 
 OTHERS = "reproduction-classifiers"
@@ -17,54 +15,9 @@ OTHERS = "reproduction-classifiers"
 _MEASURES = {"natural": "natural", "pgd": "PGD"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """How a classifier was trained."""
-
-    options: dict[str, Json]
-    optimizer: str
-    momentum: float
-    schedule: str
-    epochs: int
-    weight_decay: float
-    padding: int
-    normalise: bool
-    seed: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """Accuracy behind one defense, and the paper's; fractions."""
-
-    defense: str
-    measure: str
-    accuracy: float
-    paper: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trained:
-    """One classifier's table."""
-
-    name: str
-    recipe: Recipe
-    test_accuracy: float
-    cells: tuple[Cell, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sensitivity:
-    """What paper/research/classifier_sensitivity.py wrote."""
-
-    images: int
-    runs: int
-    environment: Machine
-    rows: tuple[Trained, ...]
-
-
 def sensitivity() -> str:
     """T1 behind classifiers that were trained in other ways, the paper's values first."""
-    found = recorded.read(Sensitivity, "classifier-sensitivity-T1.json")
+    found = recorded.load("classifier-sensitivity-T1.json")
     cells = found.rows[0].cells
     heads = ["stem", "optimizer", "shifts", "pixels", "decay", "epochs", "seed", "test"]
     heads += [f"{display_defense(cell.defense)}, {_MEASURES[cell.measure]}" for cell in cells]
@@ -73,21 +26,20 @@ def sensitivity() -> str:
         [*_recipe(row), *(percent(cell.accuracy) for cell in row.cells)]
         for row in sorted(found.rows, key=_furthest)
     ]
-    return "\n".join(
-        [
-            *table(heads, [paper, *lines]),
-            "\nIn %, the classifier that is nearest to the paper in its worst cell first. ResNet18 on MNIST, "
-            f"learning rate 0.001, batch 128; test: all 10,000 images without defense, the rest the first "
-            f"{found.images:,}, mean of {found.runs} runs; {machine(found.environment)}.",
-        ]
+    return table(
+        heads,
+        [paper, *lines],
+        "In %, the classifier that is nearest to the paper in its worst cell first. ResNet18 on MNIST, "
+        f"learning rate 0.001, batch 128; test: all 10,000 images without defense, the rest the first "
+        f"{found.images:,}, mean of {found.runs} runs; {machine(found.environment)}.",
     )
 
 
-def _furthest(row: Trained) -> float:
+def _furthest(row: Record) -> float:
     return max(abs(cell.accuracy - cell.paper) for cell in row.cells)
 
 
-def _recipe(row: Trained) -> list[str]:
+def _recipe(row: Record) -> list[str]:
     used = row.recipe
     return [
         "7×7, pool" if used.options.get("stem") == "imagenet" else "3×3",
@@ -114,12 +66,10 @@ def explained(id: str, name: str, paper: str) -> str:
             [f"**mean distance, {column.title}**", *(f"{mean_distance(each):.1f}" for each in alike)]
         )
     counts = " / ".join(f"{images(each):,}" for each in measured)
-    return "\n".join(
-        [
-            *table(["cell", *by_name], [*lines, *means]),
-            f"\nFirst line in %, the paper's is {paper}; then ours less the paper's, in points. "
-            f"N = {counts}.",
-        ]
+    return table(
+        ["cell", *by_name],
+        [*lines, *means],
+        f"First line in %, the paper's is {paper}; then ours less the paper's, in points. N = {counts}.",
     )
 
 
@@ -148,11 +98,10 @@ def large_images() -> str:
         for row in rows(each)
     ]
     seen = images(measured[0], adaptive=True)
-    return "\n".join(
-        [
-            *table(["classifier", "accuracy in %", "natural", "AutoAttack", "`adaptive-v1`"], lines),
-            f"\nN = {images(measured[0])}, adaptive {seen}; a dash: not measured.",
-        ]
+    return table(
+        ["classifier", "accuracy in %", "natural", "AutoAttack", "`adaptive-v1`"],
+        lines,
+        f"N = {images(measured[0])}, adaptive {seen}; a dash: not measured.",
     )
 
 

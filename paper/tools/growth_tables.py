@@ -2,12 +2,11 @@
 they are for bytes and halves, from kinds-DEVICE.json."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 import recorded
-from recorded import Machine
-from speed_tables import DEVICES, RESULTS
+from recorded import Record
+from speed_tables import DEVICES
 from tables import machine, table, unmeasured
 
 NAMES = {
@@ -16,44 +15,12 @@ NAMES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class GrowthPoint:
-    """A point of benchmarks/growth.py."""
-
-    axis: str
-    value: int
-    images_per_second: float
-    peak_bytes: int
-    batch: int = 1
-    dtype: str = "float32"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Exponents:
-    """The powers that it fitted on one axis."""
-
-    axis: str
-    time: float
-    time_at_the_end: float
-    memory: float | None
-    memory_at_the_end: float | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class GrowthRecord:
-    """What benchmarks/growth.py wrote."""
-
-    machine: Machine
-    points: tuple[GrowthPoint, ...]
-    exponents: tuple[Exponents, ...]
-
-
-def read(device: str, what: str = "growth") -> GrowthRecord | None:
+def read(device: str, what: str = "growth") -> Record | None:
     """The record of a device, None where none is kept."""
-    path = RESULTS / f"{what}-{device}.json"
+    path = recorded.BENCHMARKS / f"{what}-{device}.json"
     if not path.is_file():
         return None
-    return recorded.read(GrowthRecord, path)
+    return recorded.load(path)
 
 
 def growth(device: str) -> str:
@@ -82,7 +49,11 @@ def growth(device: str) -> str:
                 ),
             ]
         )
-    return "\n".join([*table(heads, rows), f"\n{machine(record.machine)}."])
+    return table(
+        heads,
+        rows,
+        f"{machine(record.machine)}.",
+    )
 
 
 def plot(device: str) -> str:
@@ -107,7 +78,11 @@ def kinds(device: str) -> str:
         ]
         for point in record.points
     ]
-    return "\n".join([*table(heads, rows), f"\n{machine(record.machine)}."])
+    return table(
+        heads,
+        rows,
+        f"{machine(record.machine)}.",
+    )
 
 
 def _power(value: float | None) -> str:

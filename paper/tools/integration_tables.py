@@ -1,116 +1,13 @@
 """The tables of docs/integrations.md, from benchmarks/results/, for update_docs.py."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
-
 import recorded
 from tables import percent, table
 from vqshield.core.display_names import display_name
-from vqshield.core.serialization import Json
-
-RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Compared:
-    """An exported model beside the model run by one backend."""
-
-    backend: str
-    same_class: float
-    same_pixels: float
-    logits_within: float
-    milliseconds_an_image: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Export:
-    """One defense, exported."""
-
-    defense: str
-    opset: int
-    nodes: int
-    bytes: int
-    milliseconds_an_image: float
-    compared: tuple[Compared, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExportRecord:
-    """What benchmarks/onnx_export.py wrote."""
-
-    images: int
-    batch: int
-    versions: Mapping[str, str]
-    environment: Mapping[str, Json]
-    rows: tuple[Export, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Adapter:
-    """The tests of one adapter."""
-
-    library: str
-    version: str
-    passed: int
-    failed: int
-    skipped: int
-    example_runs: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class Loader:
-    """The draws of a DataLoader."""
-
-    workers: int
-    method: str
-    repeats_with_a_seed: bool
-    differs_without: bool
-    all_draws_differ: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class AdapterRecord:
-    """What benchmarks/integrations.py wrote."""
-
-    environment: Mapping[str, Json]
-    rows: tuple[Adapter, ...]
-    loaders: tuple[Loader, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Needed:
-    """A test that passes with the bare model, and needs a setting of the shielded one."""
-
-    test: str
-    error: str
-    passes_with: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class PeerSuite:
-    """The tests of one attack library."""
-
-    library: str
-    version: str
-    commit: str
-    bare_passed: int
-    shielded_passed: int
-    differences: tuple[Needed, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class PeerRecord:
-    """What benchmarks/peer_suites.py wrote."""
-
-    defense: str
-    environment: Mapping[str, Json]
-    rows: tuple[PeerSuite, ...]
 
 
 def exports() -> str:
     """Exported models beside the models."""
-    record = recorded.read(ExportRecord, RESULTS / "onnx-cpu.json")
+    record = recorded.load(recorded.BENCHMARKS / "onnx-cpu.json")
     heads = [
         "bundled classifier behind", "operators", "same class", "same pixels", "logits within",
         "onnxruntime, ms an image", "native kernel, ms an image",
@@ -130,48 +27,46 @@ def exports() -> str:
             ]
         )
     env, versions = record.environment, record.versions
-    return "\n".join(
-        [
-            *table(heads, lines),
-            f"\n{record.images} bundled images in batches of {record.batch}, the same seed and streams on "
-            "both sides. Same pixels: images whose every shielded pixel is within 1e-5; logits within: the "
-            f"largest difference in those. Opset {record.rows[0].opset}, CPU time of one thread of "
-            f"{env['processor']}, onnxruntime {versions['onnxruntime']}, onnx {versions['onnx']}, torch "
-            f"{env['torch']}.",
-        ]
+    return table(
+        heads,
+        lines,
+        f"{record.images} bundled images in batches of {record.batch}, the same seed and streams on "
+        "both sides. Same pixels: images whose every shielded pixel is within 1e-5; logits within: the "
+        f"largest difference in those. Opset {record.rows[0].opset}, CPU time of one thread of "
+        f"{env['processor']}, onnxruntime {versions['onnxruntime']}, onnx {versions['onnx']}, torch "
+        f"{env['torch']}.",
     )
 
 
 def adapters() -> str:
     """Which libraries the adapters were tried in."""
-    record = recorded.read(AdapterRecord, RESULTS / "integrations.json")
+    record = recorded.load(recorded.BENCHMARKS / "integrations.json")
     lines = []
     for row in record.rows:
         passed = f"{row.passed} of {row.passed + row.failed}"
         lines.append([row.library, row.version, passed, _yes(row.example_runs)])
     env = record.environment
-    return "\n".join(
-        [
-            *table(["library", "version", "tests passed", "example runs"], lines),
-            f"\nAll in one environment: Python {env['python']}, torch {env['torch']}.",
-        ]
+    return table(
+        ["library", "version", "tests passed", "example runs"],
+        lines,
+        f"All in one environment: Python {env['python']}, torch {env['torch']}.",
     )
 
 
 def loaders() -> str:
     """The draws of DataLoader workers."""
-    record = recorded.read(AdapterRecord, RESULTS / "integrations.json")
+    record = recorded.load(recorded.BENCHMARKS / "integrations.json")
     heads = ["workers", "repeats with a seed", "differs without one", "no draw twice in two epochs"]
     lines = []
     for row in record.loaders:
         found = (row.repeats_with_a_seed, row.differs_without, row.all_draws_differ)
         lines.append([f"{row.workers} {row.method}".strip(), *map(_yes, found)])
-    return "\n".join(table(heads, lines))
+    return table(heads, lines)
 
 
 def peer_suites() -> str:
     """Attack libraries' own tests, and which settings of a defense they needed."""
-    record = recorded.read(PeerRecord, RESULTS / "peer-suites.json")
+    record = recorded.load(recorded.BENCHMARKS / "peer-suites.json")
     heads = ["tests of", "pass with the bare model", "of these shielded, by default", "with settings"]
     lines, needs = [], []
     for row in record.rows:
@@ -189,13 +84,12 @@ def peer_suites() -> str:
             needs.append(f"- {row.library}, {_needing(settings)}: {_listed(names)}.")
     env = record.environment
     commits = ", ".join(f"{row.library} at {row.commit[:10]}" for row in record.rows)
-    return "\n".join(
-        [
-            *table(heads, lines),
-            f"\n`{record.defense}` in front of every model. {commits}, torch {env['torch']}, Python "
-            f"{env['python']}.",
-            *(["", *needs] if needs else []),
-        ]
+    return table(
+        heads,
+        lines,
+        f"`{record.defense}` in front of every model. {commits}, torch {env['torch']}, Python "
+        f"{env['python']}.",
+        *(["\n".join(needs)] if needs else []),
     )
 
 

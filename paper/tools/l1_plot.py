@@ -9,29 +9,30 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from l1_tables import PICTURE, Figures, Record, Row, published, record
+from l1_tables import PICTURE, published, record, scale
+from recorded import Record
 
 COLOURS = ("#1a73c4", "#2e9e5b", "#d9822b", "#8e44ad", "#c0392b", "#16a085", "#7f8c8d")
 
 
-def ours(row: Row) -> tuple[list[float], list[float]]:
+def ours(row: Record) -> tuple[list[float], list[float]]:
     """A measured curve in percent, up to the last radius at which anything is certified."""
     points = [point for point in row.certified.curve if point.certified > 0]
     return [point.radius for point in points], [100 * point.certified for point in points]
 
 
-def theirs(figures: Figures) -> tuple[list[float], list[float]]:
+def theirs(figures: Record) -> tuple[list[float], list[float]]:
     """A published curve in percent."""
     return [float(radius) for radius in figures.certified], list(figures.certified.values())
 
 
-def label(row: Row) -> str:
+def label(row: Record) -> str:
     """What a curve is of."""
     symbol = "λ" if row.certified.norm == "l1" else "σ"
-    return f"{symbol} = {row.scale:g}, agreement {row.agreement:g}"
+    return f"{symbol} = {scale(row.defense):g}, agreement {row.agreement:g}"
 
 
-def draw(found: Record, others: Sequence[Figures], target: Path) -> None:
+def draw(found: Record, others: Sequence[Record], target: Path) -> None:
     """Both panels in one picture."""
     import matplotlib as mpl
 

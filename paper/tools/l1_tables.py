@@ -1,15 +1,13 @@
 """Tables of docs/certificates.md about L1 certificates and consistency training, beside published figures."""
 
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import recorded
-from recorded import Classifier, Machine
+from recorded import Record
 from tables import machine, percent, table, unmeasured
 from vqshield.certification.l1 import L1Summary
-from vqshield.core.serialization import from_plain
 from vqshield.core.settings import parse_spec
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "docs" / "published-certificates.toml"
@@ -22,130 +20,23 @@ NOT_YET = unmeasured("paper/research/l1_certificates.py")
 SHOWN = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Figures:
-    """What somebody published; certified: percent by radius."""
-
-    norm: str
-    method: str
-    paper: str
-    address: str
-    commit: str
-    files: str
-    network: str
-    images: int
-    certified: Mapping[str, float]
-
-    def at(self, radius: float) -> float | None:
-        """As a share."""
-        found = self.certified.get(f"{radius:g}")
-        return None if found is None else found / 100
-
-
-@dataclass(frozen=True, kw_only=True)
-class Published:
-    """The whole file."""
-
-    figures: tuple[Figures, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Point:
-    """Certified accuracy at a radius."""
-
-    radius: float
-    certified: float
-    real: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Full:
-    """The certificate without early stopping."""
-
-    images: int
-    draws: int
-    curve: tuple[Point, ...]
-    saving: float
-    early_curve: tuple[Point, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Certified:
-    """What was certified."""
-
-    norm: str
-    images: int
-    accuracy: float
-    right: float
-    mean_radius: float
-    curve: tuple[Point, ...]
-    seconds: float
-    shifts: int | None = None
-    draws: int | None = None
-    saving: float | None = None
-    full: Full | None = None
-
-    def at(self, radius: float) -> float:
-        """The share certified at a radius of the curve."""
-        return next(point.certified for point in self.curve if point.radius == radius)
-
-    def real_at(self, radius: float) -> float:
-        """The same for real-valued images, of a splitting."""
-        return next(point.real or 0.0 for point in self.curve if point.radius == radius)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """A classifier that paper/research/l1_certificates.py trained and certified."""
-
-    defense: str
-    agreement: float
-    entropy: float
-    after: str | None
-    trained_behind: bool
-    epochs: int
-    training_seconds: float | None
-    certified: Certified
-
-    @property
-    def scale(self) -> float:
-        """λ of a splitting, σ of Gaussian noise."""
-        return _scale(self.defense)
-
-    @property
-    def behind(self) -> str:
-        """What stands behind the splitting."""
-        if self.after is None:
-            return "nothing"
-        return f"`{self.after}`, " + ("trained for both" if self.trained_behind else "not trained for it")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Record:
-    """What paper/research/l1_certificates.py wrote."""
-
-    plan: Mapping[str, object]
-    environment: Machine
-    rows: tuple[Row, ...]
-
-
-def _scale(defense: str) -> float:
+def scale(defense: str) -> float:
+    """λ of a splitting, σ of Gaussian noise."""
     settings = parse_spec(defense)[1]
     return float(str(settings.get("scale", settings.get("sigma"))))
 
 
-def published(norm: str | None = None) -> list[Figures]:
+def published(norm: str | None = None) -> list[Record]:
     """What others published, of one norm or of all."""
-    plain = tomllib.loads(PUBLISHED.read_text())
-    found = from_plain(Published, plain, PUBLISHED.name).figures
-    return [each for each in found if norm in (None, each.norm)]
+    found = tomllib.loads(PUBLISHED.read_text())["figures"]
+    return [Record(each) for each in found if norm in (None, each["norm"])]
 
 
 def record() -> Record | None:
     """What was measured; None where nothing was yet."""
     if not (recorded.RESULTS / MEASURED).exists():
         return None
-    return recorded.read(Record, MEASURED)
+    return recorded.load(MEASURED)
 
 
 def published_table(norm: str, radii: Sequence[float]) -> str:
@@ -157,12 +48,24 @@ def published_table(norm: str, radii: Sequence[float]) -> str:
         for each in figures
     ]  # fmt: skip
     heads = ["method", *(f"at {radius:g}" for radius in radii), "network", "N", "source"]
-    return "\n".join(table(heads, rows))
+    return table(heads, rows)
 
 
-def _of_norm(found: Record | None, norm: str) -> list[Row]:
+def _of_norm(found: Record | None, norm: str) -> list[Record]:
     """What was measured in a norm."""
     return [] if found is None else [row for row in found.rows if row.certified.norm == norm]
+
+
+def _at(row: Record, radius: float, what: str = "certified") -> float:
+    """The share certified at a radius of the curve; "real": of real-valued images, for a splitting."""
+    return next(point.get(what) or 0.0 for point in row.certified.curve if point.radius == radius)
+
+
+def _behind(row: Record) -> str:
+    """What stands behind the splitting."""
+    if row.after is None:
+        return "nothing"
+    return f"`{row.after}`, " + ("trained for both" if row.trained_behind else "not trained for it")
 
 
 def measured_l1() -> str:
@@ -172,16 +75,15 @@ def measured_l1() -> str:
     if found is None or not rows:
         return NOT_YET
     lines = [
-        [f"{row.scale:g}", f"{row.agreement:g}", str(row.epochs), row.behind, percent(row.certified.accuracy),
-         percent(row.certified.right), *(percent(row.certified.at(radius)) for radius in SHOWN),
-         f"{row.certified.seconds:.0f}"]
+        [f"{scale(row.defense):g}", f"{row.agreement:g}", str(row.epochs), _behind(row),
+         percent(row.certified.accuracy), percent(row.certified.right),
+         *(percent(_at(row, radius)) for radius in SHOWN), f"{row.certified.seconds:.0f}"]
         for row in rows
     ]  # fmt: skip
     heads = ["λ", "agreement", "epochs", "behind the splitting", "draws right", "votes right",
              *(f"at {radius:g}" for radius in SHOWN), "s"]  # fmt: skip
-    picture = f"![Certified accuracy against the radius](images/{PICTURE.name})\n"
-    shown = [picture] if PICTURE.exists() else []
-    return "\n".join([*shown, *table(heads, lines), f"\n{_made_with(found, rows)}"])
+    picture = f"![Certified accuracy against the radius](images/{PICTURE.name})\n\n"
+    return (picture if PICTURE.exists() else "") + table(heads, lines, _made_with(found, rows))
 
 
 def by_command() -> str:
@@ -197,9 +99,9 @@ def by_command() -> str:
         for method, found in summaries
     ]  # fmt: skip
     heads = ["", "draws right", "votes right", *(f"at {radius:g}" for radius in radii), "s"]
-    note = f"\nFirst {first.images} CIFAR-10 test images, λ = {_scale(first.manifest.defense.name):g}; "
+    note = f"First {first.images} CIFAR-10 test images, λ = {scale(first.manifest.defense.name):g}; "
     note += f"{machine(first.manifest.machine)}."
-    return "\n".join([*table(heads, lines), note])
+    return table(heads, lines, note)
 
 
 def best_l1() -> str:
@@ -209,15 +111,15 @@ def best_l1() -> str:
         return NOT_YET
     lines = []
     for radius in SHOWN:
-        best = max(rows, key=lambda row: row.certified.at(radius))
-        theirs = max(published("l1"), key=lambda each: each.at(radius) or 0)
-        real = max(row.certified.real_at(radius) for row in rows)
+        best = max(rows, key=lambda row: _at(row, radius))
+        theirs = max(published("l1"), key=lambda each: each.certified.get(f"{radius:g}", 0))
+        real = max(_at(row, radius, "real") for row in rows)
         lines.append([
-            f"{radius:g}", percent(best.certified.at(radius)), f"{best.scale:g}", percent(real),
-            percent(theirs.at(radius) or 0), theirs.method,
+            f"{radius:g}", percent(_at(best, radius)), f"{scale(best.defense):g}", percent(real),
+            f"{theirs.certified.get(f'{radius:g}', 0):.1f}", theirs.method,
         ])  # fmt: skip
     heads = ["L1 radius", "ours, %", "with λ", "ours, real-valued images, %", "published, %", "by"]
-    return "\n".join(table(heads, lines))
+    return table(heads, lines)
 
 
 def short() -> str:
@@ -227,8 +129,8 @@ def short() -> str:
     if not split or not noise:
         return NOT_YET
 
-    def most(rows: Sequence[Row], radii: Sequence[float]) -> str:
-        best = " / ".join(percent(max(row.certified.at(radius) for row in rows)) for radius in radii)
+    def most(rows: Sequence[Record], radii: Sequence[float]) -> str:
+        best = " / ".join(percent(max(_at(row, radius) for row in rows)) for radius in radii)
         return f"{best} % at {' / '.join(f'{radius:g}' for radius in radii)}"
 
     return (
@@ -249,32 +151,31 @@ def measured_l2() -> str:
         return NOT_YET
     radii = [point.radius for point in rows[0].certified.curve]
     lines = [
-        [f"{row.scale:g}", f"{row.agreement:g}", str(row.epochs), percent(row.certified.right),
-         *(percent(row.certified.at(radius)) for radius in radii), f"{row.certified.draws:,}",
+        [f"{scale(row.defense):g}", f"{row.agreement:g}", str(row.epochs), percent(row.certified.right),
+         *(percent(_at(row, radius)) for radius in radii), f"{row.certified.draws:,}",
          f"{row.certified.saving:.1f}"]
         for row in rows
     ]  # fmt: skip
     heads = ["σ", "agreement", "epochs", "votes right", *(f"at {radius:g}" for radius in radii), "n at most",
              "times fewer draws"]  # fmt: skip
-    return "\n".join([*table(heads, lines), *map(_stopping, rows), f"\n{_made_with(found, rows)}"])
+    stopping = [_stopping(row) for row in rows if row.certified.get("full")]
+    return table(heads, lines, *stopping, _made_with(found, rows))
 
 
-def _stopping(row: Row) -> str:
+def _stopping(row: Record) -> str:
     full = row.certified.full
-    if full is None:
-        return ""
     early = {point.radius: point.certified for point in full.early_curve}
     pairs = ", ".join(
         f"{percent(early[point.radius])} and {percent(point.certified)} at {point.radius:g}"
         for point in full.curve
     )
     return (
-        f"\nOf the first {full.images} images, with early stopping ({full.saving:.1f} times fewer draws) and "
+        f"Of the first {full.images} images, with early stopping ({full.saving:.1f} times fewer draws) and "
         f"with all {full.draws:,} draws: {pairs} %."
     )
 
 
-def _made_with(found: Record, rows: Sequence[Row]) -> str:
+def _made_with(found: Record, rows: Sequence[Record]) -> str:
     plan = found.plan
     return (
         f"First {rows[0].certified.images:,} CIFAR-10 test images, ResNet18 trained from {plan['start']}, "
@@ -283,42 +184,16 @@ def _made_with(found: Record, rows: Sequence[Row]) -> str:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class AttackPlan:
-    """How votes were attacked."""
-
-    scale: float
-    steps: int
-    eot: int
-    outside: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class AttackRecord:
-    """What paper/research/attack_l1_votes.py wrote."""
-
-    classifier: Classifier
-    plan: AttackPlan
-    certified: int
-    certified_right: int
-    mean_radius: float
-    flipped: int
-    lowest_lead: int | None
-    controls: int
-    flipped_outside: int
-    environment: Machine
-
-
 def attacked() -> str:
     """What attacks inside the certified radius achieved."""
     if not (recorded.RESULTS / ATTACKED).exists():
         return unmeasured("paper/research/attack_l1_votes.py")
-    found = recorded.read(AttackRecord, ATTACKED)
+    found = recorded.load(ATTACKED)
     flipped = "None" if found.flipped == 0 else str(found.flipped)
     plan = found.plan
     beyond = _outside(found)
     if (recorded.RESULTS / FARTHER).exists():
-        farther = recorded.read(AttackRecord, FARTHER)
+        farther = recorded.load(FARTHER)
         how = f"{farther.plan.steps} steps, {farther.plan.eot} shifts, {machine(farther.environment)}"
         beyond += f"; {_outside(farther)} ({how})"
     return (
@@ -326,11 +201,11 @@ def attacked() -> str:
         f"radius {found.mean_radius:.3f}) were attacked with their own radius as budget: L1-APGD with "
         f"{plan.steps} steps, averaged over {plan.eot} shifts, and random sparse changes. **{flipped} "
         f"flipped**; the narrowest lead left was {found.lowest_lead} votes. {beyond[0].upper()}{beyond[1:]}. "
-        f"{found.classifier.stem}; {machine(found.environment)}."
+        f"{recorded.stem(found.classifier.name)}; {machine(found.environment)}."
     )
 
 
-def _outside(found: AttackRecord) -> str:
+def _outside(found: Record) -> str:
     return f"with {found.plan.outside:g} times the budget {found.flipped_outside} of {found.controls} did"
 
 

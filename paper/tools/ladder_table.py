@@ -6,6 +6,7 @@ from tables import machine
 from vqshield.core.display_names import display_defense
 from vqshield.ladders.page import figure_text, ladder_lines, ladder_markdown
 from vqshield.ladders.study import LadderRow, LadderSummary
+from vqshield.reports.markdown import markdown_table
 from vqshield.reports.numbers import percent
 
 _SUMMARY = "ladder-small-cifar10-hardened/summary.json"
@@ -47,17 +48,14 @@ def ladder_short() -> str:
         for line in rungs.values()
     ]
     tuned = summary.plan.subjects[0]
-    return "\n".join(
-        [
-            f"| attacker | knows | {' | '.join(title for _, title in shown)} |",
-            "|---|---|" + "---:|" * len(shown),
-            *(f"| {' | '.join(row)} |" for row in rows),
-            f"\nAccuracy in % ± standard error over {summary.images} images of {summary.data}; tuned: the "
-            f"bundled classifier fine-tuned behind {display_defense(tuned.defense)} ({tuned.classifier}); "
-            f"ε = {round(summary.plan.settings.eps * 255)}/255; seed {summary.plan.settings.seed}; "
-            f"{machine(summary.machine)}. No number in this table was audited."
-            f"{first_look(summary.plan.settings.suite)}",
-        ]
+    numbers = markdown_table(["attacker", "knows", *(title for _, title in shown)], rows, names=2)
+    return (
+        f"{numbers}\n\nAccuracy in % ± standard error over {summary.images} images of {summary.data}; "
+        f"tuned: the bundled classifier fine-tuned behind {display_defense(tuned.defense)} "
+        f"({tuned.classifier}); "
+        f"ε = {round(summary.plan.settings.eps * 255)}/255; seed {summary.plan.settings.seed}; "
+        f"{machine(summary.machine)}. No number in this table was audited."
+        f"{first_look(summary.plan.settings.suite)}"
     )
 
 

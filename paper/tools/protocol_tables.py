@@ -1,13 +1,11 @@
 """What docs/reproduction.md says of the other choices of the protocol: one of them changed at a time."""
 
 import statistics
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import recorded
-from classifier_tables import Cell
-from recorded import Machine
+from recorded import Record
 from reproduction_values import part, row
 from tables import machine, percent, signed, table
 from vqshield.core.display_names import NONE, display_defense
@@ -16,42 +14,9 @@ from vqshield.evaluation.study import EvaluationSummary
 MEASURES = {"natural": "natural", "pgd": "PGD", "autoattack": "AutoAttack"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Variation:
-    """What was done otherwise, and the cells that it gives."""
-
-    varied: str
-    what: str
-    cells: tuple[Cell, ...]
-
-    def distance(self, measure: str) -> float | None:
-        """The mean distance from the paper in points; None where that measure was not taken."""
-        far = [abs(cell.accuracy - cell.paper) for cell in self.cells if cell.measure == measure]
-        return 100 * statistics.fmean(far) if far else None
-
-    def moved(self, base: "Variation", measure: str) -> float | None:
-        """The mean change against the table as we run it, in points."""
-        held = {(cell.defense, cell.measure): cell.accuracy for cell in base.cells}
-        changes = [
-            cell.accuracy - held[cell.defense, measure] for cell in self.cells if cell.measure == measure
-        ]
-        return 100 * statistics.fmean(changes) if changes else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Varied:
-    """What paper/research/protocol_sensitivity.py wrote."""
-
-    classifier: str
-    images: int
-    runs: int
-    environment: Machine
-    variations: tuple[Variation, ...]
-
-
 def protocol(id: str) -> str:
     """What each choice moves on average, and how far from the paper the table then is."""
-    found = recorded.read(Varied, f"protocol-sensitivity-{id}.json")
+    found = recorded.load(f"protocol-sensitivity-{id}.json")
     base = found.variations[0]
     heads = ["done otherwise", *MEASURES.values(), *(f"distance, {title}" for title in MEASURES.values())]
     first = [base.what, *("" for _ in MEASURES), *_distances(base)]
@@ -59,26 +24,40 @@ def protocol(id: str) -> str:
         [f"{each.varied}: {each.what}", *_moves(each, base), *_distances(each)]
         for each in found.variations[1:]
     ]
-    return "\n".join(
-        [
-            *table(heads, [first, *lines]),
-            f"\nMean over the defenses of {id}, in points: what the choice moves, then the distance from the "
-            f"paper with it. {found.classifier}, the first {found.images:,} images, {found.runs} runs; "
-            f"{machine(found.environment)}.",
-        ]
+    return table(
+        heads,
+        [first, *lines],
+        f"Mean over the defenses of {id}, in points: what the choice moves, then the distance from the "
+        f"paper with it. {found.classifier}, the first {found.images:,} images, {found.runs} runs; "
+        f"{machine(found.environment)}.",
     )
 
 
-def _moves(each: Variation, base: Variation) -> list[str]:
-    return [_shown(each.moved(base, measure), signed) for measure in MEASURES]
+def _moves(each: Record, base: Record) -> list[str]:
+    """The mean change against the table as we run it, in points."""
+    held = {(cell.defense, cell.measure): cell.accuracy for cell in base.cells}
+    return [
+        _mean((cell.accuracy - held[cell.defense, measure] for cell in _cells(each, measure)), signed)
+        for measure in MEASURES
+    ]
 
 
-def _distances(each: Variation) -> list[str]:
-    return [_shown(each.distance(measure), "{:.1f}".format) for measure in MEASURES]
+def _distances(each: Record) -> list[str]:
+    """The mean distance from the paper, in points."""
+    return [
+        _mean((abs(cell.accuracy - cell.paper) for cell in _cells(each, measure)), "{:.1f}".format)
+        for measure in MEASURES
+    ]
 
 
-def _shown(value: float | None, write: Callable[[float], str]) -> str:
-    return "" if value is None else write(value)
+def _cells(each: Record, measure: str) -> list[Record]:
+    return [cell for cell in each.cells if cell.measure == measure]
+
+
+def _mean(shares: Iterable[float], write: Callable[[float], str]) -> str:
+    """In points; nothing where that measure was not taken."""
+    known = list(shares)
+    return write(100 * statistics.fmean(known)) if known else ""
 
 
 def natural_choices() -> str:
@@ -93,12 +72,11 @@ def natural_choices() -> str:
         assert said is not None, plain
         lines.append([display_defense(each.defense), percent(each.mean), signed(100 * (each.mean - said))])
     manifest, doubt = found.manifest, 100 * max(each.standard_error for each in found.rows)
-    return "\n".join(
-        [
-            *table(["T3, natural accuracy in %", "ours", "less the paper's"], lines),
-            f"\nThe first {manifest.data.images} images, a draw for each: the standard error is about "
-            f"{doubt:.0f} points; {machine(manifest.machine)}.",
-        ]
+    return table(
+        ["T3, natural accuracy in %", "ours", "less the paper's"],
+        lines,
+        f"The first {manifest.data.images} images, a draw for each: the standard error is about "
+        f"{doubt:.0f} points; {machine(manifest.machine)}.",
     )
 
 

@@ -1,15 +1,13 @@
 """The tables of docs/certificates.md about certified radii, and the sentence of README.md, from results/."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import recorded
 from certificate_tables import BOUNDED, certification
-from recorded import Classifier, Images, Machine
+from recorded import Record
 from tables import machine, named, percent, table
 from vqshield.certificates import allowed_failures, linf_radius
-from vqshield.core.serialization import Json
 
 RADII = (0.1, 0.25, 0.5)  # at which certified accuracies are given
 CURVES = "certified-radius-cifar10-resnet18.json"
@@ -17,89 +15,39 @@ VOTES = "attack-certified-votes.json"
 WHERE = {"shared": "one draw on the image", "image": "two draws on the image", "patch": "two draws a patch"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class CertifiedShare:
-    """The certified accuracy at a radius."""
-
-    radius: float
-    certified: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class RadiusRow:
-    """One configuration of one classifier; tuned_behind: what it was fine-tuned for, None: as given.
-
-    level: sigma_eff less what copied pixels cost: what configurations are compared at.
-    """
-
-    defense: str
-    settings: Mapping[str, Json]
-    classifier: Classifier
-    tuned_behind: str | None
-    noise: str
-    level: float
-    sigma_eff: float
-    copies: float
-    mean_radius: float
-    largest_radius: float
-    votes_right: float
-    certified_right: float
-    curve: tuple[CertifiedShare, ...]
-
-    @property
-    def tuned(self) -> bool:
-        """Whether the classifier was fine-tuned."""
-        return self.tuned_behind is not None
-
-    @property
-    def is_gaussian(self) -> bool:
-        """Whether it is noise alone, without a quantizer."""
-        return self.noise == "gaussian"
-
-    def at(self, radius: float) -> float:
-        """The certified accuracy at one of the radii of the curve."""
-        return next(point.certified for point in self.curve if point.radius == radius)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RadiusPlan:
-    """What the votes were certified with."""
-
-    n0: int
-    n: int
-    alpha: float
-    precision: str
-    seed: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class RadiusRecord:
-    """What paper/research/certified_radius.py wrote."""
-
-    data: Images
-    plan: RadiusPlan
-    environment: Machine
-    rows: tuple[RadiusRow, ...]
-
-
-def radius_record() -> RadiusRecord:
+def radius_record() -> Record:
     """Certified votes of every configuration."""
-    return recorded.read(RadiusRecord, CURVES)
+    return recorded.load(CURVES)
 
 
-def levels(rows: Sequence[RadiusRow]) -> dict[float, list[RadiusRow]]:
+def levels(rows: Sequence[Record]) -> dict[float, list[Record]]:
     """The rows of every level, the largest mean radius first."""
-    found: dict[float, list[RadiusRow]] = {}
+    found: dict[float, list[Record]] = {}
     for row in sorted(rows, key=lambda row: (row.level, -row.mean_radius)):
         found.setdefault(row.level, []).append(row)
     return found
 
 
-def _what(row: RadiusRow) -> str:
-    return "none" if row.is_gaussian else named(row.defense, row.settings)
+def is_tuned(row: Record) -> bool:
+    """Whether the classifier was fine-tuned."""
+    return row.tuned_behind is not None
 
 
-def _where(row: RadiusRow) -> str:
+def is_gaussian(row: Record) -> bool:
+    """Whether it is noise alone, without a quantizer."""
+    return row.noise == "gaussian"
+
+
+def certified_at(row: Record, radius: float) -> float:
+    """The certified accuracy at one of the radii of the curve."""
+    return next(point.certified for point in row.curve if point.radius == radius)
+
+
+def _what(row: Record) -> str:
+    return "none" if is_gaussian(row) else named(row.defense, row.settings)
+
+
+def _where(row: Record) -> str:
     return WHERE.get(row.noise, "plain Gaussian")
 
 
@@ -114,24 +62,23 @@ def radii() -> str:
             f"{row.level:.3g}",
             _where(row),
             _what(row),
-            "fine-tuned" if row.tuned else "as given",
+            "fine-tuned" if is_tuned(row) else "as given",
             percent(row.votes_right),
             percent(row.certified_right),
             f"{row.mean_radius:.3f}",
-            *(percent(row.at(radius)) for radius in RADII),
+            *(percent(certified_at(row, radius)) for radius in RADII),
         ]
         for group in levels(record.rows).values()
         for row in group
     ]
-    return "\n".join(
-        [
-            *table(heads, rows),
-            f"\nFirst {images} CIFAR-10 test images, {record.rows[0].classifier.stem}, n₀ = {plan.n0}, "
-            f"n = {plan.n:,}, alpha = {plan.alpha}, precision {plan.precision}, "
-            f"seed {plan.seed}; {machine(record.environment)}. Shares in %; their standard error is at "
-            f"most {math.ceil(1000 * math.sqrt(0.25 / images)) / 10} points. An image whose vote is wrong "
-            "or not certified has radius 0 in the mean.",
-        ]
+    return table(
+        heads,
+        rows,
+        f"First {images} CIFAR-10 test images, {recorded.stem(record.rows[0].classifier.name)}, "
+        f"n₀ = {plan.n0}, n = {plan.n:,}, alpha = {plan.alpha}, precision {plan.precision}, "
+        f"seed {plan.seed}; {machine(record.environment)}. Shares in %; their standard error is at "
+        f"most {math.ceil(1000 * math.sqrt(0.25 / images)) / 10} points. An image whose vote is wrong "
+        "or not certified has radius 0 in the mean.",
     )
 
 
@@ -141,8 +88,8 @@ def reach() -> str:
     heads = ["level", "largest radius", "the same in L∞", "most with the classifier as given",
              "most with a fine-tuned one"]  # fmt: skip
 
-    def shown(row: RadiusRow) -> str:
-        what = "noise alone" if row.is_gaussian else f"{_what(row)}, {_where(row)}"
+    def shown(row: Record) -> str:
+        what = "noise alone" if is_gaussian(row) else f"{_what(row)}, {_where(row)}"
         return f"{what}: {row.mean_radius:.3f}"
 
     rows = []
@@ -150,52 +97,22 @@ def reach() -> str:
         largest = max(row.largest_radius for row in group)
         inside = 255 * linf_radius(radius=largest, values=values)
         best = [
-            next((shown(row) for row in group if row.tuned == tuned), "not measured")
+            next((shown(row) for row in group if is_tuned(row) == tuned), "not measured")
             for tuned in (False, True)
         ]
         rows.append([f"{level:.3g}", f"{largest:.3f}", f"{inside:.2f}/255", *best])
-    return "\n".join(
-        [
-            *table(heads, rows),
-            f"\nLargest radius: where all {record.plan.n:,} draws agree. Most: by the mean radius, which is "
-            "given.",
-        ]
+    return table(
+        heads,
+        rows,
+        f"Largest radius: where all {record.plan.n:,} draws agree. Most: by the mean radius, which is given.",
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class VotesPlan:
-    """How certified votes were attacked; inside: within which part of the radius."""
-
-    defense: str
-    n: int
-    alpha: float
-    inside: float
-    votes: int
-    seed: int
-    attacks: Mapping[str, str]
-
-
-@dataclass(frozen=True, kw_only=True)
-class VotesRecord:
-    """What paper/research/attack_certified_votes.py wrote; lowest_share: None where nothing was certified."""
-
-    classifier: Classifier
-    images: int
-    certified: int
-    certified_right: int
-    mean_radius: float
-    flipped: int
-    lowest_share: float | None
-    plan: VotesPlan
-    environment: Machine
 
 
 def attacked() -> str:
     """What attacks inside the certified radius did."""
     if not (recorded.RESULTS / VOTES).is_file():
         return "Not measured yet."
-    record = recorded.read(VotesRecord, VOTES)
+    record = recorded.load(VOTES)
     plan = record.plan
     outcome = f"**{record.flipped or 'None'} flipped.**"
     if record.lowest_share is not None:
@@ -205,7 +122,8 @@ def attacked() -> str:
         f"n = {plan.n:,}, alpha = {plan.alpha}), {record.certified_right} of them right, with a "
         f"mean radius of {record.mean_radius:.3f}. Each was attacked within {plan.inside:g} of its own "
         f"radius by {len(plan.attacks)} attacks, and {plan.votes:,} fresh draws voted on what each of "
-        f"them found. {outcome} {record.classifier.stem}, seed {plan.seed}; {machine(record.environment)}."
+        f"them found. {outcome} {recorded.stem(record.classifier.name)}, seed {plan.seed}; "
+        f"{machine(record.environment)}."
     )
 
 
@@ -213,14 +131,14 @@ def short() -> str:
     """README: quantizer and noise alone at one level, before and after fine-tuning."""
     record = radius_record()
     radius = RADII[0]
-    group = next(group for group in levels(record.rows).values() if any(row.tuned for row in group))
+    group = next(group for group in levels(record.rows).values() if any(map(is_tuned, group)))
 
     images, alpha = record.data.images, record.plan.alpha
     failing = allowed_failures(images=images, delta=alpha, eta=alpha)  # may be wrong, so they do not count
 
     def best(*, gaussian: bool, tuned: bool) -> str:
-        row = next(each for each in group if (each.is_gaussian, each.tuned) == (gaussian, tuned))
-        return f"{percent(max(0.0, row.at(radius) - failing / images))} %"
+        row = next(each for each in group if (is_gaussian(each), is_tuned(each)) == (gaussian, tuned))
+        return f"{percent(max(0.0, certified_at(row, radius) - failing / images))} %"
 
     noise = f"{group[0].level:g}"
     return (

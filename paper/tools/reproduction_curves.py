@@ -90,12 +90,11 @@ def divergences(data: str) -> str:
         )
     wide = max(each.value("kl").standard_error or 0 for each in rows(found))
     labelled = max(each.value("second").n or 0 for each in rows(found))
-    return "\n".join(
-        [
-            *table(heads, lines),
-            f"\nN = {images(found):,} images, labels: the first {labelled}; the standard error of the "
-            f"estimate over images is at most {wide:,.0f} nats. {_orders(found, data)}",
-        ]
+    return table(
+        heads,
+        lines,
+        f"N = {images(found):,} images, labels: the first {labelled}; the standard error of the "
+        f"estimate over images is at most {wide:,.0f} nats. {_orders(found, data)}",
     )
 
 

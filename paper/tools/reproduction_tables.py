@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+import recorded
 from attack_tables import MEASURED as ATTACKS
 from attack_tables import SUITE
 from attack_tables import read as read_attacks
 from certificate_tables import BOUNDS
-from recorded import stem
 from reproduction_values import (
     Whose,
     compared,
@@ -44,7 +44,7 @@ def _measured(found: Summary) -> str:
     (only,) = found.parts
     if only.classifier and only.data:
         lines.append(
-            f"\nImages of {only.data.name}, {stem(only.classifier.name)}, N = {images(only):,}. "
+            f"\nImages of {only.data.name}, {recorded.stem(only.classifier.name)}, N = {images(only):,}. "
             f"{_order(only)}".rstrip()
         )
     return "\n".join(lines)
@@ -182,12 +182,11 @@ def knowing() -> str:
             lines.append([each.title, titles[key], *map(percent_or_dash, shares)])
     heads = ["accuracy in %", "attack", "paper: ignorant (T2)", "paper: informed", "ours: ignorant (T2)",
              "ours: informed"]  # fmt: skip
-    return "\n".join(
-        [
-            *table(heads, lines),
-            f"\nOurs: N = {images(ignorant):,} ignorant, {images(informed):,} informed. "
-            f"{_stronger(ignorant, informed)} {_elsewhere()}",
-        ]
+    return table(
+        heads,
+        lines,
+        f"Ours: N = {images(ignorant):,} ignorant, {images(informed):,} informed. "
+        f"{_stronger(ignorant, informed)} {_elsewhere()}",
     )
 
 

@@ -30,17 +30,15 @@ NOT_RUN = "not run"
 def whole() -> str:
     """One line a table or figure: how far it got, and how close it is."""
     heads = ["id", "what", "status", "mean distance from the paper (furthest)", "adaptive", "time"]
-    lines = table(heads, [_line(id) for id in list_experiments()])
     done = _done()
-    return "\n".join(
-        [
-            *lines,
-            f"\nDistances in points (F8: nats), over all cells that the paper has too. Adaptive: the most "
-            f"that a suite of attacks which know of the shield leaves of any defense, N images. "
-            f"{_drawn(done[0].seed)}; {machine(done[0].machine or {})}. Time: of the work alone, without "
-            "loading, and no benchmark; several processes shared the GPU, and the time of each counts; all "
-            f"together {duration(_seconds(done))}.",
-        ]
+    return table(
+        heads,
+        [_line(id) for id in list_experiments()],
+        f"Distances in points (F8: nats), over all cells that the paper has too. Adaptive: the most "
+        f"that a suite of attacks which know of the shield leaves of any defense, N images. "
+        f"{_drawn(done[0].seed)}; {machine(done[0].machine or {})}. Time: of the work alone, without "
+        "loading, and no benchmark; several processes shared the GPU, and the time of each counts; all "
+        f"together {duration(_seconds(done))}.",
     )
 
 

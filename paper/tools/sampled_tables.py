@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from functools import partial
 
-from speed_tables import DEVICES, RESULTS
-from tables import machine, percent, table, unmeasured
+import recorded
+from speed_tables import DEVICES
+from tables import accuracy, machine, table, unmeasured
 from vqshield_paper.speed import read_record
 from vqshield_paper.speed.record import SampledRecord
 
@@ -13,7 +14,7 @@ ALL = "all"
 
 def sampled(device: str) -> str:
     """One line a size of the sample."""
-    path = RESULTS / f"sampled-{device}.json"
+    path = recorded.BENCHMARKS / f"sampled-{device}.json"
     if not path.is_file():
         return unmeasured(f"benchmarks/sampled.py --device {device}")
     record = read_record(SampledRecord, path)
@@ -27,7 +28,7 @@ def sampled(device: str) -> str:
             f"{100 * (row.inertia_ratio - 1):+.1f} %",
         ]
         if row.accuracy is not None and row.standard_error is not None:
-            line.append(f"{percent(row.accuracy)} ± {percent(row.standard_error)}")
+            line.append(accuracy(row.accuracy, row.standard_error))
         lines.append(line)
     heads = ["patches", "images/s", "times as fast", "inertia"]
     heads += ["accuracy, % ± standard error"] if record.classifier else []
@@ -37,8 +38,8 @@ def sampled(device: str) -> str:
         else ""
     )
     subject = f"swRD (s=3, k=30), {record.side}×{record.side}, batch {record.batch}."
-    note = f"\n{subject}{measured} {machine(record.machine)}."
-    return "\n".join([*table(heads, lines), note])
+    note = f"{subject}{measured} {machine(record.machine)}."
+    return table(heads, lines, note)
 
 
 SAMPLED_TABLES: dict[str, Callable[[], str]] = {

@@ -1,90 +1,18 @@
 """The figures of docs/serving.md, from benchmarks/results/serving-cpu.json, for update_docs.py."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
 
 import recorded
+from recorded import Record
 from tables import table
 from vqshield.core.display_names import display_name
-from vqshield.core.serialization import Json
 
-RECORD = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "serving-cpu.json"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Latency:
-    """Of many requests, in milliseconds."""
-
-    requests: int
-    p50: float
-    p95: float
-    p99: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class FullLoad:
-    """Every connection always has a request under way."""
-
-    seconds: float
-    requests_per_second: float
-    latency: Latency
-    statuses: Mapping[str, int]
-    lost: int
-    images_per_batch: float
-    rss_mib: tuple[float, ...]
-    peak_rss_mib: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Interruption:
-    """A signal to the server under load."""
-
-    in_flight: int
-    in_flight_lost: int
-    later_lost: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Restart:
-    """After the kill."""
-
-    seconds_to_ready: float
-    answered: int
-    statuses: Mapping[str, int]
-    lost: int
-    connections_that_serve: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShieldLatency:
-    """One image through the shield alone."""
-
-    defense: str
-    side: int
-    milliseconds: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class ServingRecord:
-    """What benchmarks/serve_load.py wrote."""
-
-    environment: Mapping[str, Json]
-    connections: int
-    server: Mapping[str, Json]
-    load_average_before: tuple[float, ...]
-    load_average_after: tuple[float, ...]
-    shields: tuple[ShieldLatency, ...]
-    one_connection: Latency
-    full_load: FullLoad
-    kill: Interruption
-    restart: Restart
-    stop: Interruption
+RECORD = recorded.BENCHMARKS / "serving-cpu.json"
 
 
 def serving() -> str:
     """Latency of one image, the load test, and what a kill and a stop cost."""
-    record = recorded.read(ServingRecord, RECORD)
+    record = recorded.load(RECORD)
     sides = sorted({each.side for each in record.shields})
     names = list(dict.fromkeys(each.defense for each in record.shields))
     times = {(each.defense, each.side): each.milliseconds for each in record.shields}
@@ -107,9 +35,9 @@ def serving() -> str:
     before, after = (average[0] for average in (record.load_average_before, record.load_average_after))
     kill, restart, stop, server = record.kill, record.restart, record.stop, record.server
     lines = [
-        *shields,
+        shields,
         "",
-        *loads,
+        loads,
         "",
         f"- {full.seconds:.0f} s at full load: {full.latency.requests:,} requests, "
         f"{_errors(full.statuses, full.lost)}, {full.images_per_batch:.1f} images a batch. "
@@ -132,7 +60,7 @@ def serving() -> str:
     return "\n".join(lines)
 
 
-def _milliseconds(latency: Latency) -> list[str]:
+def _milliseconds(latency: Record) -> list[str]:
     return [f"{each:.1f}" for each in (latency.p50, latency.p95, latency.p99)]
 
 

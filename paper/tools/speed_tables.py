@@ -2,19 +2,18 @@
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
-from tables import unmeasured
+import recorded
+from tables import table, unmeasured
 from vqshield_paper.speed import BenchRecord, BenchRow, read_record
 
-RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 DEVICES = ("cpu", "cuda")
 MARK = "†"
 
 
 def read(device: str) -> BenchRecord | None:
     """The record of a device, None where none is kept."""
-    path = RESULTS / f"speed-{device}.json"
+    path = recorded.BENCHMARKS / f"speed-{device}.json"
     return read_record(BenchRecord, path) if path.is_file() else None
 
 
@@ -23,10 +22,7 @@ def rates(record: BenchRecord, *, step: str, settings: str) -> str:
     counts = record.thread_counts
     rows = {row.key: row for row in record.rows}
     heading = "images/s" if len(counts) == 1 else f"images/s, {' / '.join(map(str, counts))} threads"
-    lines = [
-        f"| {heading} | " + " | ".join(record.workloads) + " |",
-        "|---" * (1 + len(record.workloads)) + "|",
-    ]
+    lines = []
     notes: dict[str, None] = {}
     for name, about in record.implementations.items():
         cells = []
@@ -40,17 +36,15 @@ def rates(record: BenchRecord, *, step: str, settings: str) -> str:
             )
         if any(cells):
             title = f"**{name}**" if about.ours else name
-            lines.append(f"| {title} | {' | '.join(cells)} |")
-    return "\n".join([*lines, *([""] if notes else []), *notes])
+            lines.append([title, *cells])
+    return table([heading, *record.workloads], lines, *(["\n".join(notes)] if notes else []))
 
 
 def advantage(record: BenchRecord) -> str:
     """The fastest of ours against the fastest other, whatever its result, at every number of threads."""
-    lines = [
-        "| workload | threads | fastest of ours | fastest other | ratio "
-        "| ratio to one process a core of any other | ratio to scikit-learn |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    heads = ["workload", "threads", "fastest of ours", "fastest other", "ratio",
+             "ratio to one process a core of any other", "ratio to scikit-learn"]  # fmt: skip
+    lines = []
     for workload in record.workloads:
         for threads in record.thread_counts:
             ours, others = _sides(record, workload, threads)
@@ -61,49 +55,39 @@ def advantage(record: BenchRecord) -> str:
             alone = _sides(record, workload, 1)[1] or others
             ideal = max(max(others.values()), threads * max(alone.values()))
             learn = others.get("scikit-learn")
-            lines.append(
-                f"| {workload} | {threads} | {max(ours, key=lambda each: ours[each])} {_shown(best)} "
-                f"| {name} {_shown(others[name])} | {best / others[name]:.1f} | {best / ideal:.1f} "
-                f"| {'' if learn is None else f'{best / learn:.1f}'} |"
-            )
-    return "\n".join(lines)
+            lines.append([
+                workload, str(threads), f"{max(ours, key=ours.__getitem__)} {_shown(best)}",
+                f"{name} {_shown(others[name])}", f"{best / others[name]:.1f}", f"{best / ideal:.1f}",
+                "" if learn is None else f"{best / learn:.1f}",
+            ])  # fmt: skip
+    return table(heads, lines)
 
 
 def scaling(record: BenchRecord) -> str:
     """How much faster than with the fewest threads ours are with more."""
     counts = record.thread_counts
-    lines = [
-        "| workload | implementation | step | " + " | ".join(f"{count} threads" for count in counts) + " |",
-        "|---" * (3 + len(counts)) + "|",
-    ]
+    lines = []
     known = {row.key: row.images_per_second for row in record.rows}
     for workload in record.workloads:
         for name in record.ours:
             for step in ("kmeans", "defense"):
                 keys = [(workload, name, step, "ten", count) for count in counts]
                 if all(key in known for key in keys):
-                    cells = " | ".join(f"{known[key] / known[keys[0]]:.2f}" for key in keys)
-                    lines.append(f"| {workload} | {name} | {step} | {cells} |")
-    return "\n".join(lines)
+                    cells = (f"{known[key] / known[keys[0]]:.2f}" for key in keys)
+                    lines.append([workload, name, step, *cells])
+    return table(["workload", "implementation", "step", *(f"{count} threads" for count in counts)], lines)
 
 
 def peak(record: BenchRecord) -> str:
     """What the machine can do at most, and which share of its operations ours reach."""
-    lines = [
-        "| threads | float32 product, GFLOP/s | copy, GB/s | the reference's noise, million values/s "
-        "| torch's noise |",
-        "|---|---|---|---|---|",
-    ]
-    for each in record.peak:
-        lines.append(
-            f"| {each.threads} | {each.gflops['float32']:,.0f} | {each.copy_gbytes:,.0f} "
-            f"| {each.normals / 1e6:,.0f} | {each.torch_normals / 1e6:,.0f} |"
-        )
-    lines += [
-        "",
-        "| share of that product's speed | threads | k-means | whole defense | with default settings |",
-        "|---|---|---|---|---|",
-    ]
+    heads = ["threads", "float32 product, GFLOP/s", "copy, GB/s",
+             "the reference's noise, million values/s", "torch's noise"]  # fmt: skip
+    most = [
+        [str(each.threads), f"{each.gflops['float32']:,.0f}", f"{each.copy_gbytes:,.0f}",
+         f"{each.normals / 1e6:,.0f}", f"{each.torch_normals / 1e6:,.0f}"]
+        for each in record.peak
+    ]  # fmt: skip
+    lines = []
     shares = {row.key: row.share_of_peak for row in record.rows}
     for workload in record.workloads:
         for name in record.ours:
@@ -111,35 +95,36 @@ def peak(record: BenchRecord) -> str:
                 rows = (("kmeans", "ten"), ("defense", "ten"), ("defense", "default"))
                 found = [shares.get((workload, name, step, settings, count)) for step, settings in rows]
                 if any(found):
-                    cells = " | ".join("" if share is None else f"{share:.1%}" for share in found)
-                    lines.append(f"| {workload}, {name} | {count} | {cells} |")
-    return "\n".join(lines)
+                    cells = ("" if share is None else f"{share:.1%}" for share in found)
+                    lines.append([f"{workload}, {name}", str(count), *cells])
+    reached = ["share of that product's speed", "threads", "k-means", "whole defense",
+               "with default settings"]  # fmt: skip
+    return table(heads, most, table(reached, lines))
 
 
 def classifier(record: BenchRecord) -> str:
     """The time of the whole defense as a share of the classifier's forward pass."""
-    lines = [
+    passes = [
         f"{each.classifier}, {each.precision}, {each.form}, batch {each.batch:,}, "
         f"{each.threads} threads: {_shown(each.images_per_second)} images/s."
         for each in record.classifier
     ]
-    lines += ["", "| whole defense ÷ classifier | settings | threads | share |", "|---|---|---|---|"]
-    lines += [
-        f"| {each.workload}, {each.implementation} | {each.settings} | {each.threads} "
-        f"| {each.share_of_forward:.1%} |"
+    lines = [
+        [f"{each.workload}, {each.implementation}", each.settings, str(each.threads),
+         f"{each.share_of_forward:.1%}"]
         for each in record.classifier_ratios
-    ]
-    return "\n".join(lines)
+    ]  # fmt: skip
+    ratios = table(["whole defense ÷ classifier", "settings", "threads", "share"], lines)
+    return "\n".join([*passes, "", ratios])
 
 
 def memory(record: BenchRecord) -> str:
     """What a call with very many images takes."""
-    lines = ["| implementation | images | input, MB | output, MB | besides, MB |", "|---|---|---|---|---|"]
+    lines = []
     for each in record.memory:
         parts = (each.input_bytes, each.output_bytes, each.workspace_bytes)
-        sizes = " | ".join(f"{part / 1e6:,.0f}" for part in parts)
-        lines.append(f"| {each.implementation} | {each.images:,} | {sizes} |")
-    return "\n".join(lines)
+        lines.append([each.implementation, f"{each.images:,}", *(f"{part / 1e6:,.0f}" for part in parts)])
+    return table(["implementation", "images", "input, MB", "output, MB", "besides, MB"], lines)
 
 
 def plot(record: BenchRecord) -> str:
@@ -166,19 +151,18 @@ def machine(record: BenchRecord) -> str:
 
 def rounds(record: BenchRecord) -> str:
     """What the workloads are."""
-    lines = [
-        "| workload | image | defense | patches n | values d | centres k | batch | iterations needed |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    heads = ["workload", "image", "defense", "patches n", "values d", "centres k", "batch",
+             "iterations needed"]  # fmt: skip
+    lines = []
     for name, each in record.workloads.items():
         needed = "" if each.rounds is None else f"{each.rounds:.1f}"
         batches = sorted({row.batch for row in record.rows if row.workload == name})
-        lines.append(
-            f"| {name} | {each.channels} x {each.side} x {each.side} | {each.defense} s={each.size} "
-            f"| {each.count:,} | {each.dimensions} | {each.codes} "
-            f"| {', '.join(f'{batch:,}' for batch in batches)} | {needed} |"
-        )
-    return "\n".join(lines)
+        lines.append([
+            name, f"{each.channels} x {each.side} x {each.side}", f"{each.defense} s={each.size}",
+            f"{each.count:,}", str(each.dimensions), str(each.codes),
+            ", ".join(f"{batch:,}" for batch in batches), needed,
+        ])  # fmt: skip
+    return table(heads, lines)
 
 
 def _shown(images: float) -> str:

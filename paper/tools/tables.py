@@ -1,22 +1,26 @@
 """Pieces of Markdown that the tables of README.md and docs/ share."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from recorded import Machine
 from vqshield.core.display_names import display_name
 from vqshield.core.serialization import Json
+from vqshield.reports.markdown import markdown_table
 
 
-def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
-    """The lines of a table."""
-    heads = list(heads)
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    return lines + [f"| {' | '.join(row)} |" for row in rows]
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *notes: str) -> str:
+    """A table of cells that are Markdown already, and paragraphs below it."""
+    return "\n\n".join([markdown_table(heads, rows), *notes])
 
 
 def percent(share: float) -> str:
     """0.123 as 12.3."""
     return f"{100 * share:.1f}"
+
+
+def accuracy(mean: float, error: float, digits: int = 1) -> str:
+    """12.3 ± 0.4, both in percent."""
+    return f"{100 * mean:.{digits}f} ± {100 * error:.{digits}f}"
 
 
 def percent_or_dash(share: float | None) -> str:

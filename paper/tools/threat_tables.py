@@ -5,14 +5,11 @@ A section whose measurement is not there yet is not there either: its text is ma
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import recorded
-from recorded import Classifier, Images, Machine
-from tables import listed, machine, percent, percent_or_dash, signed, table
-from trained_table import Card
+from recorded import Record
+from tables import accuracy, listed, machine, percent, percent_or_dash, signed, table
 from vqshield.core.display_names import NONE, display_defense
-from vqshield.core.serialization import Json
 from vqshield.ladders.page import figure_text
 from vqshield.ladders.study import MAIN, LadderRow, LadderSummary, Subject
 from vqshield_paper.corruptions import list_corruptions
@@ -66,7 +63,11 @@ def threats() -> str:
         )
     heads = ["who attacks", "kept most", *(TITLES[each.name] for each in subjects)]
     best = "“Kept most” names the best, and what is within two standard errors of it."
-    return "\n".join([*table(heads, rows), "", f"{_made_with(summary, subjects)} {best}"])
+    return table(
+        heads,
+        rows,
+        f"{_made_with(summary, subjects)} {best}",
+    )
 
 
 def protected() -> str:
@@ -84,7 +85,11 @@ def protected() -> str:
         [TITLES[each.name], *(_cell(summary.row(rung, each.name, calls)) for rung, calls in asked.items())]
         for each in subjects
     ]
-    return "\n".join([*table(heads, lines), "", _made_with(summary, subjects)])
+    return table(
+        heads,
+        lines,
+        _made_with(summary, subjects),
+    )
 
 
 def _ladder() -> LadderSummary | None:
@@ -146,40 +151,18 @@ def _made_with(summary: LadderSummary, subjects: Sequence[Subject]) -> str:
     )
 
 
-def _card(classifier: str) -> Card | None:
+def _card(classifier: str) -> Record | None:
     """The card of a classifier that was tuned for the ladder, if it is kept."""
     name = f"classifiers/{CARDS}{recorded.stem(classifier).removeprefix(CARDS)}.json"
-    return recorded.read(Card, name) if (recorded.RESULTS / name).is_file() else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class CorruptedRow:
-    """Accuracy of one model under one corruption; severity 0: the images as they are."""
-
-    subject: str
-    defense: str
-    kind: str
-    severity: int
-    accuracy: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Corrupted:
-    """What paper/research/corruptions.py wrote."""
-
-    data: Images
-    classifier: Classifier
-    complete: bool
-    environment: Machine
-    rows: tuple[CorruptedRow, ...]
+    return recorded.load(name) if (recorded.RESULTS / name).is_file() else None
 
 
 def corruptions() -> str:
     """Of every model: clean accuracy, the mean over the kinds at each severity, and each kind by itself."""
     if not (recorded.RESULTS / CORRUPTIONS).exists():
         return ""
-    found = recorded.read(Corrupted, CORRUPTIONS)
-    models: dict[str, list[CorruptedRow]] = {}
+    found = recorded.load(CORRUPTIONS)
+    models: dict[str, list[Record]] = {}
     shields = {row.subject: row.defense for row in found.rows if row.defense != NONE}
     for row in found.rows:
         models.setdefault(_model(row, shields.get(row.subject)), []).append(row)
@@ -191,19 +174,18 @@ def corruptions() -> str:
         rows.append([title, *map(percent, by_severity), percent(_mean(own, kinds)), signed(100 * gain)])
     heads = ["model", "clean", *(f"severity {number}" for number in range(1, 6)), "mean of 1 to 5", "to bare"]
     lines = [[_said(kind), *(percent(_mean(own, [kind])) for own in models.values())] for kind in kinds]
-    return "\n".join(
-        [
-            *table(heads, rows),
-            f"\nAccuracy in %, mean over {len(kinds)} kinds of corruption "
-            f"(`vqshield_paper.corruptions`); {found.data.images:,} CIFAR-10 test images, one draw an image; "
-            f"{found.classifier.stem}; {machine(found.environment)}.",
-            f"\n{_verdict(models)} By kind, mean over severities:\n",
-            *table(["corruption", *models], lines),
-        ]
+    return table(
+        heads,
+        rows,
+        f"Accuracy in %, mean over {len(kinds)} kinds of corruption "
+        f"(`vqshield_paper.corruptions`); {found.data.images:,} CIFAR-10 test images, one draw an image; "
+        f"{recorded.stem(found.classifier.name)}; {machine(found.environment)}.",
+        f"{_verdict(models)} By kind, mean over severities:",
+        table(["corruption", *models], lines),
     )
 
 
-def _verdict(models: Mapping[str, Sequence[CorruptedRow]]) -> str:
+def _verdict(models: Mapping[str, Sequence[Record]]) -> str:
     """Which shields help on the whole, and where each of them hurts."""
     kinds, bare, said = list_corruptions(), models["bare"], []
     for title, own in models.items():
@@ -224,11 +206,11 @@ def _said(kind: str) -> str:
     return kind.replace("-", " ")
 
 
-def _mean(rows: Sequence[CorruptedRow], kinds: Sequence[str], severities: Sequence[int] = range(6)) -> float:
+def _mean(rows: Sequence[Record], kinds: Sequence[str], severities: Sequence[int] = range(6)) -> float:
     return statistics.fmean(row.accuracy for row in rows if row.kind in kinds and row.severity in severities)
 
 
-def _model(row: CorruptedRow, shield: str | None) -> str:
+def _model(row: Record, shield: str | None) -> str:
     """What a model is called; shield: what it was tuned behind, which may not stand before it."""
     if row.defense != NONE:
         return f"tuned behind {display_defense(row.defense)}"
@@ -237,120 +219,73 @@ def _model(row: CorruptedRow, shield: str | None) -> str:
     return "adversarial training" if row.subject.startswith("adversarial") else row.subject
 
 
-@dataclass(frozen=True, kw_only=True)
-class Trained:
-    """A shield, and how the classifier was fine-tuned behind it."""
-
-    name: str
-    defense: str
-    method: str
-    epochs: int
-    seed: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measured:
-    """What is left on one rung."""
-
-    mean: float
-    standard_error: float
-    vote: float
-    n: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class HardenedRow:
-    """A subject of paper/research/harden_frontier.py."""
-
-    subject: Trained
-    training: Mapping[str, Json] | None
-    training_seconds: float
-    rungs: Mapping[str, Measured]
-
-    def at(self, rung: str) -> float | None:
-        """The share left, where it was measured."""
-        found = self.rungs.get(rung)
-        return None if found is None else found.mean
-
-    @property
-    def epochs(self) -> int:
-        """Those that it was trained for."""
-        return int(str((self.training or {}).get("epochs", self.subject.epochs)))
-
-    @property
-    def title(self) -> str:
-        """Shield and method."""
-        method = self.subject.method.partition(":")[0]
-        if method == "adversarial":
-            method = f"adversarial at ε {self.budget}"
-        trained = "as given" if not self.epochs else f"{method}, {self.epochs} epochs"
-        return f"{display_defense(self.subject.defense)}: {trained}"
-
-    @property
-    def budget(self) -> str:
-        """That of an adversarial training, as its method's text has it."""
-        settings = dict(each.split("=") for each in self.subject.method.partition(":")[2].split(","))
-        return settings["eps"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Hardened:
-    """What paper/research/harden_frontier.py wrote."""
-
-    classifier: Classifier
-    attack_precision: str
-    machine: Machine
-    rows: tuple[HardenedRow, ...]
-
-    def images(self, *rungs: str) -> str:
-        """How many images these rungs were measured on."""
-        found = {row.rungs[rung].n for row in self.rows for rung in rungs if rung in row.rungs}
-        return " or ".join(f"{number:,}" for number in sorted(found))
-
-    def error(self, *rungs: str) -> float:
-        """The largest standard error of these rungs."""
-        found = [row.rungs[rung].standard_error for row in self.rows for rung in rungs if rung in row.rungs]
-        return max(found, default=0.0)
-
-
 def frontier() -> str:
     """Every shield that was tried, with its fine-tuning."""
     if not (recorded.RESULTS / FRONTIER).exists():
         return ""
-    found = recorded.read(Hardened, FRONTIER)
-    rungs = ("natural", "transfer", "ignorant", "square5")
+    found = recorded.load(FRONTIER)
+    before = ("natural", "transfer", "ignorant")
+    rungs = (*before, "square5")
     heads = ["shield and fine-tuning", "natural", "vote of the draws", "transfer", "ignorant",
              "Square, 2,000 × 5 draws", "s"]  # fmt: skip
     lines = []
     for row in found.rows:
         natural = row.rungs.get("natural")
-        shown = [percent_or_dash(row.at(rung)) for rung in rungs]
+        shown = [percent_or_dash(row.rungs[rung].mean if rung in row.rungs else None) for rung in rungs]
         shown.insert(1, "–" if natural is None else percent(natural.vote))
-        lines.append([row.title, *shown, f"{row.training_seconds:.0f}"])
-    return "\n".join(
+        lines.append([_title(row), *shown, f"{row.training_seconds:.0f}"])
+    return "\n\n".join(
         [
             "## Which shield, tuned how",
-            "",
-            f"{found.classifier.stem} fine-tuned behind each shield by `vqshield harden`. Transfer is from "
-            "the classifier as it was before the tuning, alone and without changed sizes and places: a "
-            "weaker attack than the ladder's. “As given”: not tuned.",
-            "",
-            *table(heads, lines),
-            "",
-            f"In %; first {found.images('natural', 'transfer', 'ignorant')} CIFAR-10 test images (standard "
-            f"errors up to {percent(found.error('natural', 'transfer', 'ignorant'))}), queries: "
-            f"{found.images('square5')} (up to {percent(found.error('square5'))}); a dash: not measured; s: "
-            "seconds of the fine-tuning, beside other work on the same GPU; "
+            f"{recorded.stem(found.classifier.name)} fine-tuned behind each shield by `vqshield harden`. "
+            "Transfer is from the classifier as it was before the tuning, alone and without changed sizes "
+            "and places: a weaker attack than the ladder's. “As given”: not tuned.",
+            table(heads, lines),
+            f"In %; first {_images(found, *before)} CIFAR-10 test images (standard "
+            f"errors up to {percent(_error(found, *before))}), queries: "
+            f"{_images(found, 'square5')} (up to {percent(_error(found, 'square5'))}); a dash: not measured; "
+            "s: seconds of the fine-tuning, beside other work on the same GPU; "
             f"{machine(found.machine)}.",
         ]
     )
+
+
+def _title(row: Record) -> str:
+    """Shield and method."""
+    method = row.subject.method.partition(":")[0]
+    if method == "adversarial":
+        method = f"adversarial at ε {_budget(row)}"
+    trained = f"{method}, {_epochs(row)} epochs" if _epochs(row) else "as given"
+    return f"{display_defense(row.subject.defense)}: {trained}"
+
+
+def _epochs(row: Record) -> int:
+    """Those that it was trained for."""
+    return int((row.training or {}).get("epochs", row.subject.epochs))
+
+
+def _budget(row: Record) -> str:
+    """That of an adversarial training, as its method's text has it."""
+    return dict(each.split("=") for each in row.subject.method.partition(":")[2].split(","))["eps"]
+
+
+def _images(found: Record, *rungs: str) -> str:
+    """How many images these rungs were measured on."""
+    counts = {row.rungs[rung].n for row in found.rows for rung in rungs if rung in row.rungs}
+    return " or ".join(f"{number:,}" for number in sorted(counts))
+
+
+def _error(found: Record, *rungs: str) -> float:
+    """The largest standard error of these rungs."""
+    errors = [row.rungs[rung].standard_error for row in found.rows for rung in rungs if rung in row.rungs]
+    return max(errors, default=0.0)
 
 
 def twins() -> str:
     """Adversarial training with and without a shield: is there a gain over the line without?"""
     if not (recorded.RESULTS / TWINS).exists():
         return ""
-    found = recorded.read(Hardened, TWINS)
+    found = recorded.load(TWINS)
     points = {
         (row.subject.seed, row.subject.defense != NONE, row.subject.method): row
         for row in found.rows
@@ -361,8 +296,8 @@ def twins() -> str:
     if not gains:
         return ""
     lines = [
-        [str(row.subject.seed), display_defense(row.subject.defense), row.budget, str(row.epochs),
-         *(f"{percent(row.rungs[rung].mean)} ± {percent(row.rungs[rung].standard_error)}"
+        [str(row.subject.seed), display_defense(row.subject.defense), _budget(row), str(_epochs(row)),
+         *(accuracy(row.rungs[rung].mean, row.rungs[rung].standard_error)
            for rung in ("natural", "adaptive"))]
         for row in sorted(points.values(), key=lambda row: (row.subject.seed, row.subject.defense != NONE))
     ]  # fmt: skip
@@ -373,30 +308,28 @@ def twins() -> str:
     clear = error is not None and abs(mean) > 2 * error
     how = ("better" if mean > 0 else "worse") if clear else "not better"
     verdict = f"Adversarial training through the shield is {how} than without it"
-    tried = {(shielded, row.budget) for (_, shielded, _), row in points.items()}
+    tried = {(shielded, _budget(row)) for (_, shielded, _), row in points.items()}
     untried = sorted(budget for shielded, budget in tried if not shielded and (True, budget) not in tried)
     unsaid = f" Through the shield, ε = {listed(untried)} was not trained." if untried else ""
-    return "\n".join(
+    return "\n\n".join(
         [
             "## Adversarial training through a shield",
-            "",
             f"**{verdict}.** Networks that differ by the shield alone, at equal epochs and attack steps: "
             "without it at two budgets, which gives a line from more natural accuracy to more robustness, "
             "and with it. How many points of accuracy under the adaptive attack the trained shield lies "
             f"above (+) or below (−) that line, at its own natural accuracy: {each}; mean "
             f"{signed(100 * mean)}{spread}.",
-            "",
-            *table(["seed", "shield", "trained at ε", "epochs", "natural", "adaptive"], lines),
-            "",
-            f"In % ± standard error over images; {found.classifier.stem}, first {found.images('natural')} "
-            f"CIFAR-10 test images, adaptive: {found.images('adaptive')}; attacked at ε = 8/255 by "
-            f"`adaptive-v1`, gradients in {found.attack_precision}, and where there is no shield by the same "
+            table(["seed", "shield", "trained at ε", "epochs", "natural", "adaptive"], lines),
+            f"In % ± standard error over images; {recorded.stem(found.classifier.name)}, first "
+            f"{_images(found, 'natural')} CIFAR-10 test images, adaptive: "
+            f"{_images(found, 'adaptive')}; attacked at ε = 8/255 by `adaptive-v1`, "
+            f"gradients in {found.attack_precision}, and where there is no shield by the same "
             f"attacks without a surrogate; {machine(found.machine)}.{unsaid}",
         ]
     )
 
 
-def _above_line(points: Mapping[tuple[int, bool, str], HardenedRow], seed: int) -> float | None:
+def _above_line(points: Mapping[tuple[int, bool, str], Record], seed: int) -> float | None:
     """The mean distance, over the networks with a shield, to the line through those without, of one seed.
 
     Beyond the end of more natural accuracy there is no line: what lies there is left out. What has less than
@@ -412,7 +345,7 @@ def _above_line(points: Mapping[tuple[int, bool, str], HardenedRow], seed: int) 
     return statistics.fmean(gains) if gains else None
 
 
-def _point(row: HardenedRow) -> tuple[float, float]:
+def _point(row: Record) -> tuple[float, float]:
     return row.rungs["natural"].mean, row.rungs["adaptive"].mean
 
 

@@ -7,8 +7,7 @@ A table stands between `<!-- begin NAME -->` and `<!-- end NAME -->`. A test fai
 
 import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from shutil import copyfile
 
@@ -28,7 +27,6 @@ from leaderboard_table import leaderboard
 from palette_tables import PALETTE_TABLES
 from protocol_tables import PROTOCOL_TABLES
 from radius_tables import RADIUS_TABLES
-from recorded import Machine
 from reproduction_curves import CURVE_TEXTS
 from reproduction_tables import REPRODUCTION_TABLES
 from reproduction_whole import WHOLE_TABLES
@@ -37,7 +35,7 @@ from serving_table import serving
 from speed_tables import SPEED_TABLES
 from stage_table import STAGE_TABLES
 from surrogate_tables import SURROGATE_TABLES
-from tables import machine, named, table
+from tables import accuracy, machine, named, table
 from threat_tables import THREAT_TABLES
 from trained_table import trained
 from vqshield.core.display_names import NONE, display_name
@@ -75,103 +73,48 @@ def demo_table() -> str:
         [
             display_name(name) if name == NONE else name,
             *(
-                _accuracy(threats[threat].robust, threats[threat].standard_error)
+                accuracy(threats[threat].robust, threats[threat].standard_error)
                 for threat in (NONE, "transfer", "ignorant", "score", "adaptive")
             ),
         ]
         for name, threats in rows.items()
     ]
     used, last = summary.machine, summary.rows[-1]
-    return "\n".join(
-        [
-            *table(heads, lines),
-            f"\n{last.n} CIFAR-10 test images in every column, ε = {round(summary.epsilon * 255)}/255 (L∞), "
-            f"bundled small classifier; mean of {last.runs} runs ± standard error over images, seed "
-            f"{summary.seeds['defense']}; {summary.seconds:.0f} s on {used['threads']} cores "
-            f"({used['processor']}), torch {used['torch']}. The last column is a quick attack: "
-            f"{whole_suite('the tuned classifier')}.",
-        ]
+    return table(
+        heads,
+        lines,
+        f"{last.n} CIFAR-10 test images in every column, ε = {round(summary.epsilon * 255)}/255 (L∞), "
+        f"bundled small classifier; mean of {last.runs} runs ± standard error over images, seed "
+        f"{summary.seeds['defense']}; {summary.seconds:.0f} s on {used['threads']} cores "
+        f"({used['processor']}), torch {used['torch']}. The last column is a quick attack: "
+        f"{whole_suite('the tuned classifier')}.",
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class NaturalRow:
-    """Natural accuracy behind one defense."""
-
-    defense: str
-    settings: Mapping[str, Json]
-    natural: float
-    runs: int
-    n: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class NaturalRecord:
-    """What paper/research/natural_accuracy.py wrote."""
-
-    classifier: str
-    seed: int
-    environment: Machine
-    rows: tuple[NaturalRow, ...]
 
 
 def natural_table() -> str:
     """Natural accuracy on the whole CIFAR-10 test set."""
-    record = recorded.read(NaturalRecord, "natural-cifar10-resnet18.json")
+    record = recorded.load("natural-cifar10-resnet18.json")
     lines = [
         [
             named(row.defense, row.settings) if row.settings else display_name(row.defense),
-            _accuracy(row.natural, math.sqrt(row.natural * (1 - row.natural) / row.n), 2),
+            accuracy(row.natural, math.sqrt(row.natural * (1 - row.natural) / row.n), 2),
             PAPER_NATURAL.get((row.defense, row.settings.get("codes")), "95.16"),
             f"{row.n:,}",
             str(row.runs),
         ]
         for row in record.rows
     ]
-    return "\n".join(
-        [
-            *table(["defense", "natural accuracy, %", "the paper", "N", "runs"], lines),
-            f"\n{record.classifier}, mean of the runs ± standard error over images (of several runs, at most "
-            f"this much), seed {record.seed}, {machine(record.environment)}.",
-        ]
+    return table(
+        ["defense", "natural accuracy, %", "the paper", "N", "runs"],
+        lines,
+        f"{record.classifier}, mean of the runs ± standard error over images (of several runs, at most "
+        f"this much), seed {record.seed}, {machine(record.environment)}.",
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class NetworkShape:
-    """A small network's shape."""
-
-    widths: tuple[int, ...]
-    blocks: tuple[int, ...]
-    unshuffle: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class NetworkRow:
-    """A small network that was trained."""
-
-    options: NetworkShape
-    parameters: int
-    bytes: int
-    test_accuracy: float
-    test_images: int
-    epochs: int
-    seed: int
-    device: str
-    torch: str
-    bundled: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class NetworkRecord:
-    """Every shape that was tried."""
-
-    rows: tuple[NetworkRow, ...]
 
 
 def classifier_table() -> str:
     """The bundled classifier beside the other shapes that were trained."""
-    rows = recorded.read(NetworkRecord, "small-networks.json").rows
+    rows = recorded.load("small-networks.json").rows
     heads = ["widths", "blocks", "unshuffle", "parameters", "bytes", "test accuracy, %"]
     lines = [f"| {' | '.join(heads)} | |", "|---" * 7 + "|"]
     for row in rows:
@@ -187,10 +130,6 @@ def classifier_table() -> str:
         f"{first.device}, torch {first.torch}."
     )
     return "\n".join(lines)
-
-
-def _accuracy(mean: float, std: float, digits: int = 1) -> str:
-    return f"{100 * mean:.{digits}f} ± {100 * std:.{digits}f}"
 
 
 TABLES: dict[str, Callable[[], str]] = {

@@ -11,7 +11,8 @@ import radius_tables
 import recorded
 import trained_table
 from markdown_tables import cells
-from radius_tables import RadiusRow
+from radius_tables import certified_at, is_gaussian, is_tuned
+from recorded import Record
 
 VOTES = {
     "classifier": {"name": "small.safetensors"}, "images": 200, "certified": 150, "certified_right": 140,
@@ -29,7 +30,7 @@ def votes(monkeypatch: pytest.MonkeyPatch, folder: Path, **changed: Any) -> str:
 
 
 @pytest.fixture(scope="module")
-def curves() -> dict[float, list[RadiusRow]]:
+def curves() -> dict[float, list[Record]]:
     return radius_tables.levels(radius_tables.radius_record().rows)
 
 
@@ -100,9 +101,9 @@ class TestSentences:
 
     def test_as_given_the_quantizer_certifies_more_but_for_the_smallest_level(self, curves) -> None:
         for level, rows in curves.items():
-            given = [row for row in rows if not row.tuned]
-            noise = next(row.mean_radius for row in given if row.is_gaussian)
-            best = max(row.mean_radius for row in given if not row.is_gaussian)
+            given = [row for row in rows if not is_tuned(row)]
+            noise = next(row.mean_radius for row in given if is_gaussian(row))
+            best = max(row.mean_radius for row in given if not is_gaussian(row))
             assert best < noise if level == min(curves) else best > 2 * noise
 
     def test_one_draw_is_better_than_two(self, curves) -> None:
@@ -112,7 +113,7 @@ class TestSentences:
                 {
                     (row.defense.split(":")[0], row.settings.get("size"), row.settings["codes"]): row
                     for row in rows
-                    if row.noise == noise and not row.tuned
+                    if row.noise == noise and not is_tuned(row)
                 }
                 for noise in ("shared", "image")
             )
@@ -124,7 +125,7 @@ class TestSentences:
     def test_fine_tuned_noise_alone_is_better_in_every_column(self, curves) -> None:
         compared = 0
         for rows in curves.values():
-            tuned = {row.noise: row for row in rows if row.tuned}
+            tuned = {row.noise: row for row in rows if is_tuned(row)}
             if not tuned:
                 continue
             compared += 1
@@ -132,7 +133,7 @@ class TestSentences:
             for name in ("votes_right", "certified_right", "mean_radius"):
                 assert getattr(noise, name) > getattr(shared, name)
             for radius in radius_tables.RADII:
-                assert noise.at(radius) >= shared.at(radius)
+                assert certified_at(noise, radius) >= certified_at(shared, radius)
         assert compared == 2
 
     def test_the_divergences(self) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import recorded
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -34,7 +36,7 @@ def test_a_power_law_is_found() -> None:
 
 def test_the_table_shows_powers_and_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = importlib.import_module("growth_tables")
-    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+    monkeypatch.setattr(recorded, "BENCHMARKS", tmp_path)
     assert "python benchmarks/growth.py --device cpu" in tables.growth("cpu")
     record = {
         "machine": {"processor": "one", "cores": 2, "threads": 2, "torch": "2", "device": "cpu"},
@@ -50,7 +52,7 @@ def test_the_table_shows_powers_and_points(tmp_path: Path, monkeypatch: pytest.M
 
 def test_kinds_are_shown_beside_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = importlib.import_module("growth_tables")
-    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+    monkeypatch.setattr(recorded, "BENCHMARKS", tmp_path)
     assert "python benchmarks/growth.py --device cpu --kinds" in tables.kinds("cpu")
     point = {
         "axis": "dtype", "value": 32, "images_per_second": 1234.5, "peak_bytes": 2_500_000, "batch": 1024,

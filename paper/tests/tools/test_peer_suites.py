@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 
 import integration_tables
+import recorded
 
 ROOT = Path(__file__).resolve().parents[3]
 REPORT = """<testsuites><testsuite>
@@ -64,7 +65,7 @@ def test_the_table_names_what_was_needed_and_what_failed(tmp_path: Path, monkeyp
     }  # fmt: skip
     record = {"defense": "prd", "environment": {"torch": "2", "python": "3"}, "rows": [row]}
     (tmp_path / "peer-suites.json").write_text(json.dumps(record))
-    monkeypatch.setattr(integration_tables, "RESULTS", tmp_path)
+    monkeypatch.setattr(recorded, "BENCHMARKS", tmp_path)
     text = integration_tables.peer_suites()
     assert "| foolbox 3 | 10 | 7 | 9 |" in text
     assert "foolbox, with `range=clamp`: EAD (2)." in text

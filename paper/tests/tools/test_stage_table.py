@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import recorded
 import stage_table
 
 
@@ -18,7 +19,7 @@ def test_every_stage_has_a_line_and_every_size_a_column(
     ]
     record = {"machine": {"device": "a GPU", "torch": "2"}, "rows": rows}
     (tmp_path / "stages-cuda.json").write_text(json.dumps(record))
-    monkeypatch.setattr(stage_table, "RESULTS", tmp_path)
+    monkeypatch.setattr(recorded, "BENCHMARKS", tmp_path)
     assert stage_table.stages().splitlines() == [
         "| µs an image | 2 of 32×32, k=25 | 2 of 328×328, k=30 |",
         "|---|---|---|",
