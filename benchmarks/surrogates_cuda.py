@@ -38,7 +38,6 @@ from vqshield.core.files import write_json
 from vqshield.data import ImageSet
 from vqshield.surrogates import Shielding, Soft
 from vqshield.surrogates.soft import cut
-from vqshield.training.progress import Silent
 from vqshield.training.settings import TrainSettings
 from vqshield.training.trainer import Trainer, fast_convolutions
 
@@ -378,7 +377,7 @@ def epochs(findings: Findings, *, quick: bool) -> None:
         }
         for number in range(rounds + 1):
             for name, trainer in trainers.items():
-                record = trainer.epoch(number, Silent())
+                record = trainer.epoch(number)
                 taken[name] += [record.seconds] if number else []
     bare = statistics.median(taken["no shield"])
     for name, each in taken.items():

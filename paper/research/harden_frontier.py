@@ -47,7 +47,7 @@ from vqshield.core.files import write_atomically, write_json
 from vqshield.core.serialization import Json, from_plain, to_plain
 from vqshield.core.tensors import read_tensors, tensors_to_bytes
 from vqshield.evaluation.study import ALL, EvaluationSummary
-from vqshield.training import Lines, checkpoint_path
+from vqshield.training import checkpoint_path
 
 EPS = 8 / 255
 RUNGS = ("natural", "transfer", "ignorant", "square5", "adaptive")
@@ -232,7 +232,7 @@ class Laboratory:
                 chosen.weights, subject.defense, "cifar10", data_dir=chosen.data_dir, method=subject.method,
                 epochs=chosen.epochs or subject.epochs, batch=chosen.batch, lr=chosen.lr, ema=chosen.ema,
                 seed=subject.seed, limit=chosen.train_limit, test_limit=chosen.train_limit, out=chosen.work,
-                name=subject.name, device=chosen.device, precision=chosen.precision, progress=Lines(),
+                name=subject.name, device=chosen.device, precision=chosen.precision, progress=tell,
             )  # fmt: skip
             before, after, weights = found.before, found.after, found.weights
             checkpoint_path(found.settings.name, chosen.work).unlink()  # six times the weights' size
@@ -309,6 +309,11 @@ class Laboratory:
             found = torch.cat([attack(target.model, *part) for part in parts])
             write_atomically(file, tensors_to_bytes({"images": found.cpu()}))
         return read_tensors(file)[0]["images"].to(images.device), labels
+
+
+def tell(doing: str, done: int, total: int) -> None:
+    """Print how far a training is."""
+    print(f"{doing}  step {done} of {total}", flush=True)
 
 
 def _rung(found: EvaluationSummary, defense: str, attack: str, seconds: float) -> Rung:

@@ -2,7 +2,7 @@
 
     python paper/research/l1_certificates.py --data-dir DIR --start resnet18-cifar10.safetensors --device cuda
 
-Every job trains the given network behind its defense, with a loss that makes two draws of an image agree,
+Every job hardens the given network behind its defense, with a loss that makes two draws of an image agree,
 and certifies test images: a splitting exactly, Gaussian noise with early stopping and, of some images,
 without. Two jobs put swRD behind the splitting, with the classifier as it is and trained behind both. A job
 whose row is in the file already is passed over, and one whose weights are there is not trained again, so
@@ -11,7 +11,6 @@ paper/results/certify-l1-cifar10-resnet18.json.
 """
 
 import argparse
-import copy
 import hashlib
 import json
 import math
@@ -19,28 +18,23 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-import torch
-from torch import Tensor, nn
-from torch.optim.swa_utils import get_ema_multi_avg_fn
+from torch import Tensor
 
+import vqshield as vq
 from common import Target, make_parser
 from vqshield.certification.l1 import L1Certification, L1Summary
 from vqshield.certification.study import Certification
 from vqshield.certification.summary import CertificationSummary
-from vqshield.classifiers import Normalised, load_classifier, save_classifier
 from vqshield.classifiers.folding import PRECISIONS
 from vqshield.core.devices import pick_device
 from vqshield.core.environment import environment
 from vqshield.core.files import write_json
-from vqshield.core.seeds import derived_seed
 from vqshield.core.serialization import from_plain, to_plain
-from vqshield.data import load
-from vqshield.defenses import GaussianNoise, Splitting, from_text
-from vqshield.training.augment import crop_and_flip
-from vqshield.training.consistency import consistency_loss
-from vqshield.training.schedule import one_cycle
-from vqshield.training.trainer import epoch_seed, fast_convolutions
+from vqshield.core.settings import Setting
+from vqshield.defenses import Defense, from_text
+from vqshield.training import checkpoint_path
 
 DRAWS = 2  # of an image in a step
 L1_RADII = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0)
@@ -151,101 +145,39 @@ class Row:
         return self.defense, self.agreement, self.entropy, self.after, self.trained_behind, self.epochs
 
 
-class Noise:
-    """Fresh draws of a defense for training, without a look at the values, which would make the GPU wait."""
+class Both(Defense):
+    """A defense behind another one, as specs."""
 
-    def __init__(self, job: Job, device: torch.device, seed: int) -> None:
-        self._defense = from_text(job.defense, seed=seed).to(device)
-        behind = job.after if job.trained_behind else None
-        self._after = None if behind is None else from_text(behind, seed=seed).to(device)
-        self._generator = torch.Generator(device).manual_seed(seed >> 1)
+    def __init__(self, first: str, second: str, **options: Any) -> None:
+        super().__init__(**options)
+        self.first, self.second = first, second
 
-    def __call__(self, images: Tensor) -> Tensor:
-        place, source = images.device, self._generator
-        if isinstance(self._defense, Splitting):
-            levels = self._defense.levels
-            shifts = torch.randint(levels, (len(images),), generator=source, device=place)
-            images = self._defense.shifted(images, shifts)
-        else:
-            assert isinstance(self._defense, GaussianNoise)
-            normals = torch.randn(images.shape, generator=source, device=place)
-            images = images + self._defense.sigma * normals
-        return images if self._after is None else self._after(images)
+    def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
+        """Both draws have the same stream."""
+        streams = self.streams(images, streams)
+        for text in (self.first, self.second):
+            images = from_text(text, seed=self.seed)(images, streams=streams)
+        return images
+
+    def settings(self) -> dict[str, Setting]:
+        return {"first": self.first, "second": self.second}
 
 
-class Trainee:
-    """The network that every job trains anew, from the same weights, so that it is compiled once."""
-
-    def __init__(self, start: Path, place: torch.device, *, compiled: bool) -> None:
-        model = load_classifier(start, device=place).requires_grad_(True)
-        self.model: Normalised = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self._first = {name: each.clone() for name, each in self.model.state_dict().items()}
-        self._forward = torch.compile(self.model) if compiled else self.model
-        self._place = place
-
-    def restart(self) -> Normalised:
-        """The network with its first weights, in training mode."""
-        self.model.load_state_dict(self._first)
-        return self.model.train()
-
-    def logits(self, draws: Tensor) -> Tensor:
-        """Of a step's images."""
-        with torch.autocast(self._place.type, dtype=torch.bfloat16):
-            found: Tensor = self._forward(draws)
-        return found.float()
-
-
-def train(
-    job: Job, trainee: Trainee, images: Tensor, labels: Tensor, options: argparse.Namespace
-) -> tuple[Normalised, float]:
-    """The classifier of a job, and the seconds that its training took; images as bytes, on the device."""
-    place, began = images.device, time.perf_counter()
-    epochs, batch = job.epochs, min(options.train_batch, len(images))
-    model = trainee.restart()
-    average = copy.deepcopy(model).eval().requires_grad_(False)
-    moving = _floats(average), _floats(model)
-    parameters = list(model.parameters())
-    groups = [  # decay pulls weights, not the norms' scales and the biases
-        {"params": [each for each in parameters if each.ndim > 1], "weight_decay": 5e-4},
-        {"params": [each for each in parameters if each.ndim <= 1], "weight_decay": 0.0},
-    ]
-    optimizer = torch.optim.SGD(
-        groups, lr=options.peak_lr, momentum=0.9, nesterov=True, fused=place.type == "cuda"
-    )
-    noise = Noise(job, place, derived_seed(options.seed, job.weights, "training"))
-    steps = len(images) // batch
-    for epoch in range(epochs):
-        source = torch.Generator(place).manual_seed(epoch_seed(options.seed, epoch))
-        order = torch.randperm(len(images), generator=source, device=place)[: steps * batch]
-        shown = crop_and_flip(images[order], padding=4, flip=True, generator=source)
-        total = torch.zeros((), device=place)
-        for step in range(steps):
-            part = slice(step * batch, (step + 1) * batch)
-            number = epoch * steps + step
-            for group in optimizer.param_groups:
-                group["lr"] = one_cycle(number, steps=epochs * steps, peak=options.peak_lr)
-            with torch.no_grad():
-                draws = noise((shown[part].float() / 255).repeat(DRAWS, 1, 1, 1))
-                draws = draws.contiguous(memory_format=torch.channels_last)
-            each = trainee.logits(draws).view(DRAWS, batch, -1)
-            right = labels[order[part]]
-            loss = consistency_loss(each, right, agreement=job.agreement, entropy=job.entropy)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-            total += loss.detach()
-            get_ema_multi_avg_fn(min(options.ema, (1 + number) / (10 + number)))(*moving, None)
-        if not math.isfinite(float(total)):
-            raise SystemExit(f"{job}: the loss of epoch {epoch + 1} is {float(total)}; lower --peak-lr")
-        if (epoch + 1) % 10 == 0 or epoch + 1 == epochs:
-            spent = time.perf_counter() - began
-            print(f"  epoch {epoch + 1}/{epochs}  loss {float(total) / steps:.4f}  {spent:.0f} s", flush=True)
-    return average, round(time.perf_counter() - began, 1)
-
-
-def _floats(model: nn.Module) -> list[Tensor]:
-    """What an average follows: parameters and norm statistics, but no counters."""
-    return [tensor for tensor in model.state_dict().values() if tensor.is_floating_point()]
+def train(job: Job, path: Path, options: argparse.Namespace) -> float:
+    """Write the classifier of a job; the seconds that its training took."""
+    behind = job.after if job.trained_behind else None
+    defense = job.defense if behind is None else Both(job.defense, behind)
+    batch = min(options.train_batch, options.train_limit or options.train_batch)
+    hardened = vq.harden(
+        str(options.start), defense, options.data, data_dir=options.data_dir,
+        method=f"consistency:draws={DRAWS},agreement={job.agreement},entropy={job.entropy}",
+        limit=options.train_limit, test_limit=options.train_limit, epochs=job.epochs, batch=batch,
+        lr=options.peak_lr, ema=options.ema, label_smoothing=0.0, precision="bf16",
+        compile_mode="default" if options.compile else "off", out=path.parent, name=path.stem,
+        device=options.device, seed=options.seed,
+    )  # fmt: skip
+    checkpoint_path(path.stem, path.parent).unlink()  # several times the size of the weights
+    return round(hardened.seconds, 1)
 
 
 def certify_l1(job: Job, target: Target, options: argparse.Namespace) -> Certified:
@@ -365,36 +297,28 @@ def jobs(options: argparse.Namespace) -> list[Job]:
 def main() -> None:
     options, began = arguments(), time.perf_counter()
     place = pick_device(options.device)
-    training = load(options.data, "train", options.data_dir).take(options.train_limit)
-    images, labels = training.images.to(place), training.labels.to(place)
     names = ("data", "train_batch", "train_limit", "peak_lr", "ema", "limit", "n", "batch",
              "precision", "seed")  # fmt: skip
     plan = {**{name: getattr(options, name) for name in names}, "start": options.start.name, "draws": DRAWS}
     rows = finished(options.out, plan)
-    trainee = Trainee(options.start, place, compiled=options.compile)
-    options.weights.mkdir(parents=True, exist_ok=True)
-    with fast_convolutions():
-        for job in jobs(options):
-            if job.key in {row.key for row in rows}:
-                continue
-            if time.perf_counter() - began > options.deadline:
-                break
-            print(job, flush=True)
-            path, trained = options.weights / job.weights, None
-            if not path.is_file():
-                model, trained = train(job, trainee, images, labels, options)
-                card = {"data": options.data, "seed": str(options.seed), "shield": job.defense}
-                save_classifier(path, model, card)
-            rows.append(measured(job, path, trained, options))
-            print(f"  {json.dumps(to_plain(rows[-1]))}", flush=True)
-            record = {
-                "what": "certified accuracy in L1 by splitting and in L2 by Gaussian noise, of classifiers "
-                "trained for it",
-                "plan": plan,
-                "environment": environment(place),
-                "rows": rows,
-            }
-            write_json(options.out, to_plain(record))
+    for job in jobs(options):
+        if job.key in {row.key for row in rows}:
+            continue
+        if time.perf_counter() - began > options.deadline:
+            break
+        print(job, flush=True)
+        path = options.weights / job.weights
+        trained = None if path.is_file() else train(job, path, options)
+        rows.append(measured(job, path, trained, options))
+        print(f"  {json.dumps(to_plain(rows[-1]))}", flush=True)
+        record = {
+            "what": "certified accuracy in L1 by splitting and in L2 by Gaussian noise, of classifiers "
+            "trained for it",
+            "plan": plan,
+            "environment": environment(place),
+            "rows": rows,
+        }
+        write_json(options.out, to_plain(record))
     print(f"{len(rows)} rows in {options.out}, {time.perf_counter() - began:.0f} s")
 
 

@@ -66,13 +66,13 @@ KILLED = """
 import os, signal, sys
 import torch
 torch.set_num_threads({threads})
-from vqshield.cli import application, training_bar
+from vqshield.cli import application, bars
 
-def step(self, *, epoch, step, loss):
-    if epoch == 2:
+def update(self, task, **changes):
+    if changes["description"].startswith("epoch 2/"):
         os.kill(os.getpid(), signal.SIGKILL)
 
-training_bar.TrainingBar.step = step
+bars.LogProgress.update = update
 application.app({arguments!r})
 """
 
@@ -127,14 +127,14 @@ def test_stopped_it_names_its_own_checkpoint_and_resumed_it_says_from_which_epoc
     other.write_bytes(b"")
     unheard = []
 
-    def step(self, *, epoch, step, loss):
-        if epoch == 2:
+    def update(self, task, **changes):
+        if changes["description"].startswith("epoch 2/"):
             os.kill(os.getpid(), signal.SIGTERM)
 
     previous = signal.signal(signal.SIGTERM, lambda number, _: unheard.append(number))
     try:
         with monkeypatch.context() as patch:
-            patch.setattr("vqshield.cli.training_bar.TrainingBar.step", step)
+            patch.setattr("vqshield.cli.bars.LogProgress.update", update)
             stopped = command(folder, tmp_path, "--name", "mine")
     finally:
         signal.signal(signal.SIGTERM, previous)

@@ -9,10 +9,11 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
-from test_trainer import TEST, TRAINING, Watcher, settings
+from test_trainer import settings
 from torch import nn
 
 import vqshield as vq
+from small_runs import TEST, TRAINING, Watcher
 from vqshield.classifiers import (
     Normalised,
     build,
@@ -79,7 +80,7 @@ def test_a_broken_run_ends_with_the_very_same_weights(start, tmp_path, method):
         run(str(start), out=tmp_path / "broken", method=method, progress=Watcher(stop_in=2))
     watcher = Watcher()
     resumed = run(str(start), out=tmp_path / "broken", method=method, progress=watcher)
-    assert watcher.done == 1
+    assert watcher.resumed == 1
     assert whole.weights.read_bytes() == resumed.weights.read_bytes()
 
 
@@ -298,11 +299,11 @@ def test_a_full_disk_leaves_the_last_checkpoint_whole(start, tmp_path, monkeypat
     whole = run(str(start), out=tmp_path / "whole")
     original, written = module.write_checkpoint, []
 
-    def full(path, checkpoint):
+    def full(path, tensors, state):
         written.append(path)
         if len(written) == 2:
             monkeypatch.setattr("vqshield.core.files.os.fsync", _no_space)
-        original(path, checkpoint)
+        original(path, tensors, state)
 
     with monkeypatch.context() as patch:
         patch.setattr(module, "write_checkpoint", full)
@@ -312,7 +313,7 @@ def test_a_full_disk_leaves_the_last_checkpoint_whole(start, tmp_path, monkeypat
     assert [each.name for each in (tmp_path / "full").iterdir()] == ["tiny-hardened.checkpoint.safetensors"]
     watcher = Watcher()
     resumed = run(str(start), out=tmp_path / "full", progress=watcher)
-    assert watcher.done == 1
+    assert watcher.resumed == 1
     assert same(resumed.weights, whole.weights)
 
 
@@ -335,9 +336,9 @@ def test_a_loss_that_is_nan_ends_the_run_and_spares_the_checkpoint(start, tmp_pa
 def test_it_is_the_training_of_vqshield_train(start, tmp_path):
     """One engine: the same settings end with the same weights, whichever command they were given to."""
     hardened = run(str(start), out=tmp_path / "hardened")
-    trained = train_on(
-        settings(shield=SHIELD, start=start, ema=0.5), TRAINING, TEST, out=tmp_path / "trained"
-    )
+    model = load_classifier(start).requires_grad_(True)
+    chosen = settings(shield=SHIELD, ema=0.5)
+    trained = train_on(chosen, TRAINING, TEST, out=tmp_path / "trained", model=model)
     assert same(hardened.weights, trained.weights)
 
 

@@ -2,9 +2,10 @@
 
 import pytest
 import torch
-from test_trainer import TRAINING, Watcher, settings, two_tones
+from test_trainer import settings
 from torch.nn import functional as F
 
+from small_runs import TRAINING, two_tones
 from vqshield.certification.l1 import certify_l1
 from vqshield.classifiers import Normalised, build
 from vqshield.core import checks
@@ -47,7 +48,7 @@ def workplace(network, shield=None, seed=0):
 
     behind = None if shield is None else TrainingShield(shield, seed=seed, device=CPU)
     return Workplace(
-        network=InPrecision(network, settings()),
+        network=InPrecision(network, "fp32"),
         entropy=entropy,
         shield=behind,
         label_smoothing=0.0,
@@ -154,7 +155,7 @@ def test_training_for_splitting_certifies_more_than_training_without_it():
     def mean_radius(**chosen) -> float:
         trainer = Trainer(settings(epochs=20, **chosen), faint, faint, CPU)
         for number in range(20):
-            trainer.epoch(number, _Silent())
+            trainer.epoch(number)
         images, right = faint.floats(slice(16)), labels[:16]
         return certify_l1(trainer.best.eval(), images, right, defense="splitting:scale=0.5").mean_radius
 
@@ -226,7 +227,7 @@ def test_adversarial_training_makes_a_network_robust():
     for method in ("natural", "adversarial:eps=0.1,steps=3"):
         trainer = Trainer(settings(epochs=10, method=method), fragile, fragile, CPU)
         for number in range(10):
-            trainer.epoch(number, _Silent())
+            trainer.epoch(number)
         clean = fragile.floats()
         place = trainer.place
         found = Adversarial(eps=0.1, steps=5)._attacked(place, clean, fragile.labels, 99)
@@ -236,26 +237,21 @@ def test_adversarial_training_makes_a_network_robust():
     assert right["adversarial:eps=0.1,steps=3"] >= right["natural"] + 16
 
 
-class _Silent:
-    def step(self, **_):
-        pass
-
-
 class TooBright(Natural):
     def __call__(self, place, images, labels, *, step):
         return super().__call__(place, images.float() / 255 + 1, labels, step=step)
 
 
 def test_a_gpu_looks_at_shielded_images_with_every_report(monkeypatch):
-    weights, reports = [], Watcher()
+    weights, reports = [], []
     for later in (False, True):
         monkeypatch.setattr(checks, "_waits", lambda values, later=later: later)
         chosen = settings(epochs=1, shield=SHIELD, method="adversarial:steps=1,surrogate=soft")
         trainer = Trainer(chosen, TRAINING, TRAINING, CPU)
-        trainer.epoch(0, Watcher())
+        trainer.epoch(0)
         weights.append(torch.cat([each.detach().flatten() for each in trainer.model.parameters()]))
         trainer.objective = TooBright()
         with pytest.raises(InvalidInputError, match="every value should lie in"):
-            trainer.epoch(0, reports)
+            trainer.epoch(0, lambda *each: reports.append(each))
     assert torch.equal(*weights)
-    assert not reports.steps
+    assert not reports

@@ -6,10 +6,11 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
-from test_trainer import TEST, TRAINING, Watcher, run, settings
+from test_trainer import run, settings
 
+from small_runs import TEST, TRAINING, Watcher
 from vqshield.classifiers import load_classifier
-from vqshield.core.errors import FileFormatError, InvalidInputError
+from vqshield.core.errors import InvalidInputError
 from vqshield.defenses import from_text
 from vqshield.training import TrainSettings
 from vqshield.training.measures import accuracy
@@ -99,57 +100,6 @@ def test_another_shield_on_resume_is_named(tmp_path):
     run(tmp_path, settings(shield=GAUSSIAN))
     with pytest.raises(InvalidInputError, match=r"shield='gaussian:sigma=0.1', this run has shield=None"):
         run(tmp_path, settings())
-
-
-def test_fine_tuning_goes_on_where_the_file_ends(tmp_path):
-    first = run(tmp_path / "first", settings(epochs=4))
-    barely = settings(start=first.weights, peak_lr=1e-12, momentum=0.0, weight_decay=0.0, epochs=1)
-    tuned = run(tmp_path / "tuned", barely)
-    before, after = load_file(first.weights), load_file(tuned.weights)
-    assert all(torch.equal(before[key], after[key]) for key in before if key.endswith("conv1.weight"))
-    old, new = load_classifier(first.weights), load_classifier(tuned.weights)
-    assert torch.equal(old.mean, new.mean)
-    start = tuned.card["settings"]["start"]
-    assert start["file"] == "small-cifar10.safetensors"
-    assert len(start["sha256"]) == 64
-    assert str(tmp_path) not in tuned.card_file.read_text()
-
-
-def test_a_resumed_fine_tuning_equals_an_unbroken_one(tmp_path):
-    first = run(tmp_path / "first", settings())
-    chosen = settings(start=str(first.weights), shield=QUANTIZED, epochs=3, seed=4)
-    unbroken = run(tmp_path / "unbroken", chosen)
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "broken", chosen, progress=Watcher(stop_in=3))
-    assert same(unbroken.weights, run(tmp_path / "broken", chosen).weights)
-    other = run(tmp_path / "other", settings(seed=1))
-    with pytest.raises(InvalidInputError, match="start="):  # the same name, other weights
-        run(tmp_path / "broken", settings(start=other.weights, shield=QUANTIZED, epochs=3, seed=4))
-
-
-def test_a_start_of_another_network_is_refused_with_both(tmp_path):
-    first = run(tmp_path / "first", settings())
-    with pytest.raises(InvalidInputError, match=r"holds small .*\[4, 6\].*trains small .*\[4\]"):
-        run(tmp_path / "2", settings(start=first.weights, options={"widths": [4], "blocks": [1]}))
-    with pytest.raises(InvalidInputError, match=r"holds small .*trains resnet18"):
-        run(tmp_path / "2", settings(start=first.weights, arch="resnet18", options={}))
-    assert not (tmp_path / "2").exists()
-
-
-def test_the_start_is_never_written_over(tmp_path):
-    first = run(tmp_path, settings())
-    before = first.weights.read_bytes()
-    with pytest.raises(InvalidInputError, match="give another out"):
-        run(tmp_path, settings(start=first.weights), resume=False)
-    assert first.weights.read_bytes() == before
-
-
-def test_a_start_that_is_no_classifier_is_named(tmp_path):
-    with pytest.raises(InvalidInputError, match=r"start='.*missing.safetensors' is no file"):
-        settings(start=tmp_path / "missing.safetensors")
-    (tmp_path / "broken.safetensors").write_bytes(b"no")
-    with pytest.raises(FileFormatError, match="not a safetensors file"):
-        run(tmp_path, settings(start=tmp_path / "broken.safetensors"))
 
 
 def test_the_settings_of_an_old_checkpoint_still_fit():

@@ -2,6 +2,7 @@
 
 from vqshield.classifiers.base import Network
 from vqshield.classifiers.bundled import bundled_as_trained, small_cifar10, small_cifar10_hardened
+from vqshield.classifiers.fitting import as_shown_to, check_classes, class_count
 from vqshield.classifiers.folding import folded
 from vqshield.classifiers.loading import save_classifier
 from vqshield.classifiers.normalised import Normalised
@@ -12,6 +13,7 @@ from vqshield.classifiers.sources import (
     is_bundled,
     is_source,
     load_classifier,
+    load_with_norms,
     named_defense,
     source_digest,
     weights_digest,
@@ -21,14 +23,18 @@ __all__ = [
     "BUNDLED",
     "Network",
     "Normalised",
+    "as_shown_to",
     "build",
     "bundled_as_trained",
+    "check_classes",
+    "class_count",
     "classifier_forms",
     "folded",
     "is_bundled",
     "is_source",
     "list_classifiers",
     "load_classifier",
+    "load_with_norms",
     "named_defense",
     "save_classifier",
     "small_cifar10",

@@ -9,6 +9,7 @@ from torch import nn
 from vqshield.classifiers.bundled import (
     HARDENED,
     PLAIN,
+    bundled_as_trained,
     bundled_file,
     small_cifar10,
     small_cifar10_hardened,
@@ -83,6 +84,11 @@ def load_classifier(
     model = _made(which).float().eval().requires_grad_(False)
     check_finite(model, which)
     return model.to(device)
+
+
+def load_with_norms(which: str, device: str | torch.device = "cpu") -> Normalised:
+    """As `load_classifier`, but a bundled classifier keeps its batch norms, which training needs."""
+    return bundled_as_trained(which, device) if is_bundled(which) else load_classifier(which, device=device)
 
 
 def named_defense(which: str | Path) -> str | None:

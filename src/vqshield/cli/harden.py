@@ -8,14 +8,14 @@ import typer
 
 from vqshield.classifiers import BUNDLED
 from vqshield.cli.options import AsJson, Classifier, DataDir, Device
-from vqshield.cli.training_bar import TrainingBar, how_to_continue
+from vqshield.cli.training_bar import how_to_continue, training_bar
 from vqshield.core.display_names import NONE, display_defense
 from vqshield.core.errors import printable
 from vqshield.defenses import list_all_defenses
 from vqshield.training import Hardened, HardenSettings, checkpoint_path, list_objectives
 from vqshield.training import harden as run_hardening
-from vqshield.training.hardening import file_stem
-from vqshield.training.settings import COMPILE_MODES, PRECISIONS
+from vqshield.training.saving import file_stem
+from vqshield.training.settings import CompileMode, Precision
 
 DATA = ("cifar10", "cifar100", "mnist", "folder", "imagenet", "npz")
 DEFAULT = HardenSettings
@@ -54,10 +54,10 @@ def harden(
     seed: Annotated[int, typer.Option(help="Decides order, augmentation and every draw.")] = 0,
     device: Device = "auto",
     precision: Annotated[
-        str | None, typer.Option(help=f"One of {', '.join(PRECISIONS)}; without it, bf16 on a GPU.")
+        Precision | None, typer.Option(help="Precision of training; without it, bf16 on a GPU.")
     ] = None,
     compile_mode: Annotated[
-        str, typer.Option("--compile", help=f"How torch.compile is used: {', '.join(COMPILE_MODES)}.")
+        CompileMode, typer.Option("--compile", help="How torch.compile is used.")
     ] = "off",
     out: Annotated[Path, typer.Option(help="Folder for weights, card and checkpoint.")] = Path("runs"),
     name: Annotated[
@@ -73,12 +73,12 @@ def harden(
     """Fine-tune a classifier behind a defense; writes NAME.safetensors and its card, NAME.json."""
     checkpoint = checkpoint_path(file_stem(name, classifier, "hardened"), out)
     try:
-        with TrainingBar(hidden=as_json) as bar:
+        with training_bar(hidden=as_json) as progress:
             found = run_hardening(
                 classifier, defense, data, method=method, data_dir=data_dir, limit=limit,
                 test_limit=test_limit, epochs=epochs, batch=batch, lr=lr, ema=ema, cutout=cutout, seed=seed,
                 precision=precision, compile_mode=compile_mode, out=out, name=name, device=device,
-                resume=resume, progress=bar,
+                resume=resume, progress=progress,
             )  # fmt: skip
     except KeyboardInterrupt as stop:
         raise KeyboardInterrupt(how_to_continue(checkpoint)) from stop

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
@@ -39,11 +40,15 @@ def read_metadata(path: Path) -> dict[str, str]:
 
 
 def tensors_to_bytes(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> bytes:
-    """A safetensors file; equal tensors and metadata give equal bytes, whatever their order.
+    """A safetensors file; equal tensors and metadata give equal bytes, whatever their order and device.
 
     The library itself writes the metadata in an order that differs from process to process.
     """
-    content = save(dict(tensors), None if metadata is None else dict(metadata))
+    copies = {  # layers may share a tensor, which safetensors does not store
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, tensor in tensors.items()
+    }
+    content = save(copies, None if metadata is None else dict(metadata))
     end = LENGTH + int.from_bytes(content[:LENGTH], "little")
     header = json.dumps(
         json.loads(content[LENGTH:end]), sort_keys=True, separators=(",", ":"), ensure_ascii=False

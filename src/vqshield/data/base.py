@@ -54,9 +54,16 @@ class ImageSet:
 
     def digest(self) -> str:
         """SHA-256 of labels and images, so that records never take other images for these."""
-        digest = hashlib.sha256(self.labels.numpy().tobytes())
-        digest.update(self.images.contiguous().numpy().data)
-        return digest.hexdigest()
+        return digest_of(self)
+
+
+def digest_of(*sets: ImageSet) -> str:
+    """SHA-256 of the labels and images of several sets, one after the other."""
+    digest = hashlib.sha256()
+    for each in sets:
+        digest.update(each.labels.numpy().tobytes())
+        digest.update(each.images.contiguous().numpy().data)
+    return digest.hexdigest()
 
 
 def check_labels(name: str, count: int, labels: Tensor, classes: tuple[str, ...]) -> None:

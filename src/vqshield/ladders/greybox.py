@@ -6,8 +6,9 @@ from pathlib import Path
 
 from vqshield.core.devices import pick_device
 from vqshield.core.files import parse_json
-from vqshield.runs.study import Progress
-from vqshield.training import EpochRecord, TrainSettings, train
+from vqshield.core.progress import Progress
+from vqshield.data import load
+from vqshield.training import RunFiles, TrainSettings, train_on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,31 +46,14 @@ class OwnNetwork:
             shield=self.shield, precision="bf16" if pick_device(self.device).type == "cuda" else "fp32",
         )  # fmt: skip
         shield = hashlib.sha256(str(self.shield).encode()).hexdigest()[:8]
-        out = self.out / f"{self.arch}-{shield}"
-        weights, card = out / f"{settings.name}.safetensors", out / f"{settings.name}.json"
-        if weights.is_file() and card.is_file():
-            held = parse_json(card.read_bytes(), card)
+        files = RunFiles(self.out / f"{self.arch}-{shield}", settings.name)
+        if files.weights.is_file() and files.card.is_file():
+            held = parse_json(files.card.read_bytes(), files.card)
             if held.get("settings") == settings.to_dict():
-                return Trained(weights=weights, seconds=float(held["seconds"]))
-        teller = _Teller(f"training the attacker's {self.arch}", progress)
-        result = train(settings, folder=self.folder, out=out, device=self.device, progress=teller)
+                return Trained(weights=files.weights, seconds=float(held["seconds"]))
+        splits = (load(self.data, split, self.folder) for split in ("train", "test"))
+        result = train_on(
+            settings, *splits, out=files.folder, device=self.device,
+            progress=lambda doing, done, total: progress(f"the attacker's {self.arch}, {doing}", done, total),
+        )  # fmt: skip
         return Trained(weights=result.weights, seconds=result.seconds)
-
-
-class _Teller:
-    """A training's progress as that of a study."""
-
-    def __init__(self, title: str, progress: Progress) -> None:
-        self._title, self._progress, self._steps, self._total = title, progress, 0, 0
-
-    def start(self, *, epochs: int, done: int, steps: int) -> None:
-        """How much there is."""
-        self._steps, self._total = steps, epochs * steps
-        self._progress(self._title, done * steps, self._total)
-
-    def step(self, *, epoch: int, step: int, loss: float) -> None:
-        """How much is done."""
-        self._progress(self._title, (epoch - 1) * self._steps + step, self._total)
-
-    def epoch_end(self, record: EpochRecord) -> None:
-        """Nothing more to tell."""

@@ -16,18 +16,14 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 import torch
 from torch import nn
 
+from vqshield.core.progress import Progress as Progress
+from vqshield.core.progress import no_progress as no_progress
 from vqshield.models.calling import evaluating
 from vqshield.runs.manifests import read_manifest
 from vqshield.runs.records import AnyRecord, Key, Record, RecordFolder
 
-Progress = Callable[[str, int, int], None]
-"""Told what is being done, how much of the work is done, and how much there is in all."""
 CellProgress = Callable[[str, int], None]
 """Told what is being done, and how much of a cell is done, up to its cost, which may be an estimate."""
-
-
-def no_progress(doing: str, done: int, total: int) -> None:
-    """Tell nobody."""
 
 
 def no_cell_progress(doing: str, done: int) -> None:

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from vqshield.classifiers import (
     BUNDLED,
     Normalised,
+    as_shown_to,
+    check_classes,
     is_source,
     load_classifier,
     named_defense,
@@ -21,7 +23,7 @@ from vqshield.core import checks
 from vqshield.core.devices import pick_device
 from vqshield.core.display_names import IN_MEMORY
 from vqshield.core.errors import InvalidInputError
-from vqshield.data import SAMPLE_NAME, FileSet, ImageSet, list_datasets, load
+from vqshield.data import SAMPLE_NAME, ImageSet, list_datasets, load
 from vqshield.data.base import check_count, check_labels
 from vqshield.defended import Defended
 from vqshield.models.calling import ask_for_logits, evaluating, taking
@@ -200,8 +202,7 @@ class Target:
         images, read = self._loaded.images.get(self._key, (None, 0))
         if images is None or (read is not None and (self.limit is None or self.limit > read)):
             images, model = load(self.data, "test", self.data_dir, limit=self.limit), self.model
-            if isinstance(images, FileSet) and isinstance(model, Normalised) and model.size is not None:
-                images = images.sized(model.size, crop=model.crop, resize=model.resize)
+            images = as_shown_to(model, images)
             self._loaded.images[self._key] = images, self.limit
         return images.take(self.limit)
 
@@ -270,20 +271,7 @@ class Target:
 
     def check(self) -> None:
         """Refuse a classifier that does not take these images, or tells other classes apart."""
-        image, classes = self.images.floats(slice(1)), self.images.classes
-        try:
-            with torch.no_grad(), evaluating(self.model):
-                told = ask_for_logits(self.model, image.to(self.place)).shape[1]
-        except RuntimeError as error:
-            raise InvalidInputError(
-                f"classifier {self.name!r} takes no images of shape {tuple(image.shape[1:])} as in "
-                f"{self.images.name!r}: {error}"
-            ) from error
-        if told != len(classes):
-            raise InvalidInputError(
-                f"classifier {self.name!r} tells {told} classes apart, {self.images.name!r} has "
-                f"{len(classes)}; give a classifier of that data set"
-            )
+        check_classes(self.model, self.name, self.images, self.place)
 
     @torch.no_grad()
     def _answers_digest(self) -> str:

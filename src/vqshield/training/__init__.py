@@ -1,10 +1,11 @@
 """Training of the classifiers that the defenses shield."""
 
 from vqshield.training.calibration import Calibrated, Calibration, calibrate
+from vqshield.training.checkpoint import EpochRecord
 from vqshield.training.hardening import Hardened, HardenSettings, harden
 from vqshield.training.objectives import list_objectives
-from vqshield.training.progress import EpochRecord, Lines, Progress, Silent
-from vqshield.training.run import TrainResult, checkpoint_path, train, train_on
+from vqshield.training.run import TrainResult, train_on
+from vqshield.training.saving import RunFiles, checkpoint_path
 from vqshield.training.settings import TrainSettings, trainable
 
 __all__ = [
@@ -13,16 +14,13 @@ __all__ = [
     "EpochRecord",
     "HardenSettings",
     "Hardened",
-    "Lines",
-    "Progress",
-    "Silent",
+    "RunFiles",
     "TrainResult",
     "TrainSettings",
     "calibrate",
     "checkpoint_path",
     "harden",
     "list_objectives",
-    "train",
     "train_on",
     "trainable",
 ]

@@ -8,35 +8,25 @@ from torch import Tensor
 
 from vqshield.core.errors import InvalidInputError
 
-BORDERS = ("mirror", "black")
 
-
-def crop_and_flip(
-    images: Tensor, *, padding: int, flip: bool, generator: torch.Generator, border: str = "mirror"
-) -> Tensor:
-    """Shift each image by up to ``padding`` pixels and flip it with probability 1/2.
+def crop_and_flip(images: Tensor, *, padding: int, flip: bool, generator: torch.Generator) -> Tensor:
+    """Shift each image by up to ``padding`` pixels, mirrored at its edges, and flip it with probability 1/2.
 
     images: (n, channels, height, width), any dtype; the generator lives on the same device.
-    border: what comes in at the edges, the image mirrored there or zeros.
     """
     n, channels, height, width = images.shape
     if not 0 <= padding < min(height, width):
         raise InvalidInputError(
             f"padding={padding} must be in 0..{min(height, width) - 1} for {height}x{width} images"
         )
-    rows, row_inside = _shifted(n, height, padding, generator)  # (n, height) source row of each row
-    columns, column_inside = _shifted(n, width, padding, generator)
+    rows = _shifted(n, height, padding, generator)  # (n, height) source row of each row
+    columns = _shifted(n, width, padding, generator)
     if flip:
         mirrored = torch.rand(n, 1, generator=generator, device=images.device) < 0.5
         columns = torch.where(mirrored, columns.flip(1), columns)
-        column_inside = torch.where(mirrored, column_inside.flip(1), column_inside)
     image = torch.arange(n, device=images.device).view(n, 1, 1, 1)
     channel = torch.arange(channels, device=images.device).view(1, channels, 1, 1)
-    moved = images[image, channel, rows.view(n, 1, height, 1), columns.view(n, 1, 1, width)]
-    if border == "mirror":
-        return moved
-    inside = row_inside.view(n, 1, height, 1) & column_inside.view(n, 1, 1, width)
-    return torch.where(inside, moved, torch.zeros((), dtype=moved.dtype, device=moved.device))
+    return images[image, channel, rows.view(n, 1, height, 1), columns.view(n, 1, 1, width)]
 
 
 def cutout(images: Tensor, *, size: int, fill: Tensor, generator: torch.Generator) -> Tensor:
@@ -52,13 +42,12 @@ def cutout(images: Tensor, *, size: int, fill: Tensor, generator: torch.Generato
     return torch.where(inside.unsqueeze(1), fill.to(images.dtype).view(1, -1, 1, 1), images)
 
 
-def _shifted(n: int, length: int, padding: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """The source index of each image's rows or columns, reflected into 0..length-1; was it inside?"""
+def _shifted(n: int, length: int, padding: int, generator: torch.Generator) -> Tensor:
+    """The source index of each image's rows or columns, reflected into 0..length-1."""
     device = generator.device
     shift = torch.randint(-padding, padding + 1, (n, 1), generator=generator, device=device)
     index = torch.arange(length, device=device) + shift
-    reflected = (length - 1) - (length - 1 - index.abs()).abs()
-    return reflected, (index >= 0) & (index < length)
+    return (length - 1) - (length - 1 - index.abs()).abs()
 
 
 def _span(n: int, length: int, size: int, generator: torch.Generator) -> Tensor:

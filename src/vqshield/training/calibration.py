@@ -14,35 +14,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vqshield.classifiers import (
-    Normalised,
-    bundled_as_trained,
-    is_bundled,
-    load_classifier,
-    weights_digest,
-)
-from vqshield.classifiers.folding import is_folded
+from vqshield.classifiers import Normalised, as_shown_to, weights_digest
 from vqshield.core import checks
-from vqshield.core.devices import pick_device
-from vqshield.core.environment import environment
 from vqshield.core.errors import InvalidInputError
-from vqshield.core.files import write_json
+from vqshield.core.progress import Progress, no_progress
 from vqshield.core.serialization import Json
 from vqshield.core.settings import parse_spec, refuse_unknown
-from vqshield.data import FileSet, list_datasets, load
+from vqshield.data import list_datasets, load
 from vqshield.data.folders import pictures_below
-from vqshield.defended import Defended, alteration_of
-from vqshield.defenses import Defense, DefenseLike, as_defense
+from vqshield.defended import Defended
+from vqshield.defenses import Defense, DefenseLike
 from vqshield.models.calling import ask_for_logits, own_dtype
-from vqshield.surrogates import Surrogate
-from vqshield.training.hardening import (
-    IN_MEMORY,
-    file_stem,
-    how_to_load,
-    without_folders,
-)
-from vqshield.training.saving import network_card, save_trained
+from vqshield.training.saving import RunFiles, file_stem
 from vqshield.training.shielding import shield_seed
+from vqshield.training.subject import IN_MEMORY, Subject, check_unfolded
 
 AUTO, GIVEN = "auto", "unchanged"
 REESTIMATE, PAIRED = "reestimate", "paired"
@@ -51,8 +36,6 @@ CANDIDATES = (GIVEN, PAIRED, REESTIMATE, f"{PAIRED}:share=0.5", f"{REESTIMATE}:s
 FOLDS, FEW = 4, 512  # up to that many images, each is held back once; of more, the last quarter
 USUAL_LIMIT = 1024
 ALTERNATIVE = "fine-tune the classifier behind the defense instead (vq.harden, vqshield harden)"
-
-Report = Callable[[str, int, int], None]
 
 
 class Statistics(NamedTuple):
@@ -112,7 +95,7 @@ def calibrate(
     device: str = "auto",
     out: Path | str | None = None,
     name: str | None = None,
-    progress: Report | None = None,
+    progress: Progress = no_progress,
 ) -> Calibrated:
     """Fit a classifier's batch-norm statistics to the images that a defense makes. Needs no labels.
 
@@ -164,9 +147,13 @@ def calibrate(
     checks.whole("samples", samples, least=1)
     checks.whole("batch", batch, least=2)
     checks.whole("seed", seed, least=0, below=2**64)
-    classifier, shield, surrogate = _subject(model, defense, device)
-    network = classifier.network if isinstance(classifier, Normalised) else classifier
-    source = without_folders(model) if isinstance(model, str) else type(network).__name__
+    subject = Subject.of(model, defense, device=device)
+    classifier, shield, surrogate, source = subject
+    if shield is None:
+        raise InvalidInputError(
+            'a classifier without a defense was given; give defense="swrd:size=3,codes=25", or a model of '
+            "vq.defend"
+        )
     check_norms(classifier, source)
     data, chosen = _images(images, split, limit, data_dir, seed, classifier)
     work = _Work(classifier, shield, chosen, samples, batch, seed, progress)
@@ -200,7 +187,17 @@ def calibrate(
             "classifier_sha256": weights_digest(classifier),
             "calibration": asdict(found.calibration),
         }
-        _save(found, facts, Path(out), file_stem(name, source, "calibrated"), started)
+        described = {key: str(facts[key]) for key in ("data", "shield")}
+        described |= {"seed": str(seed), "calibrated": applied}
+        stem = file_stem(name, source, "calibrated")
+        files, made = RunFiles(Path(out), stem), found.classifier
+        written = made if isinstance(made, Normalised) else Normalised(made, mean=[0], std=[1])
+        files.folder.mkdir(parents=True, exist_ok=True)
+        files.save(written, described)
+        facts["load"] = RunFiles(Path(), stem).how_to_load(source, written)
+        where = next(iter(written.state_dict().values())).device
+        files.write_card(written, facts, device=where, seconds=time.perf_counter() - started)
+        found.weights, found.card_file = files.weights, files.card
     return found
 
 
@@ -291,9 +288,9 @@ class _Work:
         samples: int,
         batch: int,
         seed: int,
-        progress: Report | None,
+        progress: Progress,
     ) -> None:
-        self.bare, self.classifier = classifier, copy.deepcopy(classifier).eval()
+        self.classifier = copy.deepcopy(classifier).eval()
         self._given = {
             name: Statistics(norm.mean.double(), norm.variance.double())
             for name, norm in batch_norms(self.classifier).items()
@@ -386,8 +383,7 @@ class _Work:
     def _floats(self, numbers: Tensor) -> Tensor:
         part = self._images[numbers].to(self._device)
         self._done += len(numbers)
-        if self._progress is not None:
-            self._progress("calibrate", self._done, self._total)
+        self._progress("calibrate", self._done, self._total)
         return (part if part.is_floating_point() else part.float() / 255).to(self._dtype)
 
     def _shielded(self, numbers: Tensor, sample: int) -> Tensor:
@@ -406,48 +402,9 @@ def _parsed(method: str) -> tuple[str, float]:
     return kind, checks.real("share", settings.get("share", 1.0), most=1.0)
 
 
-def _subject(
-    model: nn.Module | str, defense: DefenseLike | None, device: str
-) -> tuple[nn.Module, Defense, str | Surrogate]:
-    """The classifier, its defense, and the surrogate of the model."""
-    if isinstance(model, Defended):
-        if defense is not None:
-            raise InvalidInputError(
-                f"defense={defense!r} is given for a model that has a defense; give model.classifier, or "
-                "leave it out"
-            )
-        if (reason := alteration_of(model)) is not None:
-            raise InvalidInputError(
-                f"the model was changed after vq.defend made it ({reason}); calibrate model.classifier, and "
-                "give its defense"
-            )
-        return model.classifier, model.defense, model._surrogate
-    if defense is None:
-        raise InvalidInputError(
-            'a classifier without a defense was given; give defense="swrd:size=3,codes=25", or a model of '
-            "vq.defend"
-        )
-    shield = as_defense(defense)
-    if isinstance(model, str):
-        place = pick_device(device)
-        loaded = (
-            bundled_as_trained(model, place) if is_bundled(model) else load_classifier(model, None, place)
-        )
-        return loaded, shield, "own"
-    if not isinstance(model, nn.Module):
-        raise InvalidInputError(
-            f"model should be a module or the name of a classifier, not {type(model).__name__}"
-        )
-    return model, shield, "own"
-
-
 def check_norms(classifier: nn.Module, source: str) -> None:
     """Refuse a classifier without batch norms, or with folded ones."""
-    if is_folded(classifier):
-        raise InvalidInputError(
-            f"classifier {source!r} has its batch norms folded into its convolutions; give the unfolded "
-            "weights, its file, or the bundled one by its name, 'small-cifar10'"
-        )
+    check_unfolded(classifier, source)
     if batch_norms(classifier):
         return
     kinds = {type(module).__name__ for module in classifier.modules() if "Norm" in type(module).__name__}
@@ -489,8 +446,7 @@ def _images(
             f"images={str(given)!r} is neither a folder nor a data set; give a tensor, a folder of image "
             f"files, or one of {', '.join(list_datasets())}"
         )
-    if isinstance(found, FileSet) and isinstance(classifier, Normalised) and classifier.size is not None:
-        found = found.sized(classifier.size, crop=classifier.crop, resize=classifier.resize)
+    found = as_shown_to(classifier, found)
     if len(found) < 2:
         raise _too_few(len(found))
     return found.name, found.at(torch.randperm(len(found), generator=order)[: limit or USUAL_LIMIT])
@@ -498,23 +454,3 @@ def _images(
 
 def _too_few(count: int) -> InvalidInputError:
     return InvalidInputError(f"{count} image was given to calibrate with; a variance needs at least 2")
-
-
-def _save(found: Calibrated, facts: Mapping[str, Json], out: Path, stem: str, started: float) -> None:
-    """Write weights and card, as fine-tuning does."""
-    model = found.classifier
-    normalised = model if isinstance(model, Normalised) else Normalised(model, mean=[0], std=[1])
-    found.weights, found.card_file = out / f"{stem}.safetensors", out / f"{stem}.json"
-    described = {key: str(facts[key]) for key in ("data", "shield")}
-    described |= {"seed": str(found.calibration.seed), "calibrated": found.calibration.method}
-    out.mkdir(parents=True, exist_ok=True)
-    save_trained(found.weights, normalised, described)
-    card = {
-        **facts,
-        "network": network_card(normalised),
-        "bytes": found.weights.stat().st_size,
-        "load": how_to_load(stem, str(facts["classifier"]), normalised, Path()),
-        "seconds": round(time.perf_counter() - started, 3),
-        **environment(next(iter(normalised.state_dict().values())).device),
-    }
-    write_json(found.card_file, card)

@@ -2,8 +2,6 @@
 
 import copy
 import os
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,31 +11,29 @@ from torch import Tensor, nn
 from vqshield.classifiers import (
     Network,
     Normalised,
-    bundled_as_trained,
-    is_bundled,
+    as_shown_to,
+    check_classes,
+    class_count,
     is_source,
-    load_classifier,
     weights_digest,
 )
-from vqshield.classifiers.folding import is_folded
 from vqshield.core import checks
 from vqshield.core.devices import pick_device
-from vqshield.core.display_names import NONE
 from vqshield.core.errors import InvalidInputError
-from vqshield.core.serialization import Json
+from vqshield.core.progress import Progress, no_progress
 from vqshield.data import FileSet, ImageSet, load
 from vqshield.data.arrays import as_bytes
 from vqshield.data.folders import PLACES
-from vqshield.defended import Defended, alteration_of
-from vqshield.defenses import Defense, DefenseLike, as_defense
-from vqshield.models.calling import ask_for_logits, check_weights, evaluating
+from vqshield.defended import Defended
+from vqshield.defenses import Defense, DefenseLike
+from vqshield.models.calling import check_weights
 from vqshield.training.measures import accuracy
-from vqshield.training.progress import Progress
-from vqshield.training.run import train_on
-from vqshield.training.settings import TrainSettings
+from vqshield.training.run import TrainResult, train_on
+from vqshield.training.saving import RunFiles, file_stem
+from vqshield.training.settings import CompileMode, Precision, TrainSettings
 from vqshield.training.shielding import TrainingShield
+from vqshield.training.subject import IN_MEMORY, Subject
 
-IN_MEMORY = "in-memory"
 COPIES = 3  # of the training images that are held at once: as they came, in an epoch's order, augmented
 
 
@@ -66,7 +62,7 @@ class HardenSettings(TrainSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hardened:
+class Hardened(TrainResult):
     """A classifier that was fine-tuned behind a defense.
 
     Attributes:
@@ -77,16 +73,13 @@ class Hardened:
         test_images, seconds, settings, card: of the run.
     """
 
-    model: nn.Module
     before: float
-    after: float
-    weights: Path
-    card_file: Path
     load: str
-    test_images: int
-    seconds: float
-    settings: HardenSettings
-    card: Mapping[str, Json]
+
+    @property
+    def after(self) -> float:
+        """The accuracy of the hardened classifier."""
+        return self.test_accuracy
 
 
 def harden(
@@ -108,13 +101,13 @@ def harden(
     padding: int = HardenSettings.padding,
     label_smoothing: float = HardenSettings.label_smoothing,
     seed: int = 0,
-    precision: str | None = None,
-    compile_mode: str = HardenSettings.compile_mode,
+    precision: Precision | None = None,
+    compile_mode: CompileMode = HardenSettings.compile_mode,
     out: Path | str = "runs",
     name: str | None = None,
     device: str = "auto",
     resume: bool = True,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> Hardened:
     """Fine-tune a classifier behind the defense that it will be used behind.
 
@@ -155,7 +148,8 @@ def harden(
         name: stem of those files (default: the classifier's name and "-hardened").
         device: "cpu", "cuda", or "auto", the GPU where there is one.
         resume: continue from the checkpoint in out, if there is one; its settings and data must be equal.
-        progress: is told about every epoch.
+        progress: called with the epoch, its loss and the test accuracy, the steps that are done, and their
+            total.
 
     Raises:
         InvalidInputError: a classifier, defense, method or data that do not fit one another, before any work.
@@ -173,15 +167,11 @@ def harden(
         'small-cifar10-hardened.safetensors'
     """
     place = pick_device(device)
-    if isinstance(classifier, Defended) and defense is None and alteration_of(classifier) is None:
-        defense = classifier.defense
-        classifier = classifier.classifier
-    elif defense is None:
-        defense = "swrd"
-    chosen = None if defense == NONE else as_defense(defense)
-    model, source = _classifier(classifier)
+    subject = Subject.of(classifier, defense, otherwise="swrd")
+    source, shield, model = subject.name, subject.defense, _trainable(subject)
     training, tested = _data(images, labels, test, data_dir, limit, test_limit, model)
-    _check_fit(model, source, training, tested)
+    _check_alike(training, tested)
+    check_classes(model, source, training, torch.device("cpu"))
     settings = HardenSettings(
         data=training.name,
         arch=model.network.arch if isinstance(model.network, Network) else type(model.network).__name__,
@@ -195,15 +185,16 @@ def harden(
         seed=seed,
         precision=precision or ("bf16" if place.type == "cuda" else "fp32"),
         compile_mode=compile_mode,
-        shield=None if chosen is None else chosen.spec or repr(chosen),
+        shield=None if shield is None else shield.spec or repr(shield),
         start=classifier if isinstance(classifier, str) and not is_source(classifier) else None,
         method=method,
         classifier=source,
         classifier_sha256=weights_digest(model),
         stem=file_stem(name, source, "hardened"),
     )
-    before = _accuracy(model, chosen, tested, settings.seed, place)
+    before = _accuracy(model, shield, tested, settings.seed, place)
     portable = Path() if Path(out).is_absolute() else Path(out)  # no card names a path of this machine
+    load = RunFiles(portable, settings.name).how_to_load(source, model)
     result = train_on(
         settings,
         training,
@@ -213,70 +204,28 @@ def harden(
         resume=resume,
         progress=progress,
         model=model,
-        defense=chosen,
-        notes={"test_accuracy_before": before, "load": how_to_load(settings.name, source, model, portable)},
+        defense=shield,
+        notes={"test_accuracy_before": before, "load": load},
     )
     ready = result.model.eval().requires_grad_(False)
-    return Hardened(
-        model=ready if chosen is None else Defended(ready, chosen),
-        before=before,
-        after=result.test_accuracy,
-        weights=result.weights,
-        card_file=result.card_file,
-        load=how_to_load(settings.name, source, model, Path(out)),
-        test_images=result.test_images,
-        seconds=result.seconds,
-        settings=settings,
-        card=result.card,
-    )
+    changed = {
+        "model": ready if shield is None else Defended(ready, shield),
+        "load": RunFiles(Path(out), settings.name).how_to_load(source, model),
+    }
+    return Hardened(before=before, **{**vars(result), **changed})
 
 
-def _classifier(given: nn.Module | str) -> tuple[Normalised, str]:
-    """A copy of the classifier that can be trained, and what it is called."""
-    if isinstance(given, Defended):
-        raise InvalidInputError(
-            "the model has a defense already, or was changed after vq.defend made it (hooks, "
-            "streams); give model.classifier and a defense"
-        )
-    if isinstance(given, str):
-        model = copy.deepcopy(bundled_as_trained(given) if is_bundled(given) else load_classifier(given))
-        model.requires_grad_(True)
-    elif isinstance(given, nn.Module):
-        check_weights(given)
-        model = copy.deepcopy(
-            given if isinstance(given, Normalised) else Normalised(given, mean=[0], std=[1])
-        ).float()  # halves have too few digits for small steps
-        if not any(parameter.requires_grad for parameter in model.parameters()):
-            model.requires_grad_(True)  # else the layers that are frozen stay so
-    else:
-        raise InvalidInputError(f"classifier should be a module or a text, not {type(given).__name__}")
-    source = without_folders(given) if isinstance(given, str) else type(model.network).__name__
-    if not any(True for _ in model.parameters()):
-        raise InvalidInputError(f"classifier {source!r} has no weights that could be tuned")
-    if is_folded(model):
-        raise InvalidInputError(
-            f"classifier {source!r} has its batch norms folded into its convolutions, which cannot be "
-            "trained on; give the file that it came from, or the bundled one by its name, 'small-cifar10'"
-        )
-    return model, source
-
-
-def without_folders(text: str) -> str:
-    """The name of a classifier, without the folder of its file."""
-    if not is_source(text):
-        return Path(text).name
-    source, at, file = text.partition("@")
-    return f"{source}@{Path(file).name}" if at else source
-
-
-def file_stem(name: str | None, classifier: str, ending: str) -> str:
-    """The stem of a run's files: the name given, or the classifier's without a folder and with an ending."""
-    if name is None:
-        source = without_folders(classifier)
-        name = f"{re.sub(r'[^A-Za-z0-9_.]+', '-', source.removesuffix('.safetensors')).strip('-')}-{ending}"
-    if not name or name != Path(name).name or name.startswith("."):
-        raise InvalidInputError(f"name={name!r} should be the start of a file's name, without a folder")
-    return name
+def _trainable(subject: Subject) -> Normalised:
+    """A copy of the classifier that can be trained, on the CPU in float32."""
+    given = subject.classifier
+    check_weights(given)
+    model = copy.deepcopy(given if isinstance(given, Normalised) else Normalised(given, mean=[0], std=[1]))
+    parameters = list(model.parameters())
+    if not parameters:
+        raise InvalidInputError(f"classifier {subject.name!r} has no weights that could be tuned")
+    if not any(each.requires_grad for each in parameters):
+        model.requires_grad_(True)  # else the layers that are frozen stay so
+    return model.float()  # halves have too few digits for small steps
 
 
 def _data(
@@ -324,10 +273,9 @@ def _refuse_without_test(folder: Path) -> None:
 
 def _held(found: ImageSet, model: Normalised) -> ImageSet:
     """The images of files as the classifier is shown them, all read."""
+    found = as_shown_to(model, found)
     if not isinstance(found, FileSet):
         return found
-    if model.size is not None:
-        found = found.sized(model.size, crop=model.crop, resize=model.resize)
     values = len(found) * found.read(slice(1)).numel()
     if (wanted := COPIES * values) > (most := _memory()):
         raise InvalidInputError(
@@ -348,26 +296,13 @@ def _from_tensors(images: Tensor, labels: Tensor, model: Normalised) -> ImageSet
     held = checks.as_tensor("images", images).detach().cpu()
     if held.ndim != 4:
         raise InvalidInputError(f"images of shape {tuple(held.shape)} should be (n, channels, height, width)")
-    classes = _told(model, held[:1], IN_MEMORY)
-    names = tuple(map(str, range(classes)))
-    return ImageSet(IN_MEMORY, as_bytes(held, "images"), checks.labels(labels), names)
+    pixels = as_bytes(held, "images")
+    classes = class_count(model, pixels[:1], name=type(model.network).__name__, data=IN_MEMORY)
+    return ImageSet(IN_MEMORY, pixels, checks.labels(labels), tuple(map(str, range(classes))))
 
 
-def _told(model: Normalised, image: Tensor, data: str) -> int:
-    """How many classes the classifier tells apart."""
-    floats = image if image.is_floating_point() else image.float() / 255
-    try:
-        with torch.no_grad(), evaluating(model):
-            where = next(model.parameters()).device
-            return int(ask_for_logits(model, floats.float().to(where)).shape[1])
-    except RuntimeError as error:
-        raise InvalidInputError(
-            f"the classifier takes no images of shape {tuple(image.shape[1:])} as in {data!r}: {error}"
-        ) from error
-
-
-def _check_fit(model: Normalised, source: str, training: ImageSet, test: ImageSet) -> None:
-    """Refuse a classifier that tells other classes apart than the images have, and splits that differ."""
+def _check_alike(training: ImageSet, test: ImageSet) -> None:
+    """Refuse training and test images that differ in their classes or their shape."""
     if training.classes != test.classes:
         raise InvalidInputError(
             f"the training images of {training.name!r} have {_counted(training.classes)}, the test images "
@@ -377,12 +312,6 @@ def _check_fit(model: Normalised, source: str, training: ImageSet, test: ImageSe
         raise InvalidInputError(
             f"training images of shape {tuple(training.images.shape[1:])} and test images of shape "
             f"{tuple(test.images.shape[1:])} should be of one shape"
-        )
-    told = _told(model, training.images[:1], training.name)
-    if told != len(training.classes):
-        raise InvalidInputError(
-            f"classifier {source!r} tells {told} classes apart, {training.name!r} has "
-            f"{len(training.classes)}; give a classifier of that data set"
         )
 
 
@@ -399,14 +328,3 @@ def _accuracy(
     if shield is not None:
         shield.check(test.images[:1])
     return accuracy(model.to(device), test.images.to(device), test.labels.to(device), shield=shield)
-
-
-def how_to_load(stem: str, source: str, model: Normalised, folder: Path) -> str:
-    """What loads the weights, STEM.safetensors in a folder, of a classifier from that source."""
-    file = str(folder / f"{stem}.safetensors")
-    if isinstance(model.network, Network):
-        return file
-    source = source.partition("@")[0]
-    if ":" in source:
-        return f"{source}@{file}"
-    return f"load_state_dict of the network of {source}, with the tensors of {file}"

@@ -1,32 +1,32 @@
-"""A whole training run: read the data, begin or resume, keep checkpoints, write weights and card."""
+"""A whole training run: start or resume, keep checkpoints, write weights and card."""
 
-import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
+from torch import Tensor, nn
 
 from vqshield.classifiers import Normalised
 from vqshield.core.checks import whole
 from vqshield.core.devices import pick_device
-from vqshield.core.environment import environment
-from vqshield.core.errors import InvalidInputError
-from vqshield.core.files import write_json
+from vqshield.core.errors import InvalidInputError, VqshieldError
+from vqshield.core.progress import Progress, no_progress
 from vqshield.core.serialization import Json
-from vqshield.data import ImageSet, load
+from vqshield.data import ImageSet
+from vqshield.data.base import digest_of
 from vqshield.defenses import Defense
-from vqshield.training.checkpoint import Checkpoint, Pace, check_same_run, read_checkpoint, write_checkpoint
-from vqshield.training.progress import EpochRecord, Progress, Silent
-from vqshield.training.saving import as_saved, check_finite_weights, network_card, save_trained
+from vqshield.training.checkpoint import Pace, RunState, check_same_run, read_checkpoint, write_checkpoint
+from vqshield.training.saving import RunFiles
 from vqshield.training.settings import TrainSettings
-from vqshield.training.trainer import Trainer, fast_convolutions
+from vqshield.training.trainer import Steps, Trainer, fast_convolutions
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainResult:
     """Where the weights and the card went, what came out, the card, and the classifier as the file has it."""
 
+    model: nn.Module
     weights: Path
     card_file: Path
     settings: TrainSettings
@@ -34,41 +34,6 @@ class TrainResult:
     test_images: int
     seconds: float
     card: Mapping[str, Json]
-    model: Normalised
-
-
-def train(
-    settings: TrainSettings,
-    *,
-    folder: str | Path,
-    out: str | Path,
-    device: str = "cpu",
-    resume: bool = True,
-    test_every: int = 1,
-    progress: Progress | None = None,
-) -> TrainResult:
-    """Train on the data set in ``folder``; write NAME.safetensors and NAME.json into ``out``.
-
-    Args:
-        settings: everything that decides the weights.
-        folder: folder with the data set's official binary files.
-        out: folder for weights, card and checkpoint.
-        device: "cpu", "cuda" or "auto".
-        resume: continue from the checkpoint in out, if there is one; its settings and data must be equal.
-        test_every: test after every N epochs, and after the last.
-        progress: is told about every epoch.
-    """
-    training, test = load(settings.data, "train", folder), load(settings.data, "test", folder)
-    return train_on(
-        settings,
-        training,
-        test,
-        out=out,
-        device=device,
-        resume=resume,
-        test_every=test_every,
-        progress=progress,
-    )
 
 
 def train_on(
@@ -80,118 +45,126 @@ def train_on(
     device: str = "cpu",
     resume: bool = True,
     test_every: int = 1,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
+    trainer: type[Trainer] = Trainer,
     model: Normalised | None = None,
     defense: Defense | None = None,
     notes: Mapping[str, Json] | None = None,
 ) -> TrainResult:
-    """Train on images already read; with model and defense, those in place of what the settings name.
+    """Train; write NAME.safetensors and its card NAME.json into ``out``.
 
     With ``resume``, a checkpoint in ``out`` is continued; it must be of equal settings and data, and on a CPU
     of the same number of threads. Stopped at any moment, even by kill -9, the run leaves the checkpoint of a
     whole epoch: the last, or, where writing one takes long, one of the last few (``Pace``). On a CPU a
-    resumed run ends with the very weights of an unbroken one if torch and processor are the same, too. Every
-    ``test_every``-th epoch is tested, and the last; what stands in ``notes`` goes into the card.
+    resumed run ends with the very weights of an unbroken one if torch and processor are the same, too.
+
+    Args:
+        test_every: epochs between two tests; the last epoch is always tested.
+        trainer: a subclass for another recipe.
+        model, defense: what to train and behind what, in place of what the settings name.
+        notes: further facts for the card.
     """
     whole("test_every", test_every, least=1)
-    place, watcher = pick_device(device), progress or Silent()
-    checkpoint_file = checkpoint_path(settings.name, out)
-    _keep_the_start(settings, Path(out))
-    data_sha256 = _fingerprint(training, test)
-    threads = torch.get_num_threads() if place.type == "cpu" else None  # no GPU's results depend on it
-    trainer = Trainer(settings, training, test, place, model=model, defense=defense)
-    history: list[EpochRecord] = []
-    if resume and checkpoint_file.is_file():
-        checkpoint = read_checkpoint(checkpoint_file)
-        check_same_run(checkpoint, settings=settings.to_dict(), data_sha256=data_sha256, threads=threads)
-        trainer.restore(checkpoint.tensors)
-        history = list(checkpoint.history)
-    Path(out).mkdir(parents=True, exist_ok=True)  # here already: a wrong folder should not cost an epoch
-    watcher.start(epochs=settings.epochs, done=len(history), steps=trainer.steps)
+    place, files = pick_device(device), RunFiles(Path(out), settings.name)
+    _keep_the_start(settings, files)
+    state = RunState(
+        settings=settings.to_dict(),
+        data_sha256=digest_of(training, test),
+        threads=torch.get_num_threads() if place.type == "cpu" else None,  # no GPU's results depend on it
+    )
+    work = trainer(settings, training, test, place, model=model, defense=defense)
+    if resume and files.checkpoint.is_file():
+        tensors, held = read_checkpoint(files.checkpoint)
+        check_same_run(held, state)
+        work.restore(tensors)
+        state = replace(state, history=held.history)
+    files.folder.mkdir(parents=True, exist_ok=True)  # here already: a wrong folder should not cost an epoch
+    epochs, done, total = settings.epochs, len(state.history), settings.epochs * work.steps
+    resumed = f"resumed from the checkpoint after epoch {done} of {epochs}"
+    progress(resumed if done else f"{epochs} epochs of {work.steps} steps", done * work.steps, total)
     pace = Pace()
     with fast_convolutions():
-        for number in range(len(history), settings.epochs):
-            last = number + 1 == settings.epochs
-            history.append(trainer.epoch(number, watcher, test=last or (number + 1) % test_every == 0))
-            state = Checkpoint(
-                tensors=trainer.tensors(),
-                settings=settings.to_dict(),
-                data_sha256=data_sha256,
-                history=tuple(history),
-                threads=threads,
-            )
-            check_finite_weights(state.tensors["weights"], epoch=number + 1, peak_lr=settings.peak_lr)
-            if last or pace.due:
+        while done < epochs:
+            test_now = done + 1 == epochs or (done + 1) % test_every == 0
+            record = work.epoch(done, _reporter(progress, work, state), test=test_now)
+            state, done = replace(state, history=(*state.history, record)), done + 1
+            tensors = work.tensors()
+            _check_finite(tensors["weights"], epoch=done, peak_lr=settings.peak_lr)
+            if done == epochs or pace.due:
                 with pace.writing():
-                    write_checkpoint(checkpoint_file, state)
-            watcher.epoch_end(history[-1])
-    return _finish(settings, trainer, training, test, history, Path(out), data_sha256, notes or {})
+                    write_checkpoint(files.checkpoint, tensors, state)
+            progress(_described(done, epochs, record.loss, state), done * work.steps, total)
+    return _finished(work, training, state, files, notes or {})
 
 
-def checkpoint_path(name: str, out: str | Path) -> Path:
-    """Where the run that writes NAME.safetensors keeps its checkpoint."""
-    return Path(out) / f"{name}.checkpoint.safetensors"
+def _reporter(progress: Progress, work: Trainer, state: RunState) -> Steps:
+    """What an epoch calls every few steps."""
+    done, epochs = len(state.history), work.settings.epochs
+
+    def report(step: int, loss: float) -> None:
+        doing = _described(done + 1, epochs, loss, state)
+        progress(doing, done * work.steps + step, epochs * work.steps)
+
+    return report
 
 
-def _finish(
-    settings: TrainSettings,
-    trainer: Trainer,
-    training: ImageSet,
-    test: ImageSet,
-    history: list[EpochRecord],
-    out: Path,
-    data_sha256: str,
-    notes: Mapping[str, Json],
+def _described(epoch: int, epochs: int, loss: float, state: RunState) -> str:
+    """Where the training is, with the last test accuracy."""
+    tested = [each.test_accuracy for each in state.history if each.test_accuracy is not None]
+    return f"epoch {epoch}/{epochs}  loss {loss:.3f}" + (f"  test {tested[-1]:.2%}" if tested else "")
+
+
+def _finished(
+    work: Trainer, training: ImageSet, state: RunState, files: RunFiles, notes: Mapping[str, Json]
 ) -> TrainResult:
-    weights, card_file = out / f"{settings.name}.safetensors", out / f"{settings.name}.json"
+    settings = work.settings
     described = {"data": settings.data, "seed": str(settings.seed)}
     if settings.shield is not None:
         described["shield"] = settings.shield  # certifying the file needs the noise that it was trained with
-    save_trained(weights, trainer.best, described)
-    saved = as_saved(weights, trainer.best, trainer.device)  # the accuracy that counts is the file's
-    accuracy, seconds = trainer.test_accuracy(saved), round(sum(epoch.seconds for epoch in history), 3)
-    card: dict[str, Json] = {
+    files.save(work.best, described)
+    saved = files.saved(work.best, work.device)  # the accuracy that counts is the file's
+    accuracy, seconds = work.test_accuracy(saved), sum(epoch.seconds for epoch in state.history)
+    facts = {
         "data": settings.data,
-        "data_sha256": data_sha256,
+        "data_sha256": state.data_sha256,
         "train_images": len(training),
-        "test_images": len(test),
+        "test_images": len(work.test_labels),
         "classes": list(training.classes),
-        "settings": settings.to_dict(),
+        "settings": state.settings,
         "seed": settings.seed,
-        "network": network_card(saved),
-        "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
-        "bytes": weights.stat().st_size,
+        "parameters": sum(parameter.numel() for parameter in work.model.parameters()),
         "test_accuracy": accuracy,
         **notes,
-        "seconds": seconds,
-        **environment(trainer.device),
-        "history": [asdict(epoch) for epoch in history],
     }
-    write_json(card_file, card)
+    epochs = [asdict(epoch) for epoch in state.history]
+    card = files.write_card(saved, facts, device=work.device, seconds=seconds, history=epochs)
     return TrainResult(
-        weights=weights,
-        card_file=card_file,
+        model=saved,
+        weights=files.weights,
+        card_file=files.card,
         settings=settings,
         test_accuracy=accuracy,
-        test_images=len(test),
-        seconds=seconds,
+        test_images=len(work.test_labels),
+        seconds=round(seconds, 3),
         card=card,
-        model=saved,
     )
 
 
-def _keep_the_start(settings: TrainSettings, out: Path) -> None:
+def _keep_the_start(settings: TrainSettings, files: RunFiles) -> None:
     """Raise where the run would write its weights over the file that it starts from."""
-    target = out / f"{settings.name}.safetensors"
+    target = files.weights
     if settings.start is not None and target.exists() and target.samefile(settings.start):
         raise InvalidInputError(
-            f"start={settings.start_name!r} is where out={str(out)!r} would get its weights; give another out"
+            f"start={settings.start_name!r} is where out={str(files.folder)!r} would get its weights; "
+            "give another out"
         )
 
 
-def _fingerprint(*sets: ImageSet) -> str:
-    digest = hashlib.sha256()
-    for part in sets:
-        digest.update(part.labels.numpy().tobytes())
-        digest.update(part.images.contiguous().numpy().data)
-    return digest.hexdigest()
+def _check_finite(tensors: Mapping[str, Tensor], *, epoch: int, peak_lr: float) -> None:
+    """Refuse to keep weights that the last steps made nan or infinite: no run could go on from them."""
+    wrong = [name for name, held in tensors.items() if held.is_floating_point() and not held.isfinite().all()]
+    if wrong:
+        raise VqshieldError(
+            f"after epoch {epoch} the weights {wrong[0]!r} hold nan or infinity; lower peak_lr={peak_lr} and "
+            "start over"
+        )

@@ -6,20 +6,35 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any, Literal, get_args
 
 from vqshield.classifiers import list_classifiers
 from vqshield.core.checks import one_of, real, whole
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.serialization import Json
 from vqshield.defenses import from_text
-from vqshield.training.augment import BORDERS
 from vqshield.training.objectives import objective
-from vqshield.training.schedule import SCHEDULES
 
-PRECISIONS = ("fp32", "bf16")
-OPTIMIZERS = ("sgd", "adam")
-DECAYS = ("weights", "all")
-COMPILE_MODES = ("off", "default", "reduce-overhead", "max-autotune-no-cudagraphs")
+Precision = Literal["fp32", "bf16"]
+CompileMode = Literal["off", "default", "reduce-overhead", "max-autotune-no-cudagraphs"]
+PRECISIONS: tuple[str, ...] = get_args(Precision)
+COMPILE_MODES: tuple[str, ...] = get_args(CompileMode)
+
+MOMENTUM, WEIGHT_DECAY = 0.9, 5e-4
+RECIPE: Mapping[str, Json] = {
+    "optimizer": "sgd",
+    "momentum": MOMENTUM,
+    "nesterov": True,
+    "schedule": "one-cycle",
+    "milestones": [],
+    "drop": 0.1,
+    "weight_decay": WEIGHT_DECAY,
+    "decay": "weights",
+    "border": "mirror",
+    "normalise": True,
+    "channels_last": True,
+}
+"""What is the same in every run. Cards and checkpoints state it: other recipes write them too."""
 
 
 def trainable() -> tuple[str, ...]:
@@ -37,25 +52,13 @@ class TrainSettings:
         epochs: passes over the training images.
         batch: images per step.
         peak_lr: highest learning rate.
-        optimizer: "sgd" or "adam".
-        momentum: momentum of SGD.
-        nesterov: use Nesterov's momentum, with SGD.
-        schedule: how the rate goes down from the highest: "one-cycle", "cosine", "step" or
-            "constant".
-        milestones: epochs after which schedule step drops the rate.
-        drop: factor that schedule step multiplies the rate by.
-        weight_decay: weight decay.
-        decay: what the weight decay applies to: "weights", or "all", norms and biases as well.
         label_smoothing: share of the target that is spread over all classes.
         padding: shift images by up to this many pixels.
-        border: what a shifted image shows at its edges: "mirror" or "black".
         flip: mirror images at random (default: unless the data are digits).
-        normalise: subtract the training images' mean from pixels, and divide by their deviation.
         cutout: side of the square that is painted over, in pixels; 0: none.
         ema: decay of the averaged weights, which are then tested and saved; 0: no averaging.
         seed: seed of initial weights, order and augmentation.
         precision: "fp32" or "bf16".
-        channels_last: store images with the channels last.
         compile_mode: mode of torch.compile: "off", "default", "reduce-overhead" or
             "max-autotune-no-cudagraphs".
         options: settings of the network, for example widths and blocks of "small", stem of "resnet18".
@@ -70,25 +73,14 @@ class TrainSettings:
     epochs: int = 30
     batch: int = 512
     peak_lr: float = 0.4
-    optimizer: str = "sgd"
-    momentum: float = 0.9
-    nesterov: bool = True
-    schedule: str = "one-cycle"
-    milestones: tuple[int, ...] = ()
-    drop: float = 0.1
-    weight_decay: float = 5e-4
-    decay: str = "weights"
     label_smoothing: float = 0.05
     padding: int = 4
-    border: str = "mirror"
     flip: bool | None = None
-    normalise: bool = True
     cutout: int = 0
     ema: float = 0.0
     seed: int = 0
-    precision: str = "fp32"
-    channels_last: bool = True
-    compile_mode: str = "off"
+    precision: Precision = "fp32"
+    compile_mode: CompileMode = "off"
     options: Mapping[str, Json] = field(default_factory=dict)
     shield: str | None = None
     start: str | Path | None = None
@@ -97,27 +89,13 @@ class TrainSettings:
     def __post_init__(self) -> None:
         self._check_subject()
         objective(self.method)
-        for name, known in (
-            ("precision", PRECISIONS),
-            ("optimizer", OPTIMIZERS),
-            ("schedule", SCHEDULES),
-            ("decay", DECAYS),
-            ("border", BORDERS),
-        ):
-            one_of(name, getattr(self, name), known)
+        one_of("precision", self.precision, PRECISIONS)
         one_of("compile_mode", self.compile_mode, COMPILE_MODES)
-        whole("epochs", self.epochs, least=1)
-        whole("batch", self.batch, least=1)
+        for name in ("epochs", "batch"):
+            whole(name, getattr(self, name), least=1)
         for name in ("padding", "cutout", "seed"):
             whole(name, getattr(self, name), least=0)
-        real("weight_decay", self.weight_decay)
-        for name in ("peak_lr", "drop"):
-            if real(name, getattr(self, name)) == 0:
-                raise InvalidInputError(f"{name}=0 should be above 0")
-        self._check_milestones()
-        for name in ("momentum", "ema", "label_smoothing"):
-            if real(name, getattr(self, name), most=1) == 1:
-                raise InvalidInputError(f"{name}=1 should be below 1")
+        self._check_reals(positive=("peak_lr",), below_one=("ema", "label_smoothing"))
         if self.flip is None:
             object.__setattr__(self, "flip", self.data != "mnist")
         if self.start is not None and not Path(self.start).is_file():
@@ -125,16 +103,13 @@ class TrainSettings:
         # Through JSON and back: tuples and lists then compare equal to what a checkpoint holds.
         object.__setattr__(self, "options", json.loads(json.dumps(dict(self.options))))
 
-    def _check_milestones(self) -> None:
-        milestones = tuple(whole("milestones", each, least=1, below=self.epochs) for each in self.milestones)
-        if bool(milestones) != (self.schedule == "step"):
-            raise InvalidInputError(
-                f"milestones={list(milestones)} with schedule={self.schedule!r}; "
-                'give milestones, such as 60, 120, 160, to schedule="step" and to no other'
-            )
-        if list(milestones) != sorted(set(milestones)):
-            raise InvalidInputError(f"milestones={list(milestones)} should rise")
-        object.__setattr__(self, "milestones", milestones)
+    def _check_reals(self, *, positive: tuple[str, ...], below_one: tuple[str, ...]) -> None:
+        for name in positive:
+            if real(name, getattr(self, name)) == 0:
+                raise InvalidInputError(f"{name}=0 should be above 0")
+        for name in below_one:
+            if real(name, getattr(self, name), most=1) == 1:
+                raise InvalidInputError(f"{name}=1 should be below 1")
 
     def _check_subject(self) -> None:
         """Refuse data, a network or a shield that cannot be trained on, trained or trained behind."""
@@ -160,6 +135,7 @@ class TrainSettings:
         digest = hashlib.sha256(Path(self.start).read_bytes()).hexdigest()
         return {"file": Path(self.start).name, "sha256": digest}
 
-    def to_dict(self) -> dict[str, Json]:
-        """The settings as JSON can hold them; the file to start from by its name and SHA-256."""
-        return {**asdict(self), "milestones": list(self.milestones), "start": self._start}
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as JSON holds them; the file to start from by its name and SHA-256."""
+        own = json.loads(json.dumps({**asdict(self), "start": self._start}))
+        return {**RECIPE, **own}

@@ -16,31 +16,39 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from vqshield.classifiers import Normalised
+from vqshield.classifiers import Network, Normalised, build
 from vqshield.core import checks
 from vqshield.core.errors import FileFormatError, InvalidInputError, VqshieldError
 from vqshield.data import ImageSet
 from vqshield.defenses import Defense
 from vqshield.training.augment import crop_and_flip, cutout
+from vqshield.training.checkpoint import EpochRecord, Parts
 from vqshield.training.measures import accuracy, channel_statistics
-from vqshield.training.objectives import Workplace, objective
-from vqshield.training.progress import EpochRecord, Progress
-from vqshield.training.schedule import cosine, one_cycle, stepwise
-from vqshield.training.settings import TrainSettings
+from vqshield.training.objectives import LossAndHits, Workplace, objective
+from vqshield.training.settings import MOMENTUM, WEIGHT_DECAY, Precision, TrainSettings
 from vqshield.training.shielding import TrainingShield
-from vqshield.training.start import first_model
 
 REPORT_EVERY = 20  # steps; each report waits for the device, so not more often
+WARMUP = 0.2  # the part of a cycle in which the rate rises
+START, END = 0.1, 1e-3  # a cycle's first and last rate, as parts of the peak
+
+
+Steps = Callable[[int, float], None]
+"""Called every few steps: how many of this epoch are done, and the mean loss since the last call."""
 
 
 class Trainer:
-    """The state of one run: ``epoch`` advances it, ``tensors`` and ``restore`` carry it over a restart."""
+    """The state of one run: ``epoch`` advances it, ``tensors`` and ``restore`` carry it over a restart.
+
+    Another recipe is a subclass with its own ``first_model``, ``made_optimizer``, ``rate`` or ``moved``.
+    """
 
     def __init__(
         self,
@@ -68,18 +76,17 @@ class Trainer:
             self.shield.check(self.images)
         mean, _ = channel_statistics(training.images)
         self.fill = (torch.tensor(mean, device=device) * 255).round()
-        self.model = (first_model(settings, training) if model is None else model).to(device)
-        if settings.channels_last:
-            self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.model = (self.first_model(training) if model is None else model).to(device)
+        self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.average = copy.deepcopy(self.model).eval().requires_grad_(False) if settings.ema else None
         self.moving = () if self.average is None else (_moving(self.average), _moving(self.model))
-        self.optimizer = _optimizer(self.model, settings, device)
-        self.loss_of = self._compiled_loss()
+        self.optimizer = self.made_optimizer()
         self.objective = objective(settings.method)
         self.objective.check(None if self.shield is None else self.shield.attacked, self.images[:1])
+        network = InPrecision(self.model, settings.precision)
         self.place = Workplace(
-            network=InPrecision(self.model, settings),
-            entropy=self.loss_of,
+            network=network,
+            entropy=self._compiled_entropy(network),
             shield=self.shield,
             label_smoothing=settings.label_smoothing,
             seed=settings.seed,
@@ -90,13 +97,50 @@ class Trainer:
         """The weights that are tested and saved: the moving average where there is one."""
         return self.model if self.average is None else self.average
 
-    def epoch(self, number: int, progress: Progress, *, test: bool = True) -> EpochRecord:
+    def first_model(self, training: ImageSet) -> Normalised:
+        """The classifier before the first step, on the CPU, its weights drawn from the seed."""
+        mean, std = channel_statistics(training.images)
+        return Normalised(self.fresh_network(training), mean=mean, std=std)
+
+    def fresh_network(self, training: ImageSet) -> Network:
+        """The network that the settings name, its weights drawn from the seed."""
+        # Initialisers read the global CPU generator: fork it, and seed only it (torch.manual_seed
+        # would seed the GPUs too).
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(self.settings.seed)
+            return build(
+                self.settings.arch,
+                classes=len(training.classes),
+                in_channels=training.images.shape[1],
+                **self.settings.options,
+            )
+
+    def made_optimizer(self) -> torch.optim.Optimizer:
+        """SGD with Nesterov's momentum; weights decay, norms and biases do not."""
+        return torch.optim.SGD(
+            parameter_groups(self.model, decay=WEIGHT_DECAY, others=0.0),
+            lr=self.settings.peak_lr,
+            momentum=MOMENTUM,
+            nesterov=True,
+            fused=self.device.type == "cuda",
+        )
+
+    def rate(self, step: int) -> float:
+        """The learning rate of a step, numbered from 0 over the whole run."""
+        return one_cycle(step, steps=self.settings.epochs * self.steps, peak=self.settings.peak_lr)
+
+    def moved(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """An epoch's images, shifted and mirrored at random."""
+        settings = self.settings
+        return crop_and_flip(images, padding=settings.padding, flip=bool(settings.flip), generator=generator)
+
+    def epoch(self, number: int, report: Steps = lambda *_: None, *, test: bool = True) -> EpochRecord:
         """Run epoch ``number`` (from 0), and test."""
         # The shield's images are looked at with every report: at every draw, a GPU would wait for the look.
         with _seeded(epoch_seed(self.settings.seed, number), self.device), checks.later() as looks:
-            return self._epoch(number, progress, looks, test=test)
+            return self._epoch(number, report, looks, test=test)
 
-    def _epoch(self, number: int, progress: Progress, looks: checks.Later, *, test: bool) -> EpochRecord:
+    def _epoch(self, number: int, report: Steps, looks: checks.Later, *, test: bool) -> EpochRecord:
         began = time.perf_counter()
         images, labels = self._epoch_data(number)
         batch = self.settings.batch
@@ -112,9 +156,7 @@ class Trainer:
             if (step + 1) % REPORT_EVERY == 0 or step + 1 == self.steps:
                 looks.settle()
                 so_far = float(total)
-                progress.step(
-                    epoch=number + 1, step=step + 1, loss=(so_far - reported) / (step + 1 - reported_at)
-                )
+                report(step + 1, (so_far - reported) / (step + 1 - reported_at))
                 reported, reported_at = so_far, step + 1
         if not math.isfinite(reported):
             raise VqshieldError(
@@ -133,7 +175,7 @@ class Trainer:
         """The fraction of test images that a model labels right, behind the shield if there is one."""
         return accuracy(model, self.test_images, self.test_labels, shield=self.shield, precision=precision)
 
-    def tensors(self) -> dict[str, dict[str, Tensor]]:
+    def tensors(self) -> Parts:
         """Everything that a resumed run needs."""
         return {
             "weights": dict(self.model.state_dict()),
@@ -146,7 +188,7 @@ class Trainer:
             "ema": {} if self.average is None else dict(self.average.state_dict()),
         }
 
-    def restore(self, tensors: dict[str, dict[str, Tensor]]) -> None:
+    def restore(self, tensors: Parts) -> None:
         """Take over the tensors of a checkpoint."""
         try:
             self.model.load_state_dict(tensors["weights"])
@@ -170,20 +212,13 @@ class Trainer:
         generator = torch.Generator(self.device).manual_seed(epoch_seed(settings.seed, number))
         order = torch.randperm(len(self.images), generator=generator, device=self.device)
         order = order[: self.steps * settings.batch]
-        images = crop_and_flip(
-            self.images[order],
-            padding=settings.padding,
-            flip=bool(settings.flip),
-            generator=generator,
-            border=settings.border,
-        )
+        images = self.moved(self.images[order], generator)
         images = cutout(images, size=settings.cutout, fill=self.fill, generator=generator)
         return images, self.labels[order]
 
     def _step(self, step: int, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        rate = self._rate(step)
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = self.rate(step)
         if self.settings.compile_mode != "off":
             # CUDA graphs may now overwrite the outputs of the last step.
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
@@ -196,51 +231,47 @@ class Trainer:
             get_ema_multi_avg_fn(decay)(*self.moving, None)  # type: ignore[no-untyped-call]
         return loss.detach(), hits
 
-    def _rate(self, step: int) -> float:
-        settings, steps = self.settings, self.settings.epochs * self.steps
-        if settings.schedule == "one-cycle":
-            return one_cycle(step, steps=steps, peak=settings.peak_lr)
-        if settings.schedule == "cosine":
-            return cosine(step, steps=steps, peak=settings.peak_lr)
-        milestones = [epoch * self.steps for epoch in settings.milestones]  # none: the rate is constant
-        return stepwise(step, steps=steps, peak=settings.peak_lr, milestones=milestones, drop=settings.drop)
+    def _compiled_entropy(self, network: nn.Module) -> Callable[[Tensor, Tensor], LossAndHits]:
+        settings = self.settings
 
-    def _compiled_loss(self) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
-        settings, model, device = self.settings, self.model, self.device
-        layout = torch.channels_last if settings.channels_last else torch.contiguous_format
-
-        def loss_of(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-            floats = (
-                images if images.is_floating_point() else images.float() / 255
-            )  # shielded ones are floats
-            floats = floats.contiguous(memory_format=layout)
-            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=settings.precision == "bf16"):
-                logits = model(floats)
-            loss = F.cross_entropy(logits.float(), labels, label_smoothing=settings.label_smoothing)
+        def entropy(images: Tensor, labels: Tensor) -> LossAndHits:
+            floats = images if images.is_floating_point() else images.float() / 255
+            logits = network(floats)
+            loss = F.cross_entropy(logits, labels, label_smoothing=settings.label_smoothing)
             return loss, (logits.argmax(1) == labels).sum()
 
         if settings.compile_mode == "off":
-            return loss_of
-        compiled: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = torch.compile(
-            loss_of, mode=settings.compile_mode, dynamic=False
+            return entropy
+        compiled: Callable[[Tensor, Tensor], LossAndHits] = torch.compile(
+            entropy, mode=settings.compile_mode, dynamic=False
         )
         return compiled
 
 
 class InPrecision(nn.Module):
-    """The network as a run computes it: its layout and its precision inside, float32 logits outside."""
+    """The network as a run computes it: channels last and its precision inside, float32 logits outside."""
 
-    def __init__(self, network: nn.Module, settings: TrainSettings) -> None:
+    def __init__(self, network: nn.Module, precision: Precision) -> None:
         super().__init__()
-        self.network, self.in_bf16 = network, settings.precision == "bf16"
-        self.layout = torch.channels_last if settings.channels_last else torch.contiguous_format
+        self.network, self.in_bf16 = network, precision == "bf16"
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits (n, classes) for float images."""
-        images = images.contiguous(memory_format=self.layout)
+        images = images.contiguous(memory_format=torch.channels_last)
         with torch.autocast(images.device.type, dtype=torch.bfloat16, enabled=self.in_bf16):
             logits: Tensor = self.network(images)
         return logits.float()
+
+
+def one_cycle(step: int, *, steps: int, peak: float) -> float:
+    """Smith and Topin 2018: a line up to the peak, then a cosine down to almost 0."""
+    if not 0 <= step < steps:
+        raise InvalidInputError(f"step={step} must be in 0..{steps - 1}")
+    top = WARMUP * (steps - 1)
+    if step < top:
+        return peak * (START + (1 - START) * step / top)
+    done = (step - top) / max(steps - 1 - top, 1)
+    return peak * (END + (1 - END) * (1 + math.cos(math.pi * done)) / 2)
 
 
 def epoch_seed(seed: int, epoch: int) -> int:
@@ -271,22 +302,13 @@ def _seeded(seed: int, device: torch.device) -> Iterator[None]:
         yield
 
 
-def _optimizer(model: nn.Module, settings: TrainSettings, device: torch.device) -> torch.optim.Optimizer:
+def parameter_groups(model: nn.Module, *, decay: float, others: float) -> list[dict[str, Any]]:
+    """What an optimizer is given: the weights with their decay, norms and biases with another."""
     parameters = list(model.parameters())
-    others = settings.weight_decay if settings.decay == "all" else 0.0
-    groups = [
-        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": settings.weight_decay},
-        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": others},  # norms and biases
+    return [
+        {"params": [each for each in parameters if each.ndim > 1], "weight_decay": decay},
+        {"params": [each for each in parameters if each.ndim <= 1], "weight_decay": others},
     ]
-    if settings.optimizer == "adam":
-        return torch.optim.Adam(groups, lr=settings.peak_lr, fused=device.type == "cuda")
-    return torch.optim.SGD(
-        groups,
-        lr=settings.peak_lr,
-        momentum=settings.momentum,
-        nesterov=settings.nesterov and settings.momentum > 0,
-        fused=device.type == "cuda",
-    )
 
 
 def _moving(model: nn.Module) -> list[Tensor]:

@@ -7,16 +7,16 @@ from typing import Annotated
 import typer
 
 from vqshield.classifiers import list_classifiers
-from vqshield.cli.training_bar import TrainingBar, how_to_continue
+from vqshield.cli.training_bar import how_to_continue, training_bar
 from vqshield.cli.unused import Unused, option_is
 from vqshield.core.errors import InvalidInputError, printable
 from vqshield.core.settings import parse_spec
 from vqshield.defenses import list_all_defenses
-from vqshield.training import TrainResult, TrainSettings, checkpoint_path, trainable
-from vqshield.training import train as run_training
-from vqshield.training.augment import BORDERS
-from vqshield.training.schedule import SCHEDULES
-from vqshield.training.settings import COMPILE_MODES, DECAYS, OPTIMIZERS, PRECISIONS
+from vqshield.training import TrainResult, checkpoint_path, trainable
+from vqshield.training.settings import CompileMode, Precision
+from vqshield_paper.training import Recipe
+from vqshield_paper.training import train as run_training
+from vqshield_paper.training.recipe import Border, Decay, Optimizer, Schedule
 
 UNUSED = {
     "train": (
@@ -42,25 +42,23 @@ def train(
     epochs: Annotated[int, typer.Option(help="Passes over the training images.")] = 30,
     batch: Annotated[int, typer.Option(help="Images a step.")] = 512,
     lr: Annotated[float, typer.Option(help="Highest learning rate.")] = 0.4,
-    optimizer: Annotated[str, typer.Option(help=f"One of {', '.join(OPTIMIZERS)}.")] = "sgd",
+    optimizer: Annotated[Optimizer, typer.Option(help="Optimizer.")] = "sgd",
     momentum: Annotated[float, typer.Option(help="Of sgd.")] = 0.9,
     nesterov: Annotated[bool, typer.Option(help="Nesterov's momentum.")] = True,
-    schedule: Annotated[str, typer.Option(help=f"How the rate goes: {', '.join(SCHEDULES)}.")] = "one-cycle",
+    schedule: Annotated[Schedule, typer.Option(help="How the rate goes.")] = "one-cycle",
     milestones: Annotated[
         str, typer.Option(help="Epochs after which schedule step drops the rate, as in 60,120,160.")
     ] = "",
     drop: Annotated[float, typer.Option(help="What the rate is multiplied by there.")] = 0.1,
-    weight_decay: Annotated[float, typer.Option(help="Pull towards 0.")] = 5e-4,
+    weight_decay: Annotated[float, typer.Option(help="Weight decay.")] = 5e-4,
     decay: Annotated[
-        str, typer.Option(help=f"What it pulls, {', '.join(DECAYS)}: weights alone, or norms and biases too.")
+        Decay, typer.Option(help="What decays: weights alone, or norms and biases too.")
     ] = "weights",
     label_smoothing: Annotated[
         float, typer.Option(help="Share of the target spread over all classes.")
     ] = 0.05,
     padding: Annotated[int, typer.Option(help="Images are shifted by up to this many pixels.")] = 4,
-    border: Annotated[
-        str, typer.Option(help=f"What a shifted image shows at its edges: {', '.join(BORDERS)}.")
-    ] = "mirror",
+    border: Annotated[Border, typer.Option(help="What a shifted image shows at its edges.")] = "mirror",
     flip: Annotated[
         bool | None, typer.Option("--flip/--no-flip", help="Mirror images; by default all but digits.")
     ] = None,
@@ -81,9 +79,9 @@ def train(
         Path | None, typer.Option(help="A safetensors file of the same network to start from; else random.")
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto: the GPU where there is one.")] = "auto",
-    precision: Annotated[str, typer.Option(help=f"One of {', '.join(PRECISIONS)}.")] = "fp32",
+    precision: Annotated[Precision, typer.Option(help="Precision of training.")] = "fp32",
     compile_mode: Annotated[
-        str, typer.Option("--compile", help=f"How torch.compile is used: {', '.join(COMPILE_MODES)}.")
+        CompileMode, typer.Option("--compile", help="How torch.compile is used.")
     ] = "off",
     out: Annotated[Path, typer.Option(help="Folder for weights, card and checkpoint.")] = Path("runs"),
     resume: Annotated[
@@ -97,7 +95,7 @@ def train(
 ) -> None:
     """Train a classifier; writes ARCH-DATA.safetensors and its card, ARCH-DATA.json."""
     network, options = parse_spec(arch)
-    settings = TrainSettings(
+    settings = Recipe(
         data=data,
         arch=network,
         options=options,
@@ -126,7 +124,7 @@ def train(
         start=start,
     )
     try:
-        with TrainingBar(hidden=as_json) as bar:
+        with training_bar(hidden=as_json) as progress:
             result = run_training(
                 settings,
                 folder=data_dir,
@@ -134,7 +132,7 @@ def train(
                 device=device,
                 resume=resume,
                 test_every=test_every,
-                progress=bar,
+                progress=progress,
             )
     except KeyboardInterrupt as stop:
         raise KeyboardInterrupt(how_to_continue(checkpoint_path(settings.name, out))) from stop

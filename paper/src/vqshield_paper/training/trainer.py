@@ -1,0 +1,100 @@
+"""Train by a recipe: its first weights, optimizer, learning rates and borders in vqshield's trainer."""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from vqshield.classifiers import Network, Normalised, load_classifier
+from vqshield.core.errors import InvalidInputError
+from vqshield.data import ImageSet, load
+from vqshield.training import TrainResult
+from vqshield.training.augment import crop_and_flip
+from vqshield.training.run import train_on as train_on_by
+from vqshield.training.trainer import Trainer, parameter_groups
+from vqshield_paper.training.recipe import Recipe
+
+
+class RecipeTrainer(Trainer):
+    """A run by a `Recipe`."""
+
+    settings: Recipe
+
+    def first_model(self, training: ImageSet) -> Normalised:
+        settings, network = self.settings, self.fresh_network(training)
+        if settings.start is None:
+            if settings.normalise:
+                return super().first_model(training)
+            channels = network.in_channels
+            return Normalised(network, mean=[0.0] * channels, std=[1.0] * channels)
+        started = load_classifier(settings.start)
+        assert isinstance(started.network, Network)
+        found, wanted = _described(started.network), _described(network)
+        if found != wanted:
+            raise InvalidInputError(
+                f"start={settings.start_name!r} holds {found}, this run trains {wanted}; "
+                "give a file of that network, or the network of that file"
+            )
+        return started.requires_grad_(True)  # with its own mean and std: its weights are used to them
+
+    def made_optimizer(self) -> torch.optim.Optimizer:
+        settings, fused = self.settings, self.device.type == "cuda"
+        others = settings.weight_decay if settings.decay == "all" else 0.0
+        groups = parameter_groups(self.model, decay=settings.weight_decay, others=others)
+        if settings.optimizer == "adam":
+            return torch.optim.Adam(groups, lr=settings.peak_lr, fused=fused)
+        return torch.optim.SGD(
+            groups,
+            lr=settings.peak_lr,
+            momentum=settings.momentum,
+            nesterov=settings.nesterov and settings.momentum > 0,
+            fused=fused,
+        )
+
+    def rate(self, step: int) -> float:
+        settings, steps = self.settings, self.settings.epochs * self.steps
+        if settings.schedule == "one-cycle":
+            return super().rate(step)
+        if settings.schedule == "cosine":
+            return cosine(step, steps=steps, peak=settings.peak_lr)
+        milestones = [epoch * self.steps for epoch in settings.milestones]  # none: the rate is constant
+        return stepwise(step, peak=settings.peak_lr, milestones=milestones, drop=settings.drop)
+
+    def moved(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        padding = self.settings.padding
+        if self.settings.border == "mirror" or padding == 0:
+            return super().moved(images, generator)
+        framed = F.pad(images, [padding] * 4)  # so wide that a shift mirrors nothing into the middle
+        flip = bool(self.settings.flip)
+        moved = crop_and_flip(framed, padding=padding, flip=flip, generator=generator)
+        return moved[..., padding:-padding, padding:-padding].contiguous()
+
+
+train_on = partial(train_on_by, trainer=RecipeTrainer)
+"""As `vqshield.training.train_on`, for a `Recipe`."""
+
+
+def train(recipe: Recipe, *, folder: str | Path, **options: Any) -> TrainResult:
+    """Train on the data set in ``folder``; options as of `train_on`."""
+    training, test = (load(recipe.data, split, folder) for split in ("train", "test"))
+    return train_on(recipe, training, test, **options)
+
+
+def cosine(step: int, *, steps: int, peak: float) -> float:
+    """Loshchilov and Hutter 2017, without restarts: from the peak to 0, which the step after the last has."""
+    return peak * (1 + math.cos(math.pi * step / steps)) / 2
+
+
+def stepwise(step: int, *, peak: float, milestones: Sequence[int], drop: float) -> float:
+    """The peak, multiplied by ``drop`` at each milestone, a number of steps."""
+    return peak * drop ** sum(step >= each for each in milestones)
+
+
+def _described(network: Network) -> str:
+    options = "".join(f", {name}={value}" for name, value in network.options.items())
+    return f"{network.arch} ({network.in_channels} channels, {network.classes} classes{options})"
