@@ -20,8 +20,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+import vqshield as vq
 from common import Target, defense_of, make_parser
-from vqshield.auditing import LEAST_IMAGES, QUICK, Flag, run_audit
+from vqshield.auditing import LEAST_IMAGES, QUICK, Flag
 from vqshield.core.environment import environment
 from vqshield.core.files import parse_json, write_json
 from vqshield.core.serialization import from_plain, to_plain
@@ -278,9 +279,10 @@ def audited(name: str, model: nn.Module, defense: str, images: Images, held_out:
             honest: bool, classifier: str) -> Row:  # fmt: skip
     attack = STRAIGHT if defense.startswith("gaussian") else SOFT
     began = time.perf_counter()
-    report = run_audit(
-        model, defense, *images, attacks=[attack], settings=replace(SETTINGS, probe=attack), held_out=held_out
-    )
+    report = vq.audit(
+        model, *images, defense=defense, attacks=attack, settings=replace(SETTINGS, probe=attack),
+        held_out=held_out,
+    )  # fmt: skip
     return Row(
         name=name, honest=honest, defense=defense, classifier=classifier,
         natural=report.audit.natural.mean, reported=report.audit.reported.mean,

@@ -21,11 +21,12 @@ from vqshield.attacks.suites import expand, suite, with_precision
 from vqshield.attacks.threats import Threat, threat
 from vqshield.auditing import AuditSettings
 from vqshield.auditing.probes import Probes
-from vqshield.core.files import Journal, write_json
-from vqshield.core.serialization import to_plain
+from vqshield.core.files import write_json
+from vqshield.core.serialization import Json, to_plain
 from vqshield.defenses import from_text
 from vqshield.models.calling import evaluating
 from vqshield.models.draws import Draws, strongest
+from vqshield.runs.notes import Notes
 
 STEPS = "momentum=0.75,schedule=cosine,step=2/255,candidates=4"
 CANDIDATES = {
@@ -80,24 +81,29 @@ def measured(
 ) -> Subject:
     pictures, labels = target.part(slice(images))
     identity = target.classifier_id
-    known = Journal(work / f"{name}.jsonl")
-    of = [
+    notes = Notes(work / name)
+    of: tuple[Json, ...] = (
         identity.sha256, target.data, images, defense, settings.runs, settings.batch, settings.seed, precision
-    ]  # fmt: skip
-    if "of" not in known:
-        known["of"] = of
-    if known["of"] != of:
-        raise SystemExit(f"{work} holds what was measured of {known['of']}; choose another folder for {of}")
+    )  # fmt: skip
+    known = notes.value(tuple[Json, ...], "all", lambda: of)
+    if known != of:
+        raise SystemExit(f"{work} holds what was measured of {known}; choose another folder for {of}")
     shield = from_text(defense, seed=settings.seed).to(target.place)
-    probes = Probes(target.model, shield, pictures, labels, settings, known)
+    probes = Probes(
+        classifier=target.model,
+        defense=shield,
+        images=pictures,
+        labels=labels,
+        settings=settings,
+        notes=notes,
+    )
     seconds: dict[str, float] = {}
 
     def attacked(short: str, chosen: Threat) -> tuple[Draws, Draws]:
         began = time.perf_counter()
         found = probes.draws(chosen)
-        if f"seconds {short}" not in known:
-            known[f"seconds {short}"] = round(time.perf_counter() - began, 1)
-        seconds[short] = float(str(known[f"seconds {short}"]))
+        took = round(time.perf_counter() - began, 1)
+        seconds[short] = notes.value(float, {"seconds": short}, lambda: took)
         print(f"{name}, {short}: {found[1].mean:.3f} in {seconds[short]:.0f} s", flush=True)
         return found
 

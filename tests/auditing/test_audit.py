@@ -27,7 +27,6 @@ from vqshield.auditing import (
     TITLES,
     Audit,
     AuditSettings,
-    Uncertain,
     audit,
 )
 from vqshield.auditing.probes import Probes
@@ -141,7 +140,7 @@ def test_figures_name_what_was_varied(believable: Audit) -> None:
     assert figures["R2"] == ["steps 4", "steps 8", "steps 16"]
     assert figures["R3"] == [f"eps {16 / 255 * f:g}" for f in (0.5, 1, 2)]
     assert figures["R7"] == ["eot 4", "eot 8"]
-    usual = Uncertain.of(believable.attacks[SOFT])
+    usual = believable.attacks[SOFT]
     assert believable.flags[1].figures["steps 16"] == believable.flags[6].figures["eot 4"] == usual
 
 
@@ -281,15 +280,24 @@ class Recorded(Attack):
     """Notes what it is given, and gives it back."""
 
     ball: Ball
-    seen: list = dataclasses.field(default_factory=list, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "seen", [])
 
     def run(self, model, images: Tensor, labels: Tensor) -> Tensor:
         self.seen.append((len(images), model(images)))
         return images
 
 
+def probing(images: Tensor, labels: Tensor, model: nn.Module | None = None, **changes) -> Probes:
+    return Probes(
+        classifier=model or chequered(), defense=defense(), images=images, labels=labels,
+        settings=dataclasses.replace(CHEAP, **changes),
+    )  # fmt: skip
+
+
 def probes(**changes) -> Probes:
-    return Probes(chequered(), defense(), *pictures(), dataclasses.replace(CHEAP, **changes), {})
+    return probing(*pictures(), **changes)
 
 
 def test_a_threat_is_run_once_in_chunks_and_another_one_anew() -> None:
@@ -309,7 +317,7 @@ def test_a_threat_is_run_once_in_chunks_and_another_one_anew() -> None:
 def test_every_chunk_is_attacked_with_draws_of_its_own() -> None:
     recorded = Recorded(ball=BALL)
     same = (each[:1].repeat_interleave(10, 0) for each in pictures())
-    measuring = Probes(chequered(), defense(), *same, dataclasses.replace(CHEAP, batch=2), {})
+    measuring = probing(*same, batch=2)
     measuring.draws(Threat(name="recorded", level="ste", attack=recorded))
     logits = torch.cat([logits for _, logits in recorded.seen])
     assert len(torch.unique(logits, dim=0)) == 10
@@ -325,7 +333,7 @@ def test_selection_report_and_natural_draws_are_independent() -> None:
 
     images, labels = pictures()
     images, labels = images.repeat(8, 1, 1, 1), labels.repeat(8)
-    measuring = Probes(Parity(), defense(), images, labels, dataclasses.replace(CHEAP, runs=20), {})
+    measuring = probing(images, labels, Parity(), runs=20)
     mine = Threat(name="recorded", level="ste", attack=Recorded(ball=BALL))
     selection, report = measuring.draws(mine)
     natural = measuring.natural()

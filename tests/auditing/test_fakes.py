@@ -26,6 +26,7 @@ from vqshield.auditing import (
     traces,
 )
 from vqshield.core.serialization import to_plain
+from vqshield.runs.notes import NOTES, Notes
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -196,16 +197,14 @@ def test_without_a_gradient_an_ignorant_attack_is_not_believed_either() -> None:
     assert WITHOUT in found.flags[0].meaning
 
 
-def test_what_is_known_of_a_model_without_a_gradient_is_enough_to_resume() -> None:
-    known: dict[str, object] = {}
-    chosen = {
-        "attacks": [ATTACK], "ball": Linf(8 / 255), "settings": SETTINGS, "known": known,
-    }  # fmt: skip
+def test_what_is_known_of_a_model_without_a_gradient_is_enough_to_resume(tmp_path: Path) -> None:
+    chosen = {"attacks": [ATTACK], "ball": Linf(8 / 255), "settings": SETTINGS}
     defense = vq.RandDisc(codes=32, iterations=2, seed=1)
-    first = audit(Detached(), defense, images(), labels(), **chosen)
-    measured = len(known)
-    assert to_plain(audit(Detached(), defense, images(), labels(), **chosen)) == to_plain(first)
-    assert len(known) == measured
+    first = audit(Detached(), defense, images(), labels(), **chosen, notes=Notes(tmp_path))
+    measured = (tmp_path / NOTES).read_bytes()
+    again = audit(Detached(), defense, images(), labels(), **chosen, notes=Notes(tmp_path))
+    assert again == first
+    assert (tmp_path / NOTES).read_bytes() == measured
 
 
 def test_random_gradients_are_caught() -> None:

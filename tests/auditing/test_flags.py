@@ -18,9 +18,9 @@ from vqshield.auditing import (
     SUSPICIOUS,
     TITLES,
     UNDECIDED,
-    Accuracy,
     Agreement,
     Audit,
+    AuditReport,
     AuditSettings,
     Flag,
     Uncertain,
@@ -28,7 +28,6 @@ from vqshield.auditing import (
     read_audit,
 )
 from vqshield.core.errors import FileFormatError
-from vqshield.core.serialization import from_plain, to_plain
 from vqshield.models.draws import Draws
 
 AGREEMENT = Agreement(0.9, 0.8, 0.95, 24, 4, 32, 0.03, gradient_reliability=0.9, corrected=0.97, error=0.02)
@@ -48,11 +47,11 @@ def shown(draws: Draws) -> Uncertain:
 
 def test_an_accuracy_is_the_draws_mean_with_the_error_over_images() -> None:
     draws = Draws(torch.tensor([[0, 1, 0, 0], [0, 1, 1, 0]]), torch.zeros(4, dtype=torch.int64))
-    found = Accuracy.of(draws)
+    found = Uncertain.of(draws)
     shares = torch.tensor([1.0, 0.0, 0.5, 1.0])
     assert found.mean == pytest.approx(float(shares.mean()))
-    assert found.error == pytest.approx(float(shares.std()) / 2)
-    assert str(Accuracy(0.1234, 0.0456)) == "12.3 ± 4.6 %"
+    assert found.standard_error == pytest.approx(float(shares.std()) / 2)
+    assert str(Uncertain(0.1234, 0.0456)) == "12.3 ± 4.6 %"
 
 
 COMPARISONS = [
@@ -446,13 +445,13 @@ def test_a_flag_says_what_ought_to_hold() -> None:
         assert flags.not_run(name, "why").title == title
 
 
-def exact(mean: float) -> Accuracy:
-    return Accuracy(mean, 0.0)
+def exact(mean: float) -> Uncertain:
+    return Uncertain(mean, 0.0)
 
 
 def audit_of(*found: Flag, passed: bool) -> Audit:
     return Audit(
-        passed=passed, n=24, natural=exact(0.9), reported=Accuracy(0.1, 0.02), attacks={"pgd": exact(0.1)},
+        passed=passed, n=24, natural=exact(0.9), reported=Uncertain(0.1, 0.02), attacks={"pgd": exact(0.1)},
         flags=found,
     )  # fmt: skip
 
@@ -480,9 +479,13 @@ def test_an_audit_is_plain_enough_for_json() -> None:
         flags.as_good_elsewhere("mirrored", [(left(28), left(0))]),
     ]
     audit = audit_of(*flags.in_order(found, 50), passed=False)
-    plain = json.loads(json.dumps(to_plain(audit), allow_nan=False))
-    assert from_plain(Audit, plain, "here") == audit
-    assert list(plain) == ["passed", "n", "natural", "reported", "attacks", "flags"]
+    report = AuditReport(
+        data="data", classifier="model", defense="prd", given=("pgd",), norm="linf", eps=0.1,
+        settings=AuditSettings(), machine={}, seconds=1.0, audit=audit,
+    )  # fmt: skip
+    plain = json.loads(json.dumps(report.plain(), allow_nan=False))
+    assert AuditReport.from_plain(plain, "here") == report
+    assert list(plain)[-6:] == ["passed", "n", "natural", "reported", "attacks", "flags"]
     assert (plain["n"], plain["natural"]) == (24, {"mean": 0.9, "error": 0.0})
     assert plain["reported"] == {"mean": 0.1, "error": 0.02}
     assert plain["attacks"] == {"pgd": {"mean": 0.1, "error": 0.0}}

@@ -16,7 +16,6 @@ from vqshield.auditing import (
     SUSPICIOUS,
     TITLES,
     UNDECIDED,
-    Accuracy,
     Agreement,
     Audit,
     AuditReport,
@@ -35,7 +34,7 @@ HOSTILE = '"><script>alert(1)</script><img src=http://evil.example/x onerror=ale
 SOFT = Agreement(0.91234, 0.9, 0.95, images=24, directions=4, draws=32, step=0.03)
 
 
-REPORTED = Accuracy(0.123, 0.02)
+REPORTED = Uncertain(0.123, 0.02)
 
 
 def left(right: int, images: int = 100) -> Draws:
@@ -45,8 +44,8 @@ def left(right: int, images: int = 100) -> Draws:
 
 def report(
     found: tuple[Flag, ...] = (),
-    attacks: dict[str, Accuracy] | None = None,
-    reported: Accuracy = REPORTED,
+    attacks: dict[str, Uncertain] | None = None,
+    reported: Uncertain = REPORTED,
     **changes,
 ) -> AuditReport:
     chosen = found or tuple(
@@ -61,9 +60,9 @@ def report(
     audit = Audit(
         passed=all(flag.outcome == PASS for flag in chosen),
         n=24,
-        natural=Accuracy(0.9, 0.03),
+        natural=Uncertain(0.9, 0.03),
         reported=reported,
-        attacks=attacks or {"pgd:steps=20,eot=5": Accuracy(0.15, 0.02)},
+        attacks=attacks or {"pgd:steps=20,eot=5": Uncertain(0.15, 0.02)},
         flags=chosen,
     )
     fixed = {
@@ -89,14 +88,14 @@ UNDER = "robust accuracy of swrd:size=3 under pgd (ε = 8/255, L∞, N = 24)"
 def test_a_headline_says_that_a_number_is_credible_and_whether_it_is_low():
     low = headline(report(ALL_PASSED))
     assert low == f"Credible: 12.3 ± 2.0 % {UNDER}. This is low: the clean accuracy is 90.0 %."
-    high = headline(report(ALL_PASSED, reported=Accuracy(0.46, 0.07), norm="l2", eps=0.5))
+    high = headline(report(ALL_PASSED, reported=Uncertain(0.46, 0.07), norm="l2", eps=0.5))
     assert high == "Credible: 46.0 ± 7.0 % " + UNDER.replace("8/255, L∞", "0.5, L2") + "."
 
 
 def test_the_headline_never_shows_a_figure_that_its_own_audit_contradicts():
     probed = flags.knowing_helps(left(95), left(97), left(0), knows=True)
     found = tuple(flags.in_order([probed], 100))
-    assert headline(report(found, reported=Accuracy(0.95, 0.05))) == (
+    assert headline(report(found, reported=Uncertain(0.95, 0.05))) == (
         f"Doubtful (R8 failed): 95.0 ± 5.0 % {UNDER}, but 0.0 % under another attack of this audit."
     )
 
@@ -198,7 +197,7 @@ def test_nothing_is_asked_for_from_outside():
 def test_hostile_names_stay_text():
     everywhere = report(
         (flags.flag("R9", NOT_RUN, HOSTILE, {HOSTILE: HOSTILE}),),
-        attacks={HOSTILE: Accuracy(0.5, 0.1)},
+        attacks={HOSTILE: Uncertain(0.5, 0.1)},
         defense=HOSTILE,
         classifier=HOSTILE,
         data=HOSTILE,

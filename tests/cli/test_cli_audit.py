@@ -19,10 +19,10 @@ from vqshield.auditing import (
     SUSPICIOUS,
     TITLES,
     UNDECIDED,
-    Accuracy,
     Audit,
     AuditSettings,
     Flag,
+    Uncertain,
 )
 from vqshield.auditing.results import Outcome
 from vqshield.cli.application import app
@@ -85,7 +85,7 @@ def test_it_writes_both_files_and_prints_the_table(tmp_path: Path) -> None:
     result = run(*FEW, *IGNORANT, "--out", str(out), "--seed", "3")
     assert result.exit_code == 3, result.output
     assert sorted(path.name for path in out.iterdir()) == [
-        "audit.html", "audit.json", "measured.jsonl", "times.jsonl",
+        ".lock", "audit.html", "audit.json", "manifest.json", "notes.jsonl", "records.jsonl", "times.jsonl",
     ]  # fmt: skip
     found = json.loads((out / "audit.json").read_text())
     assert [flag["name"] for flag in found["flags"]] == list(TITLES)
@@ -109,14 +109,15 @@ def test_it_writes_both_files_and_prints_the_table(tmp_path: Path) -> None:
 def test_an_audit_that_was_stopped_goes_on_and_says_the_same(tmp_path: Path) -> None:
     attack = ["--attack", "pgd:steps=4,eot=2"]
     whole = json.loads(run(*FEW, *attack, "--out", str(tmp_path / "whole"), "--json").stdout)
-    lines = (tmp_path / "whole" / "measured.jsonl").read_bytes().splitlines(keepends=True)
+    lines = (tmp_path / "whole" / "notes.jsonl").read_bytes().splitlines(keepends=True)
     stopped = tmp_path / "stopped"
     stopped.mkdir()
+    shutil.copy(tmp_path / "whole" / "manifest.json", stopped)
     half = len(lines) // 2
-    (stopped / "measured.jsonl").write_bytes(b"".join(lines[:half]) + lines[half][:20])
+    (stopped / "notes.jsonl").write_bytes(b"".join(lines[:half]) + lines[half][:20])
     resumed = json.loads(run(*FEW, *attack, "--out", str(stopped), "--json").stdout)
     assert resumed["flags"] == whole["flags"]
-    assert (stopped / "measured.jsonl").read_bytes() == b"".join(lines)
+    assert len((stopped / "notes.jsonl").read_bytes().splitlines()) == len(lines)
     assert (stopped / "audit.html").read_bytes() == (tmp_path / "whole" / "audit.html").read_bytes()
 
 
@@ -147,15 +148,15 @@ def test_every_verdict_has_an_exit_code_of_its_own(
     found = Audit(
         passed=set(outcomes) == {PASS},
         n=4,
-        natural=Accuracy(0.9, 0.1),
-        reported=Accuracy(0.1, 0.1),
+        natural=Uncertain(0.9, 0.1),
+        reported=Uncertain(0.1, 0.1),
         attacks={},
         flags=tuple(
             Flag(name, title, outcome, "so")
             for (name, title), outcome in zip(TITLES.items(), outcomes, strict=True)
         ),
     )
-    monkeypatch.setattr("vqshield.auditing.run.audit", lambda *_given, **_options: found)
+    monkeypatch.setattr("vqshield.auditing.auditor.audit", lambda *_given, **_options: found)
     assert run(*FEW, "--out", str(tmp_path)).exit_code == code
     assert run(*FEW, "--out", str(tmp_path), "--strict").exit_code == strict
     assert run(*FEW, "--out", str(tmp_path), "--json").exit_code == code
@@ -180,11 +181,11 @@ def test_the_bar_counts_every_check(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_another_audit_in_the_same_folder_is_refused(ignorant: Path, tmp_path: Path) -> None:
     shutil.copytree(ignorant, tmp_path, dirs_exist_ok=True)
-    before = (tmp_path / "measured.jsonl").read_bytes()
+    before = (tmp_path / "records.jsonl").read_bytes()
     other = run(*FEW, *IGNORANT, "--out", str(tmp_path), "--seed", "5")
     assert other.exit_code == 2
-    assert "another audit" in other.output
-    assert (tmp_path / "measured.jsonl").read_bytes() == before
+    assert "holds records made with settings.seed=0" in other.output.replace("\n", " ")
+    assert (tmp_path / "records.jsonl").read_bytes() == before
 
 
 def test_the_page_needs_nothing_from_outside(ignorant: Path) -> None:
@@ -232,14 +233,16 @@ def test_without_an_attack_a_suite_is_judged(
         asked.update(options)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("vqshield.auditing.run.audit", record_what_is_asked)
+    monkeypatch.setattr("vqshield.auditing.auditor.audit", record_what_is_asked)
     few = [each if each != "4" else "50" for each in FEW]
     stopped = run(*few, *flag, "--out", str(tmp_path / "out"))
     assert stopped.exit_code == 130
     assert "run the same command again to continue" in stopped.output.replace("\n", " ")
     assert asked["attacks"] == (attack,)
     assert asked["settings"] == settings
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"measured.jsonl", "times.jsonl"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        ".lock", "manifest.json", "records.jsonl", "times.jsonl",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ def test_an_executor_measures_an_audit_as_one_cell(tmp_path: Path) -> None:
     there = vq.audit(Network(), IMAGES, LABELS, **given, out=tmp_path, executor=LocalExecutor())
     assert there.audit == here.audit
     assert json.loads((tmp_path / "audit.json").read_text())["natural"]["mean"] == here.audit.natural.mean
-    assert AuditStudy.read(tmp_path / "records").manifest.settings == FEW
+    assert AuditStudy.read(tmp_path).manifest.settings == FEW
     with pytest.raises(InvalidInputError, match="executor is given without a folder"):
         vq.audit(Network(), IMAGES, LABELS, **given, executor=LocalExecutor())
 

@@ -7,7 +7,8 @@ import torch
 from conftest import noise_images
 from torch import Tensor, nn
 
-from vqshield.auditing import AuditSettings, run_audit
+from vqshield.auditing import AuditSettings
+from vqshield.auditing.study import audit
 from vqshield.certification.study import certify
 from vqshield.core.errors import InvalidInputError
 from vqshield.evaluation.study import evaluate
@@ -39,8 +40,8 @@ STUDIES: dict[str, Callable[[nn.Module], object]] = {
     "certify by draws": lambda model: certify(
         model, IMAGES, LABELS, defense="gaussian:sigma=1e-6", certificate="draws", draws=3
     ),
-    "audit": lambda model: run_audit(
-        model, "gaussian:sigma=1e-6", IMAGES, LABELS, attacks=["pgd:steps=1"],
+    "audit": lambda model: audit(
+        model, IMAGES, LABELS, defense="gaussian:sigma=1e-6", attacks="pgd:steps=1",
         settings=AuditSettings(runs=1, queries=2, directions=1, draws=4, probe="pgd:steps=1", rehearsal=True),
     ),
 }  # fmt: skip

@@ -8,7 +8,6 @@ from vqshield.auditing.results import (
     PASS,
     SUSPICIOUS,
     UNDECIDED,
-    Accuracy,
     Agreement,
     Audit,
     AuditReport,
@@ -16,7 +15,6 @@ from vqshield.auditing.results import (
     Uncertain,
     read_audit,
 )
-from vqshield.auditing.run import check_audit, run_audit
 from vqshield.auditing.settings import QUICK, AuditSettings
 
 __all__ = [
@@ -30,7 +28,6 @@ __all__ = [
     "SUSPICIOUS",
     "TITLES",
     "UNDECIDED",
-    "Accuracy",
     "Agreement",
     "Audit",
     "AuditReport",
@@ -38,7 +35,5 @@ __all__ = [
     "Flag",
     "Uncertain",
     "audit",
-    "check_audit",
     "read_audit",
-    "run_audit",
 ]  # fmt: skip

@@ -1,7 +1,7 @@
 """The audit: checks of whether a robust accuracy can be believed, for any classifier and defense."""
 
 import dataclasses
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -23,15 +23,16 @@ from vqshield.auditing.gradients import (
 )
 from vqshield.auditing.planting import plant_and_find
 from vqshield.auditing.probes import Probes
-from vqshield.auditing.results import FAIL, PASS, UNDECIDED, Accuracy, Agreement, Audit, Flag, Uncertain
+from vqshield.auditing.results import FAIL, PASS, UNDECIDED, Agreement, Audit, Flag, Uncertain
 from vqshield.auditing.settings import AuditSettings
 from vqshield.auditing.slopes import Rescaled, jump, saturation
 from vqshield.core.errors import InvalidInputError, NoGradientError
-from vqshield.core.serialization import Json, from_plain, to_plain
 from vqshield.defenses import Defense
 from vqshield.models.calling import evaluating
 from vqshield.models.draws import Draws, strongest
 from vqshield.quantization.noise import Draw, Stage
+from vqshield.runs.manifests import ThreatId
+from vqshield.runs.notes import Notes
 from vqshield.surrogates import Surrogate
 
 PARTS = len(flags.TITLES)  # what an audit reports as it goes
@@ -39,7 +40,6 @@ _WITH_GRADIENTS = ("ste", "eot", "adaptive")
 _UNBOUNDED = 0.5
 _GRADIENT_IMAGES = 24
 _FINER = (1 / 4, 1 / 16)  # of the budget: R10's steps where the loss bends over all of it
-_RULES = "by three outcomes"  # flags that earlier versions decided by other rules are not reused
 _VARIED = ("R1", "R2", "R3", "R7", "R9", "R10")  # of the strongest attack that uses gradients
 
 
@@ -47,22 +47,29 @@ def audit(
     classifier: nn.Module, defense: Defense, images: Tensor, labels: Tensor, *,
     attacks: Sequence[str], ball: Ball, settings: AuditSettings | None = None,
     held_out: tuple[Tensor, Tensor] | None = None, report: Callable[[str], None] = lambda name: None,
-    known: MutableMapping[str, Json] | None = None,
+    notes: Notes | None = None,
 ) -> Audit:  # fmt: skip
     """Judge the robust accuracy that these attacks (threats or suites, as text) would report.
 
     The classifier is put into evaluation mode, and back into its own at the end. `held_out` are images and
     labels that whoever made the model has not seen: R11 then compares with them too. `report` is called with
-    the name of each check that is about to be measured, or cannot be. `known` is filled with what is
-    measured, as JSON can hold it; given again, with everything else the same, none of that is measured a
-    second time.
+    the name of each check that is about to be measured, or cannot be. `notes` keep what takes long: given
+    again, with everything else the same, none of that is measured a second time.
     """
-    if not attacks:
-        raise InvalidInputError("attacks should name at least one threat or suite, not none")
-    chosen = settings or AuditSettings()
-    probes = Probes(classifier, defense, images, labels, chosen, {} if known is None else known)
+    threats_of(attacks, ball)
+    probes = Probes(
+        classifier=classifier, defense=defense, images=images, labels=labels,
+        settings=settings or AuditSettings(), notes=notes or Notes(),
+    )  # fmt: skip
     with evaluating(classifier):
         return _Run(probes, attacks, ball, report, held_out).audit()
+
+
+def threats_of(attacks: Sequence[str], ball: Ball, *, seed: int = 0) -> list[Threat]:
+    """The attacks that spec strings name, one by one."""
+    if not attacks:
+        raise InvalidInputError("attacks should name at least one threat or suite, not none")
+    return [each for text in attacks for each in expand(text, ball, seed=seed)]
 
 
 class _Run:
@@ -95,9 +102,11 @@ class _Run:
         return Audit(
             passed=all(flag.outcome == PASS for flag in ordered),
             n=len(self.probes.images),
-            natural=Accuracy.of(natural),
-            reported=Accuracy.of(reported),
-            attacks={threat.name: Accuracy.of(draws) for threat, draws in zip(self.given, left, strict=True)},
+            natural=Uncertain.of(natural),
+            reported=Uncertain.of(reported),
+            attacks={
+                threat.name: Uncertain.of(draws) for threat, draws in zip(self.given, left, strict=True)
+            },
             flags=ordered,
         )
 
@@ -184,19 +193,18 @@ class _Run:
         """R12."""
         self._report("R12")
         probes, some = self.probes, slice(_GRADIENT_IMAGES)
-        key = f"R12 {_RULES}"
-        if key not in probes.known:  # measured once: a model that was asked less in this process says less
+
+        def measure() -> Flag:
             found = ask_in_every_way(
                 probes.classifier, probes.fresh("R12"), first, probes.images[some], probes.labels[some],
                 runs=self.settings.runs,
             )  # fmt: skip
-            probes.known[key] = to_plain(
-                flags.same_answers(
-                    found.differences, found.random, found.accuracies,
-                    traces=found.traces, dropout=found.dropout,
-                )
-            )  # fmt: skip
-        return from_plain(Flag, probes.known[key], key)
+            return flags.same_answers(
+                found.differences, found.random, found.accuracies, traces=found.traces, dropout=found.dropout
+            )
+
+        # Measured once: a model that was asked less in this process says less.
+        return probes.notes.value(Flag, {"flag": "R12"}, measure)
 
     def _slopes(self, main: Threat | None) -> list[Flag]:
         """R13, R14."""
@@ -206,7 +214,8 @@ class _Run:
         left = None
         attackable = main is not None and probes.without_gradient is None
         if main is not None and attackable and flags.flat_loss(found.flat, found.images) == FAIL:
-            rescaled = probes.of(Rescaled(probes.classifier, max(found.lead, 1.0)), "rescaled")
+            scaled = Rescaled(probes.classifier, max(found.lead, 1.0))
+            rescaled = dataclasses.replace(probes, classifier=scaled, place="rescaled")
             left = (probes.left(main), rescaled.left(main))
         self._report("R14")
         moved = jump(
@@ -217,10 +226,8 @@ class _Run:
     def _noted(self, name: str, main: Threat, measure: Callable[[Threat], Flag]) -> Flag:
         """A flag that takes long, measured once."""
         self._report(name)
-        key = f"{name} {_RULES} {main}"
-        if key not in self.probes.known:
-            self.probes.known[key] = to_plain(measure(main))
-        return from_plain(Flag, self.probes.known[key], key)
+        of = {"flag": name, "attack": ThreatId.of(main)}
+        return self.probes.notes.value(Flag, of, lambda: measure(main))
 
     def _planted(self, main: Threat) -> Flag:
         probes, options = self.probes, self.settings
@@ -303,7 +310,7 @@ class _Run:
         return flags.gradients_agree(own, signs, others), signs
 
     def _threats(self, ball: Ball) -> list[Threat]:
-        return [each for text in self.texts for each in expand(text, ball, seed=self.settings.seed)]
+        return threats_of(self.texts, ball, seed=self.settings.seed)
 
     def _left(self, text: str, ball: Ball) -> Draws:
         return self.probes.left(expand(text, ball, seed=self.settings.seed)[0])

@@ -20,13 +20,14 @@ from vqshield.auditing.results import (
     PASS,
     SUSPICIOUS,
     UNDECIDED,
-    Accuracy,
     Agreement,
     Figure,
     Flag,
     Outcome,
     Uncertain,
 )
+from vqshield.auditing.settings import AuditSettings
+from vqshield.core.errors import InvalidInputError
 from vqshield.models.draws import Draws
 
 TITLES = {
@@ -88,7 +89,8 @@ def flag(
 ) -> Flag:
     """A flag with the title of that name."""
     shown: dict[str, Figure] = {
-        key: _estimate(value) if isinstance(value, Draws) else value for key, value in (figures or {}).items()
+        key: Uncertain.of(value) if isinstance(value, Draws) else value
+        for key, value in (figures or {}).items()
     }
     return Flag(name, TITLES[name], outcome, meaning, shown)
 
@@ -180,8 +182,8 @@ def knowing_helps(reported: Draws, ignorant: Draws, probe: Draws, knows: bool) -
             else "it comes from attacks that ignore the defense"
         )
         return flag(
-            "R8", FAIL, f"a short attack that knows the defense leaves {_estimate(probe)}, not "
-            f"{_estimate(reported)}: the reported figure flatters the defense, {who}", figures,
+            "R8", FAIL, f"a short attack that knows the defense leaves {Uncertain.of(probe)}, not "
+            f"{Uncertain.of(reported)}: the reported figure flatters the defense, {who}", figures,
         )  # fmt: skip
     return _judged(
         "R8", _worst([against, _higher(reported, ignorant)]),
@@ -406,6 +408,16 @@ def continuous(jump: float, limit: float = 0.1) -> Flag:
     return flag("R14", PASS, "answers change as little as their images do", figures)
 
 
+def check_images(count: int, settings: AuditSettings) -> None:
+    """Refuse fewer images than an audit can pass on, unless the settings say that this is a rehearsal."""
+    if count < LEAST_IMAGES and not settings.rehearsal:
+        name = next(name for name, (least, _) in POWER.items() if least == LEAST_IMAGES)
+        raise InvalidInputError(
+            f"{count} images cannot pass an audit, since {name} needs {LEAST_IMAGES}; give at least "
+            f"{LEAST_IMAGES} (AuditSettings(rehearsal=True) takes fewer, and no such audit passes)"
+        )
+
+
 def in_order(flags: Sequence[Flag], images: int) -> list[Flag]:
     """All flags in turn, those missing as not run; on too few images a flag may fail, never pass."""
     found = {each.name: each for each in flags}
@@ -436,10 +448,6 @@ def _reliable(agreement: Agreement) -> bool:
     """Whether the measured and the predicted changes are more than sampling noise."""
     ceilings = (agreement.reliability, agreement.gradient_reliability or 0.0)
     return agreement.pooled == 0.0 or min(ceilings) >= _LEAST_RELIABILITY
-
-
-def _estimate(draws: Draws) -> Uncertain:
-    return Uncertain.of(Accuracy.of(draws))
 
 
 def _shares(draws: Draws) -> Tensor:

@@ -1,6 +1,5 @@
 """What an audit finds, as typed results, and audit.json, the file that holds them."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Literal
 
 from vqshield.auditing.settings import AuditSettings
 from vqshield.core.errors import FileFormatError
+from vqshield.core.files import parse_json
 from vqshield.core.serialization import Json, from_plain, to_plain
 from vqshield.models.draws import Draws
 
@@ -27,35 +27,20 @@ _WITHIN_BUDGET = (
     "R8",
     "R13",
 )  # their figures are what attacks within the budget leave
-
-
-@dataclass(frozen=True)
-class Accuracy:
-    """A measured accuracy and its standard error over images."""
-
-    mean: float
-    error: float
-
-    @classmethod
-    def of(cls, draws: Draws) -> "Accuracy":
-        """From repeated evaluation."""
-        return cls(draws.mean, draws.standard_error)
-
-    def __str__(self) -> str:
-        return f"{100 * self.mean:.1f} ± {100 * self.error:.1f} %"
+_WHOLE = ("natural", "reported")
 
 
 @dataclass(frozen=True)
 class Uncertain:
-    """An accuracy among a flag's figures, with the key that audit.json has there."""
+    """A share, such as an accuracy, and its standard error over images."""
 
     mean: float
     standard_error: float
 
     @classmethod
-    def of(cls, accuracy: Accuracy) -> "Uncertain":
-        """The same figure."""
-        return cls(accuracy.mean, accuracy.error)
+    def of(cls, draws: Draws) -> "Uncertain":
+        """The accuracy in repeated evaluation."""
+        return cls(draws.mean, draws.standard_error)
 
     def __str__(self) -> str:
         return f"{100 * self.mean:.1f} ± {100 * self.standard_error:.1f} %"
@@ -134,9 +119,9 @@ class Audit:
 
     passed: bool
     n: int
-    natural: Accuracy
-    reported: Accuracy
-    attacks: Mapping[str, Accuracy]
+    natural: Uncertain
+    reported: Uncertain
+    attacks: Mapping[str, Uncertain]
     flags: tuple[Flag, ...]
 
     def __post_init__(self) -> None:
@@ -158,7 +143,7 @@ class Audit:
             for figure in flag.figures.values()
             if isinstance(figure, Uncertain)
         ]
-        return min([Uncertain.of(self.reported), *probes], key=lambda each: each.mean)
+        return min([self.reported, *probes], key=lambda each: each.mean)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,7 +184,20 @@ class AuditReport:
         """As audit.json has it: the audit's own entries follow the others, at the same level."""
         held = to_plain(self)
         inner = held.pop("audit")
-        return {**held, **inner}
+        return _with_accuracies({**held, **inner}, "standard_error", "error")
+
+    @classmethod
+    def from_plain(cls, held: Json, where: str) -> "AuditReport":
+        """The report of what `plain` gave.
+
+        Raises:
+            FileFormatError: it is no report, with the place in it.
+        """
+        if not isinstance(held, Mapping):
+            raise FileFormatError(f"{where} should hold a table, not {type(held).__name__}")
+        held = _with_accuracies(held, "error", "standard_error")
+        inner = {each.name: held.pop(each.name) for each in fields(Audit) if each.name in held}
+        return from_plain(cls, {**held, "audit": inner}, where)
 
 
 def read_audit(path: Path) -> AuditReport:
@@ -208,13 +206,18 @@ def read_audit(path: Path) -> AuditReport:
     Raises:
         FileFormatError: where it is not one, with the place in the file.
     """
-    try:
-        held = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise FileFormatError(f"{path} is not JSON: {error}") from error
-    if not isinstance(held, dict):
-        raise FileFormatError(f"{path} should hold a table, not {type(held).__name__}")
-    inner = {each.name for each in fields(Audit)}
-    outer = {key: value for key, value in held.items() if key not in inner}
-    nested = {**outer, "audit": {key: value for key, value in held.items() if key in inner}}
-    return from_plain(AuditReport, nested, str(path))
+    return AuditReport.from_plain(parse_json(path.read_bytes(), path), str(path))
+
+
+def _with_accuracies(held: Mapping[str, Json], key: str, new: str) -> dict[str, Json]:
+    """A report with another key for standard errors: those of whole audits are called "error" in files."""
+
+    def renamed(value: Json) -> Json:
+        if not isinstance(value, Mapping):
+            return value
+        return {new if name == key else name: each for name, each in value.items()}
+
+    attacks = held.get("attacks")
+    if isinstance(attacks, Mapping):
+        held = {**held, "attacks": {name: renamed(each) for name, each in attacks.items()}}
+    return {name: renamed(each) if name in _WHOLE else each for name, each in held.items()}

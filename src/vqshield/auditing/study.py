@@ -1,39 +1,38 @@
 """The audit of a target, by name or in memory: the call behind `vq.audit` and `vqshield audit`."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
-from vqshield.attacks import ball
-from vqshield.auditing import (
-    LEAST_IMAGES,
-    QUICK,
-    AuditReport,
-    AuditSettings,
-    check_audit,
-    read_audit,
-    run_audit,
-)
-from vqshield.auditing.run import FILE, check_images
+from vqshield.attacks import Ball, ball
+from vqshield.auditing import auditor
+from vqshield.auditing.flags import LEAST_IMAGES, check_images
+from vqshield.auditing.results import AuditReport
+from vqshield.auditing.settings import QUICK, AuditSettings
 from vqshield.classifiers import BUNDLED
-from vqshield.core.display_names import NONE
-from vqshield.core.errors import InvalidInputError
+from vqshield.core import checks
+from vqshield.core.display_names import IN_MEMORY, NONE
 from vqshield.core.files import write_json
 from vqshield.core.serialization import Json
 from vqshield.data import SAMPLE_NAME
-from vqshield.defenses import Defense, DefenseLike, Preprocessor
+from vqshield.defenses import DefenseLike, Preprocessor
+from vqshield.runs.adversarial import images_digest
 from vqshield.runs.arguments import attack_ids, defense_from, split_model, target_from
 from vqshield.runs.executors import Executor, run_study
 from vqshield.runs.manifests import AttackId, DefenseId, TargetManifest
+from vqshield.runs.notes import Notes
 from vqshield.runs.records import Key, Record
 from vqshield.runs.study import CellProgress, no_cell_progress
+from vqshield.runs.target import DataId
 from vqshield.runs.target_study import TargetStudy
 
 AUDIT = "audit"
+FILE = "audit.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +55,7 @@ class AuditManifest(TargetManifest):
     defense: DefenseId
     attacks: tuple[AttackId, ...]
     settings: AuditSettings
+    held_out: DataId | None = field(default=None, metadata={"omit": True})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,10 +75,12 @@ class AuditStudy(TargetStudy[AuditManifest, AuditCell, AuditRecord]):
     """The audit of a target for executors: another process, or another machine, measures it.
 
     Attributes:
-        defense: by text, "swrd:size=3", "package.module:function", or "none" for a model without one.
-        attacks: those whose result is judged, by text.
+        defense: a spec string, "swrd:size=3", "package.module:function", or "none" for a model without one.
+        attacks: those whose result is judged, by spec string.
         norm, eps: their budget; eps None: the usual one of the norm.
         settings: how thorough.
+        held_out: images and labels that whoever made the model has not seen.
+        notes: the folder of the records, where an audit that is measured in this process resumes.
     """
 
     defense: str = NONE
@@ -86,50 +88,72 @@ class AuditStudy(TargetStudy[AuditManifest, AuditCell, AuditRecord]):
     norm: str = "linf"
     eps: float | None = None
     settings: AuditSettings = QUICK
+    held_out: tuple[Tensor, Tensor] | None = field(default=None, compare=False)
+    notes: Path | None = None
 
     manifest_type = AuditManifest
     record_type = AuditRecord
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.built  # refuses what is no defense, as the next lines do attacks and images
+        auditor.threats_of(self.attacks, self.ball)
+        if self.held_out is not None:
+            checks.image_batch(self.held_out[0])
 
     @property
     def specs(self) -> tuple[str, ...]:
         return (self.defense,)
 
+    @property
+    def ball(self) -> Ball:
+        """Where attacks may move an image to."""
+        return ball(self.norm, self.eps)
+
     def described(self) -> Mapping[str, Any]:
-        within = ball(self.norm, self.eps)
-        return {"eps": within.eps, "attacks": attack_ids(self.attacks, within)}
+        check_images(len(self.target.images), self.settings)
+        unseen = self.held_out
+        return {
+            "eps": self.ball.eps,
+            "attacks": attack_ids(self.attacks, self.ball),
+            "held_out": unseen
+            and DataId(name="held out", images=len(unseen[0]), sha256=images_digest(*unseen)),
+        }
 
     @staticmethod
     def cells_of(manifest: AuditManifest) -> list[AuditCell]:
         return [AuditCell(defense=manifest.defense.name)]
 
     def measure(self, cell: AuditCell, progress: CellProgress = no_cell_progress) -> list[AuditRecord]:
-        report = self.run(out=None, progress=lambda part: progress(part, 0))
+        notes, begun = Notes(self.notes), itertools.count()
+        place, (images, labels) = self.target.place, self.target.part(slice(None))
+        # Where there is no defense, one that does nothing stands in front of the model.
+        shield = defense_from(self.defense, seed=0) or Preprocessor(_unchanged, name=NONE)
+        found = auditor.audit(
+            self.target.model, shield.to(place), images, labels, attacks=self.attacks, ball=self.ball,
+            settings=self.settings, notes=notes, report=lambda part: progress(part, next(begun)),
+            held_out=self.held_out and (self.held_out[0].to(place), self.held_out[1].to(place)),
+        )  # fmt: skip
+        report = AuditReport(
+            data=self.manifest.data.name,
+            classifier=self.manifest.classifier.described,
+            defense=shield.spec or self.defense.removeprefix(f"{IN_MEMORY}: "),
+            given=self.attacks,
+            norm=self.norm,
+            eps=self.ball.eps,
+            settings=self.settings,
+            machine=self.manifest.machine,
+            seconds=round(notes.seconds, 1),
+            audit=found,
+        )
         return [AuditRecord(defense=cell.defense, report=report.plain())]
 
     def cost(self, cell: AuditCell) -> int:
-        """One audit."""
-        return 1
+        """How many parts are reported."""
+        return auditor.PARTS
 
     def title(self, cell: AuditCell) -> str:
         return f"{cell.defense}, {AUDIT}"
-
-    def run(
-        self,
-        *,
-        out: Path | None,
-        progress: Callable[[str], None] | None,
-        held_out: tuple[Tensor, Tensor] | None = None,
-    ) -> AuditReport:
-        """Audit here, in a folder where an audit that was stopped resumes."""
-        pictures, true = self.target.part(slice(None))
-        data, classifier = self.target.data_id, self.target.classifier_id
-        unseen = None if held_out is None else (held_out[0].to(pictures.device), held_out[1].to(true.device))
-        return run_audit(
-            self.target.model, _shield(self.defense), pictures, true, attacks=self.attacks,
-            norm=self.norm, eps=self.eps, settings=self.settings, out=out, progress=progress,
-            data=data.name, data_sha256=data.sha256, classifier=classifier.described,
-            classifier_sha256=classifier.sha256, held_out=unseen,
-        )  # fmt: skip
 
 
 def usual_suite(*, quick: bool) -> str:
@@ -204,24 +228,21 @@ def audit(
     chosen = dataclasses.replace(settings or (QUICK if quick else AuditSettings()), seed=seed)
     if attacks is None:
         attacks = usual_suite(quick=quick)
-    given = (attacks,) if isinstance(attacks, str) else tuple(attacks)
     counts = [each for each in (limit, None if isinstance(images, str) else len(images)) if each is not None]
-    check_images(min(counts, default=LEAST_IMAGES), chosen)
+    check_images(min(counts, default=LEAST_IMAGES), chosen)  # before anything is loaded
     with split_model(model, defense) as (classifier, (text,)):
-        check_audit(_shield(text), given, norm=norm, eps=eps)  # before anything is loaded
         study = AuditStudy(
             target=target_from(classifier, images, labels, limit=limit, data_dir=data_dir, device=device),
             defense=text,
-            attacks=given,
+            attacks=(attacks,) if isinstance(attacks, str) else tuple(attacks),
             norm=norm,
             eps=eps,
             settings=chosen,
-        )
-        study.target.check()
-        return audit_target(
-            study, out=None if out is None else Path(out), executor=executor, progress=progress,
             held_out=held_out,
-        )  # fmt: skip
+        )
+        return audit_target(
+            study, out=None if out is None else Path(out), executor=executor, progress=progress
+        )
 
 
 def audit_target(
@@ -230,28 +251,19 @@ def audit_target(
     out: Path | None,
     executor: Executor | None = None,
     progress: Callable[[str], None] | None = None,
-    held_out: tuple[Tensor, Tensor] | None = None,
 ) -> AuditReport:
-    """Audit what a study describes, here or by an executor; the options are those of `audit`."""
+    """Audit what a study describes; the options are those of `audit`."""
+
+    def tell(part: str, done: int, total: int) -> None:
+        if progress is not None and done < total:  # a part begins
+            progress(part)
+
     if executor is None:
-        return study.run(out=out, progress=progress, held_out=held_out)
-    if held_out is not None:
-        raise InvalidInputError("held_out images stay in this process; audit them without an executor")
-    tell = progress or (lambda part: None)
-    found = run_study(
-        study,
-        None if out is None else out / "records",
-        executor=executor,
-        progress=lambda doing, done, total: tell(doing),
-    )
-    assert out is not None  # run_study refuses an executor without one
-    write_json(out / FILE, found.records[0].report)
-    return read_audit(out / FILE)
-
-
-def _shield(text: str) -> Defense:
-    """The defense that is audited; for none, one that does nothing."""
-    return defense_from(text, seed=0) or Preprocessor(_unchanged, name=NONE)
+        study = dataclasses.replace(study, notes=out)
+    (record,) = run_study(study, out, executor=executor, progress=tell).records
+    if out is not None:
+        write_json(out / FILE, record.report)
+    return AuditReport.from_plain(record.report, FILE)
 
 
 def _unchanged(images: Tensor) -> Tensor:

@@ -19,9 +19,9 @@ from typing import Any, Literal
 from torch import nn
 
 from vqshield.auditing import QUICK, AuditReport, AuditSettings, read_audit
+from vqshield.auditing.flags import check_images
 from vqshield.auditing.results import FAIL, PASS
-from vqshield.auditing.run import FILE as AUDIT_FILE
-from vqshield.auditing.run import check_images
+from vqshield.auditing.study import FILE as AUDIT_FILE
 from vqshield.auditing.study import AuditStudy, audit_target
 from vqshield.classifiers import BUNDLED
 from vqshield.core import checks

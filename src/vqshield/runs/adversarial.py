@@ -48,7 +48,7 @@ class AdversarialStore:
     def bare(self, threat: Threat, model: nn.Module, images: Tensor, labels: Tensor, *, seed: int) -> Tensor:
         """What a threat makes of images (B, q, h, w) against the bare classifier; seed is the threat's."""
         bare, ball = replace(threat, surrogate=NONE), threat.attack.ball
-        chunk = _chunk_digest(images, labels)
+        chunk = images_digest(images, labels)
         if chunk != self._chunk:
             self._chunk, self._kept = chunk, {}
         question = {
@@ -95,10 +95,10 @@ def _read(path: Path, natural: Tensor, ball: Ball) -> Tensor | None:
     return images
 
 
-def _chunk_digest(natural: Tensor, labels: Tensor) -> str:
+def images_digest(images: Tensor, labels: Tensor) -> str:
     """SHA-256 of images and labels, with what their bytes alone leave open."""
     digest = hashlib.sha256()
-    for part in (natural, labels):
+    for part in (images, labels):
         digest.update(repr((part.dtype, tuple(part.shape))).encode())
         digest.update(part.detach().cpu().contiguous().numpy().data)
     return digest.hexdigest()

@@ -111,7 +111,7 @@ class RecordFolder(Generic[AnyRecord]):
             return
         if self.folder.exists() and not self.folder.is_dir():
             raise InvalidInputError(f"{self.folder} is a file; choose a folder for the records")
-        for name in (RECORDS, "summary.json"):
+        for name in (RECORDS, "summary.json", "audit.json"):
             if (self.folder / name).exists():
                 raise InvalidInputError(
                     f"{self.folder} holds a {name} but no {MANIFEST} that says of what; choose another folder"
