@@ -23,8 +23,7 @@ from torch import Tensor, nn
 from common import BUNDLED, Target, defense_of, described, make_parser
 from vqshield.attacks import L2
 from vqshield.attacks.threats import threat
-from vqshield.certificates import Votes, certify_vote
-from vqshield.certification.study import coverage_of
+from vqshield.certificates import Coverage, Votes, certify_vote
 from vqshield.core.environment import environment
 from vqshield.core.files import write_json
 from vqshield.core.seeds import derived_seed
@@ -100,7 +99,7 @@ def certify(classifier: nn.Module, image: Tensor, number: int, plan: Plan) -> Vo
     models = [
         Defended(classifier, plan.shield(number, stage).to(image.device)) for stage in ("select", "bound")
     ]
-    covered = coverage_of(plan.shield(number))
+    covered = Coverage.of(**plan.shield(number).certificate_terms())
     return certify_vote(
         selection_counts=counts(models[0], image, plan.n0, plan.batch),
         estimation_counts=counts(models[1], image, plan.n, plan.batch),

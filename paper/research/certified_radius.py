@@ -28,8 +28,9 @@ from typing import Any
 from safetensors import safe_open
 
 from common import BUNDLED, Target, described, make_parser
+from vqshield.certificates import Coverage
 from vqshield.certification.records import VoteRecord
-from vqshield.certification.study import Certification, coverage_of
+from vqshield.certification.study import Certification
 from vqshield.certification.summary import CertificationSummary
 from vqshield.classifiers.folding import PRECISIONS
 from vqshield.core import checks
@@ -64,7 +65,7 @@ class Job:
     @property
     def level(self) -> float:
         """sigma_eff / copies, rounded: what configurations are compared at."""
-        covered = coverage_of(from_text(self.defense, seed=0))
+        covered = Coverage.of(**from_text(self.defense, seed=0).certificate_terms())
         return float(f"{covered.sigma_eff / covered.copies:.4g}")
 
 
@@ -127,7 +128,8 @@ class Row:
 def configuration(quantizer: str, noise: str, level: float) -> str:
     """The quantizer, with the noise that makes sigma_eff / copies equal to the level."""
     weights = ",weights_from=noisy" if noise == "patch" and quantizer.startswith("swrd") else ""
-    unit = coverage_of(from_text(f"{quantizer},noise={noise},sigma=1,tau=1{weights}", seed=0))
+    shield = from_text(f"{quantizer},noise={noise},sigma=1,tau=1{weights}", seed=0)
+    unit = Coverage.of(**shield.certificate_terms())
     scale = level * unit.copies / unit.sigma_eff
     return f"{quantizer},noise={noise},sigma={scale:.6g},tau={scale:.6g}{weights}"
 

@@ -24,9 +24,9 @@ from torch import Tensor
 
 import vqshield as vq
 from common import Target, make_parser
-from vqshield.certification.l1 import L1Certification, L1Summary
+from vqshield.certification.l1 import L1Certification
 from vqshield.certification.study import Certification
-from vqshield.certification.summary import CertificationSummary
+from vqshield.certification.summary import CertificationSummary, L1Summary
 from vqshield.classifiers.folding import PRECISIONS
 from vqshield.core.devices import pick_device
 from vqshield.core.environment import environment

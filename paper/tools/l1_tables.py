@@ -7,7 +7,7 @@ from pathlib import Path
 import recorded
 from recorded import Record
 from tables import machine, percent, table, unmeasured
-from vqshield.certification.l1 import L1Summary
+from vqshield.certification.summary import L1Summary
 from vqshield.core.settings import parse_spec
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "docs" / "published-certificates.toml"

@@ -15,11 +15,7 @@ from torch import nn
 import certificate_plot
 from vqshield.certificates import binomial_statement, clopper_pearson, radius, union_statement
 from vqshield.certification.records import CertificateRecord, DrawsRecord, VoteRecord
-from vqshield.certification.study import (
-    Certification,
-    certify,
-    coverage_of,
-)
+from vqshield.certification.study import Certification, certify
 from vqshield.certification.summary import CertificationSummary
 from vqshield.classifiers import small_cifar10
 from vqshield.classifiers.folding import fast_forward
@@ -278,9 +274,9 @@ def test_error_bounds_need_no_coverage(target: Target) -> None:
 
 def test_what_would_help_does() -> None:
     for text in ("swrd:weights_from=noisy", "swrd:beta=0", "swrd:noise=image"):
-        assert coverage_of(Certification(defense=text).create(seed=0)).sigma_eff > 0
+        assert Certification(defense=text).coverage.sigma_eff > 0
     with pytest.raises(InvalidInputError) as refused:  # nothing helps where there is no noise at all
-        coverage_of(Certification(defense="swrd:tau=0", certificate="draws").create(seed=0))
+        assert Certification(defense="swrd:tau=0", certificate="draws").coverage
     assert "noise='image'" not in str(refused.value)
 
 

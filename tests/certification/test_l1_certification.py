@@ -10,8 +10,10 @@ from torch import Tensor, nn
 
 import vqshield as vq
 from vqshield.certificates import certify_all_shifts, splitting_radius
-from vqshield.certification.l1 import L1Certification, L1Record, L1Summary
+from vqshield.certification.l1 import L1Certification
+from vqshield.certification.records import L1Record
 from vqshield.certification.study import Certification, certify
+from vqshield.certification.summary import L1Summary
 from vqshield.core.errors import InvalidInputError
 from vqshield.defended import Defended
 from vqshield.models.draws import outputs

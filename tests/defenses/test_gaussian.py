@@ -8,7 +8,6 @@ from scipy import stats
 
 import vqshield as vq
 from vqshield.certificates import Coverage
-from vqshield.certification.study import coverage_of
 from vqshield.core.errors import InvalidInputError
 from vqshield.defenses import GaussianNoise, from_text, list_all_defenses, list_defenses
 from vqshield.quantization.noise import Stage
@@ -54,7 +53,7 @@ def test_the_certificate_is_that_of_one_gaussian() -> None:
     found = Coverage.of(**GaussianNoise(sigma=0.12, seed=0).certificate_terms())
     assert found == Coverage(sigma_eff=0.12, copies=1.0)
     with pytest.raises(InvalidInputError, match="no certificate holds for sigma=0"):
-        coverage_of(GaussianNoise(sigma=0, seed=0))
+        Coverage.of(**GaussianNoise(sigma=0, seed=0).certificate_terms())
 
 
 def test_without_a_seed_every_copy_draws_its_own() -> None:

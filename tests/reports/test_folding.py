@@ -6,8 +6,13 @@ from types import SimpleNamespace
 import pytest
 
 from terminal import assert_nothing_is_cut, printed
-from vqshield.certification.page import certificate_tables
-from vqshield.certification.summary import BoundSummary, DrawsSummary, RadiusPoint, VoteSummary
+from vqshield.certification.summary import (
+    BoundSummary,
+    DrawsSummary,
+    RadiusPoint,
+    VoteSummary,
+    bounds_table,
+)
 from vqshield.demo.page import demo_table
 from vqshield.demo.study import DemoRow
 from vqshield.evaluation.page import evaluation_table
@@ -45,9 +50,8 @@ def certificates():
         draws=1000, delta=0.005, eps=8 / 255, attack=ThreatId(name="autoattack:version=rand"), accuracy=0.7,
         bounds={"proposition1": bound, "empirical_bernstein": bound}, images=10_000,
     )  # fmt: skip
-    return certificate_tables(
-        SimpleNamespace(title="cifar10, swrd:size=3,codes=25", vote=vote, draws=(draws,))
-    )
+    title = "cifar10, swrd:size=3,codes=25"
+    return [each.terminal() for each in (vote.table(title), bounds_table(title, (draws,)))]
 
 
 def demo():

@@ -2,21 +2,20 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from vqshield.attacks import Ball, ball
+from vqshield.attacks import ball
 from vqshield.attacks.threats import Threat, threat
 from vqshield.certificates import (
+    ABSTAIN,
     Coverage,
     bounds_from,
-    certify_vote,
-    clopper_pearson_lower,
     decided,
     evidence,
     look_bound,
@@ -25,11 +24,12 @@ from vqshield.certificates import (
     thresholds_for,
 )
 from vqshield.certificates.numbers import chance
-from vqshield.certificates.vote import ABSTAIN, radius_of
+from vqshield.certificates.vote import radius_of
 from vqshield.certification.records import (
     DRAWS,
     SEQUENTIAL,
     VOTE,
+    CertificateManifest,
     CertificateRecord,
     CertificationCell,
     CertificationManifest,
@@ -38,7 +38,7 @@ from vqshield.certification.records import (
     VoteRecord,
     parse_record,
 )
-from vqshield.certification.summary import CertificationSummary, even_radii
+from vqshield.certification.summary import NORM, CertificationSummary, even_radii
 from vqshield.classifiers import BUNDLED
 from vqshield.classifiers.folding import PRECISIONS, fast_forward
 from vqshield.core import checks
@@ -47,7 +47,7 @@ from vqshield.core.errors import InvalidInputError
 from vqshield.core.seeds import derived_seed
 from vqshield.core.settings import format_value
 from vqshield.data import SAMPLE_NAME
-from vqshield.defenses import CertificateTerms, Defense, DefenseLike, GaussianNoise, list_all_defenses
+from vqshield.defenses import Defense, DefenseLike, GaussianNoise, list_all_defenses
 from vqshield.models.draws import outputs
 from vqshield.runs.arguments import (
     ROUNDING,
@@ -58,23 +58,70 @@ from vqshield.runs.arguments import (
 )
 from vqshield.runs.executors import Executor, run_study
 from vqshield.runs.manifests import NO_THREAT, SourceId, ThreatId
-from vqshield.runs.study import (
-    CellProgress,
-    Progress,
-    no_cell_progress,
-    no_progress,
-)
+from vqshield.runs.study import CellProgress, Progress, no_cell_progress, no_progress
 from vqshield.runs.target import defenses_inside
 from vqshield.runs.target_study import TargetStudy
 
 ALL = "all"
 CERTIFICATES = (VOTE, DRAWS, SEQUENTIAL, ALL)
-NORM = "linf"
+
+AnyManifest = TypeVar("AnyManifest", bound=CertificateManifest)
+AnyRecord = TypeVar("AnyRecord", bound=CertificateRecord)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Certification(TargetStudy[CertificationManifest, CertificationCell, CertificateRecord]):
-    """Every certificate that was asked for, of every image.
+class CertificateStudy(TargetStudy[AnyManifest, CertificationCell, AnyRecord]):
+    """What every certification shares.
+
+    Attributes:
+        defense: by text.
+        seed: of every draw.
+        batch: images that the classifier is asked about at once; it also decides how many images are the
+            unit of work.
+        precision: "fp32", or "bf16" for a classifier that computes in bfloat16 wherever it certifies: faster
+            on a GPU, and a slightly different classifier. Attacks always see the one in float32.
+    """
+
+    defense: str
+    seed: int = 0
+    batch: int = 500
+    precision: str = "fp32"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.one_of("precision", self.precision, PRECISIONS)
+        checks.whole("batch", self.batch, least=1)
+        checks.whole("seed", self.seed, least=0, below=2**64)
+
+    @property
+    def specs(self) -> tuple[str, ...]:
+        return (self.defense,)
+
+    def described(self) -> Mapping[str, Any]:
+        if self.target.is_random:
+            raise InvalidInputError(
+                f"classifier {self.target.name!r} answers differently when asked again; certificates count "
+                "on one whose only randomness is the defense's"
+            )
+        return {"values": self.target.images.floats(slice(1)).numel()}
+
+    @staticmethod
+    def cells_of(manifest: CertificateManifest) -> list[CertificationCell]:
+        return manifest.cells
+
+    @classmethod
+    def parse(cls, line: bytes) -> CertificateRecord:
+        return parse_record(line)
+
+    @cached_property
+    def forward(self) -> Callable[[Tensor], Tensor]:
+        """The classifier in the form that answers most draws a second."""
+        return fast_forward(self.target.model, device=self.target.place, precision=self.precision)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certification(CertificateStudy[CertificationManifest, CertificateRecord]):
+    """Every certificate from draws that was asked for, of every image.
 
     Draws that an attack is made with, draws that choose a vote's answer and draws that certify have seeds of
     their own: what is certified is fixed before the draws that certify it.
@@ -88,9 +135,6 @@ class Certification(TargetStudy[CertificationManifest, CertificationCell, Certif
         draws, delta: m, and the chance that an error bound fails.
         n0, n, alpha: draws that choose a vote's answer, fresh draws that bound its probability, and the
             chance that its certificate is wrong.
-        batch: draws made at once; it also decides how many images are the unit of work.
-        precision: "fp32", or "bf16" for a classifier that computes in bfloat16 wherever it certifies: faster
-            on a GPU, and a slightly different classifier. Attacks always see the one in float32.
         wanted: of a sequential certificate, the L2 radii that it is to decide about; without any, evenly up
             to the largest possible. An image stops as soon as each is reached or out of reach.
     """
@@ -104,9 +148,6 @@ class Certification(TargetStudy[CertificationManifest, CertificationCell, Certif
     n0: int = 100
     n: int = 10_000
     alpha: float = 0.001
-    seed: int = 0
-    batch: int = 500
-    precision: str = "fp32"
     wanted: tuple[float, ...] = ()
 
     manifest_type = CertificationManifest
@@ -114,14 +155,12 @@ class Certification(TargetStudy[CertificationManifest, CertificationCell, Certif
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.one_of("certificate", self.certificate, CERTIFICATES)
-        checks.one_of("precision", self.precision, PRECISIONS)
-        for name in ("draws", "n0", "n", "batch"):
+        for name in ("draws", "n0", "n"):
             checks.whole(name, getattr(self, name), least=1)
         for name in ("delta", "alpha"):
             chance(name, getattr(self, name))
-        checks.whole("seed", self.seed, least=0, below=2**64)
+        threats = [self._threat(eps, seed=0) for eps in self.eps]
         for eps in self.eps:
-            self._threat(eps, seed=0)
             if eps == 0 or self.eps.count(eps) > 1:
                 found = "0: natural images are certified in any case" if eps == 0 else f"{eps} twice"
                 raise InvalidInputError(f"eps holds {found}; give each budget > 0 once")
@@ -129,10 +168,8 @@ class Certification(TargetStudy[CertificationManifest, CertificationCell, Certif
             checks.real("radius", each)
         created = self.create(seed=0)
         if self.votes:
-            coverage_of(created)
-        if isinstance(created, GaussianNoise) and any(
-            self._threat(eps, seed=0).surrogate != NONE for eps in self.eps
-        ):
+            Coverage.of(**created.certificate_terms())
+        if isinstance(created, GaussianNoise) and any(each.surrogate != NONE for each in threats):
             raise InvalidInputError(
                 f"attack={self.attack!r} goes through a quantizer, which {self.defense!r} has not; "
                 f"give it surrogate={NONE}"
@@ -141,12 +178,15 @@ class Certification(TargetStudy[CertificationManifest, CertificationCell, Certif
     @property
     def votes(self) -> bool:
         """Whether the vote is certified."""
-        return self.certificate in (VOTE, SEQUENTIAL, ALL)
+        return self.certificate != DRAWS
 
     @property
     def sources(self) -> tuple[float, ...]:
         """The budgets behind the images that error bounds are for; 0: natural ones."""
         return (0.0, *self.eps) if self.certificate in (DRAWS, ALL) else ()
+
+    def build(self, spec: str) -> Defense:
+        return self.create(seed=0)
 
     def create(self, *, seed: int) -> Defense:
         """The defense, with that seed."""
@@ -160,37 +200,15 @@ class Certification(TargetStudy[CertificationManifest, CertificationCell, Certif
             )
         return created
 
-    @property
-    def specs(self) -> tuple[str, ...]:
-        return (self.defense,)
-
-    def build(self, spec: str) -> Defense:
-        return self.create(seed=0)
-
     def described(self) -> Mapping[str, Any]:
-        if self.target.is_random:
-            raise InvalidInputError(
-                f"classifier {self.target.name!r} answers differently when asked again; certificates count "
-                "on one whose only randomness is the defense's"
-            )
-        covered = coverage_of(self.create(seed=0)) if self.votes else None
+        threats = [ThreatId.of(self._threat(eps, seed=0)) if eps else NO_THREAT for eps in self.sources]
+        pairs = zip(self.sources, threats, strict=True)
         return {
-            "coverage": covered,
-            "sources": tuple(
-                SourceId(eps=eps, attack=ThreatId.of(self._threat(eps, seed=0)) if eps else NO_THREAT)
-                for eps in self.sources
-            ),
-            "values": self.target.images.floats(slice(1)).numel(),
-            "wanted": self._wanted(covered) if covered and self.certificate == SEQUENTIAL else None,
+            **super().described(),
+            "coverage": self.coverage if self.votes else None,
+            "sources": tuple(SourceId(eps=eps, attack=attack) for eps, attack in pairs),
+            "wanted": self.radii if self.certificate == SEQUENTIAL else None,
         }
-
-    @staticmethod
-    def cells_of(manifest: CertificationManifest) -> list[CertificationCell]:
-        return manifest.cells
-
-    @staticmethod
-    def parse(line: bytes) -> CertificateRecord:
-        return parse_record(line)
 
     @staticmethod
     def problem(manifest: CertificationManifest, record: CertificateRecord) -> str | None:
@@ -203,6 +221,7 @@ class Certification(TargetStudy[CertificationManifest, CertificationCell, Certif
                 if most not in looks(draws=manifest.n):
                     return f"draws={most} is none of the looks {looks(draws=manifest.n)}"
         else:
+            assert isinstance(record, DrawsRecord)
             shares, counts = tuple(record.bounds.values()), (record.errors,)
             most, answered = manifest.draws, (record.label, record.label)
             numbers = (record.mean_l1, record.mean_truncated, record.variance_truncated, *shares)
@@ -223,11 +242,9 @@ class Certification(TargetStudy[CertificationManifest, CertificationCell, Certif
     ) -> list[CertificateRecord]:
         images, labels = self.target.part(cell.images)
         draw = _Draw(self, cell, images, progress)
-        if cell.sequential:
-            return self._sequential_records(cell, labels.cpu(), draw)
         if cell.eps is None:
-            return self._vote_records(cell, labels.cpu(), draw)
-        return self._draws_records(cell, cell.eps, images, labels.cpu(), draw)
+            return [*self._vote_records(cell, labels.cpu(), draw)]
+        return [*self._draws_records(cell, cell.eps, images, labels.cpu(), draw)]
 
     def cost(self, cell: CertificationCell) -> int:
         """How many draws it is."""
@@ -237,125 +254,80 @@ class Certification(TargetStudy[CertificationManifest, CertificationCell, Certif
         return "votes" if cell.eps is None else f"error bounds at eps {format_value(cell.eps)}"
 
     @cached_property
-    def forward(self) -> Callable[[Tensor], Tensor]:
-        """The classifier in the form that answers most draws a second."""
-        return fast_forward(self.target.model, device=self.target.place, precision=self.precision)
+    def coverage(self) -> Coverage:
+        """What the vote's certificate may assume of the defense."""
+        return Coverage.of(**self.create(seed=0).certificate_terms())
 
-    def _vote_records(
-        self, cell: CertificationCell, labels: Tensor, draw: "_Draw"
-    ) -> list[CertificateRecord]:
-        covered = coverage_of(self.create(seed=0))
-        classes = len(self.target.images.classes)
-        selection = draw.counts("selection", self.n0, classes)
-        estimation = draw.counts("estimation", self.n, classes)
-        votes = certify_vote(
-            selection_counts=selection, estimation_counts=estimation, alpha=self.alpha,
-            sigma_eff=covered.sigma_eff, copies=covered.copies,
-        )  # fmt: skip
-        selected = selection.argmax(-1)
-        right = estimation.gather(-1, labels[:, None])[:, 0]
-        p_y = clopper_pearson_lower(count=right, draws=self.n, delta=self.alpha)
-        return [
-            VoteRecord(
-                defense=cell.defense,
-                image=image,
-                label=int(labels[number]),
-                selected=int(selected[number]),
-                top=int(estimation[number, selected[number]]),
-                right=int(right[number]),
-                answer=int(votes.answers[number]),
-                abstain=bool(votes.radii[number] == 0),
-                radius=float(votes.radii[number]),
-                p_lower=float(votes.probabilities[number]),
-                p_y=float(p_y[number]),
-            )
-            for number, image in enumerate(cell.images)
-        ]
+    @property
+    def radii(self) -> tuple[float, ...]:
+        """The radii that a sequential certificate is to decide about."""
+        largest = radius(counts_top=self.n, draws=self.n, alpha=self.alpha, **asdict(self.coverage))
+        return self.wanted or tuple(even_radii(largest))
 
-    def _sequential_records(
-        self, cell: CertificationCell, labels: Tensor, draw: "_Draw"
-    ) -> list[CertificateRecord]:
-        """The vote's certificate with a look at the draws now and then, and alpha split between the looks."""
-        covered = coverage_of(self.create(seed=0))
-        thresholds = thresholds_for(
-            radii=self._wanted(covered), sigma_eff=covered.sigma_eff, copies=covered.copies
-        )
-        classes, schedule = len(self.target.images.classes), looks(draws=self.n)
-        selected = draw.counts("selection", self.n0, classes).argmax(-1)
+    def _vote_records(self, cell: CertificationCell, labels: Tensor, draw: "_Draw") -> Sequence[VoteRecord]:
+        """The vote's certificates. A sequential one looks at the draws now and then and stops early; its
+        looks share alpha. The other has one look, at all draws.
+        """
+        early = cell.certificate == SEQUENTIAL
+        schedule = looks(draws=self.n) if early else (self.n,)
+        thresholds = thresholds_for(radii=self.radii if early else (), **asdict(self.coverage))
+        selected = draw.counts("selection", self.n0).argmax(-1)
         going = torch.arange(len(labels))
-        found = torch.zeros(len(labels), classes, dtype=torch.int64)
-        lower, p_y = torch.zeros(len(labels), dtype=torch.float64), torch.zeros(len(labels)).double()
+        counts = torch.zeros(len(labels), len(self.target.images.classes), dtype=torch.int64)
+        lower, p_y = torch.zeros(2, len(labels), dtype=torch.float64)
         drawn = torch.zeros(len(labels), dtype=torch.int64)
         before = 0
         for look, total in enumerate(schedule):
-            fresh = draw.counts(f"look {look}", total - before, classes, only=going)
-            found[going] += fresh
+            purpose = f"look {look}" if early else "estimation"
+            counts[going] += draw.counts(purpose, total - before, only=going)
             drawn[going] = before = total
-            for bounds, answers in ((lower, selected), (p_y, labels)):
-                count = found[going].gather(1, answers[going, None])[:, 0]
-                now = look_bound(count=count, draws=total, look=look, alpha=self.alpha, looks=schedule)
-                bounds[going] = torch.maximum(bounds[going], now)  # all of them hold together
-            top = found[going].gather(1, selected[going, None])[:, 0]
+            for bounds, classes in ((lower, selected), (p_y, labels)):
+                count = of_class(counts, classes)[going]
+                bound = look_bound(count=count, draws=total, look=look, alpha=self.alpha, looks=schedule)
+                bounds[going] = torch.maximum(bounds[going], bound)  # all of them hold together
             done = decided(
-                lower=lower[going], count=top, draws=total, thresholds=thresholds, futility=self.alpha
-            )
-            draw.skip(int(done.sum()) * (self.n - total))
+                lower=lower[going], count=of_class(counts, selected)[going], draws=total,
+                thresholds=thresholds, futility=self.alpha,
+            )  # fmt: skip
+            draw.advance(int(done.sum()) * (self.n - total))
             going = going[~done]
             if len(going) == 0:
                 break
-        radii = radius_of(lower, sigma_eff=covered.sigma_eff, copies=covered.copies)
-        return [
-            SequentialRecord(
-                defense=cell.defense,
-                image=image,
-                label=int(labels[number]),
-                selected=int(selected[number]),
-                top=int(found[number, selected[number]]),
-                right=int(found[number, labels[number]]),
-                answer=int(selected[number]) if radii[number] > 0 else ABSTAIN,
-                abstain=bool(radii[number] == 0),
-                radius=float(radii[number]),
-                p_lower=float(lower[number]),
-                p_y=float(p_y[number]),
-                draws=int(drawn[number]),
-            )
-            for number, image in enumerate(cell.images)
-        ]
-
-    def _wanted(self, covered: Coverage) -> tuple[float, ...]:
-        """The radii that a sequential certificate is to decide about."""
-        largest = radius(
-            counts_top=self.n, draws=self.n, alpha=self.alpha, sigma_eff=covered.sigma_eff,
-            copies=covered.copies,
-        )  # fmt: skip
-        return self.wanted or tuple(even_radii(largest))
+        radii = radius_of(lower, **asdict(self.coverage))
+        columns = {
+            "label": labels,
+            "selected": selected,
+            "top": of_class(counts, selected),
+            "right": of_class(counts, labels),
+            "answer": torch.where(radii > 0, selected, ABSTAIN),
+            "abstain": radii == 0,
+            "radius": radii,
+            "p_lower": lower,
+            "p_y": p_y,
+        }
+        return SequentialRecord.of(cell, **columns, draws=drawn) if early else VoteRecord.of(cell, **columns)
 
     def _draws_records(
         self, cell: CertificationCell, eps: float, images: Tensor, labels: Tensor, draw: "_Draw"
-    ) -> list[CertificateRecord]:
+    ) -> list[DrawsRecord]:
         moved = self._attacked(cell, eps, images, labels.to(images.device)) if eps else images
         reference = self.forward(images).double().softmax(-1).cpu()
-        blocks = draw.logits("draws", moved, self.draws)
-        drawn = (block.double().softmax(-1) for block in blocks)
+        drawn = (block.double().softmax(-1) for block in draw.logits("draws", moved, self.draws))
         seen = evidence(reference=reference, drawn=drawn, labels=labels)
         bounds = bounds_from(seen, delta=self.delta)
-        distances = self._ball(eps).distance(moved, images)
-        return [
-            DrawsRecord(
-                defense=cell.defense,
-                eps=eps,
-                image=image,
-                label=int(labels[number]),
-                distance=float(distances[number]),
-                margin=float(seen.margin[number]),
-                mean_l1=float(seen.mean_l1[number]),
-                mean_truncated=float(seen.mean_truncated[number]),
-                variance_truncated=float(seen.variance_truncated[number]),
-                errors=int(seen.errors[number]),
-                bounds={name: float(values[number]) for name, values in bounds.items()},
-            )
-            for number, image in enumerate(cell.images)
-        ]
+        rows = torch.stack(list(bounds.values()), 1).tolist()
+        return DrawsRecord.of(
+            cell,
+            eps=[eps] * len(labels),
+            label=labels,
+            distance=ball(NORM, eps).distance(moved, images),
+            margin=seen.margin,
+            mean_l1=seen.mean_l1,
+            mean_truncated=seen.mean_truncated,
+            variance_truncated=seen.variance_truncated,
+            errors=seen.errors,
+            bounds=[dict(zip(bounds, row, strict=True)) for row in rows],
+        )
 
     def _attacked(self, cell: CertificationCell, eps: float, images: Tensor, labels: Tensor) -> Tensor:
         """The images x', found without any of the draws that certify them."""
@@ -372,10 +344,7 @@ class Certification(TargetStudy[CertificationManifest, CertificationCell, Certif
         return derived_seed(self.seed, cell.defense, cell.what, cell.images.start, purpose)
 
     def _threat(self, eps: float, *, seed: int) -> Threat:
-        return threat(self.attack, self._ball(eps), seed=seed)
-
-    def _ball(self, eps: float) -> Ball:
-        return ball(NORM, eps)
+        return threat(self.attack, ball(NORM, eps), seed=seed)
 
 
 class _Draw:
@@ -387,17 +356,17 @@ class _Draw:
         self._study, self._cell, self._images, self._progress = study, cell, images, progress
         self._drawn = 0
 
-    def counts(self, purpose: str, draws: int, classes: int, *, only: Tensor | None = None) -> Tensor:
+    def counts(self, purpose: str, draws: int, *, only: Tensor | None = None) -> Tensor:
         """How often each class came out, (N, classes); only: some of the images, by number."""
         images = self._images if only is None else self._images[only.to(self._images.device)]
-        found = torch.zeros(len(images), classes, dtype=torch.int64)
+        found = torch.zeros(len(images), len(self._study.target.images.classes), dtype=torch.int64)
         for block in self.logits(purpose, images, draws):
             answers = block.argmax(-1).T  # (N, draws of the block)
             found.scatter_add_(1, answers, torch.ones_like(answers))
         return found
 
-    def skip(self, draws: int) -> None:
-        """Count draws that turned out not to be needed."""
+    def advance(self, draws: int) -> None:
+        """Count draws as done: those made, and those that turned out not to be needed."""
         self._drawn += draws
         self._progress(self._study.title(self._cell), self._drawn)
 
@@ -412,27 +381,13 @@ class _Draw:
         some = max(1, study.batch // len(images))
         for start in range(0, draws, some):
             block = outputs(model, images, runs=min(some, draws - start), batch=study.batch).cpu()
-            self._drawn += block.shape[0] * block.shape[1]
-            self._progress(study.title(self._cell), self._drawn)
+            self.advance(block.shape[0] * block.shape[1])
             yield block
 
 
-def coverage_of(defense: Defense) -> Coverage:
-    """What the worst-case certificate may assume of a defense; InvalidInputError with the reason where none
-    holds, and with what would help.
-    """
-    terms = defense.certificate_terms()
-    try:
-        return Coverage.of(**terms)
-    except InvalidInputError as reason:
-        try:
-            mended: CertificateTerms = {**terms, "weights_from": "noisy", "noise": "image"}
-            Coverage.of(**mended)
-        except InvalidInputError:
-            raise reason from None
-        raise InvalidInputError(
-            f"{reason}, or noise='image', which puts the noise on the image before anything sees it"
-        ) from reason
+def of_class(counts: Tensor, classes: Tensor) -> Tensor:
+    """The count of one class in each row, (N,)."""
+    return counts.gather(1, classes[:, None])[:, 0]
 
 
 def certify(

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from vqshield.certification.page import certificate_caveats, certificate_tables
 from vqshield.certification.study import CERTIFICATES, Certification
 from vqshield.certification.study import certify as measure
 from vqshield.certification.summary import CertificationSummary
@@ -141,8 +140,8 @@ def certify(
         typer.echo(json.dumps(to_plain(summary), indent=1))
         return
     console = Console()
-    for table in certificate_tables(summary):
-        console.print(table)
-    for line in certificate_caveats(summary):
+    for table in summary.tables():
+        console.print(table.terminal())
+    for line in summary.caveats():
         console.print(line, markup=False, highlight=False)
     typer.echo(f"\nFigures in {out / 'summary.json'}, every image in {out / 'records.jsonl'}")

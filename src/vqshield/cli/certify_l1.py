@@ -7,8 +7,8 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
-from vqshield.certification.l1 import L1Certification, L1Summary, certify_l1
-from vqshield.certification.page import l1_caveats, l1_table
+from vqshield.certification.l1 import L1Certification, certify_l1
+from vqshield.certification.summary import L1Summary
 from vqshield.cli.resumable import run_to_end, set_aside, write_summary
 from vqshield.core.serialization import to_plain
 from vqshield.runs.executors import Executor
@@ -54,7 +54,8 @@ def certify_exactly(
         typer.echo(json.dumps(to_plain(summary), indent=1))
         return
     console = Console()
-    console.print(l1_table(summary))
-    for line in l1_caveats(summary):
+    for table in summary.tables():
+        console.print(table.terminal())
+    for line in summary.caveats():
         console.print(line, markup=False, highlight=False)
     typer.echo(f"\nFigures in {out / 'summary.json'}, every image in {out / 'records.jsonl'}")
