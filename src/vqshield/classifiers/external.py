@@ -15,10 +15,11 @@ from types import ModuleType
 import torch
 from torch import nn
 
-from vqshield.classifiers.normalised import RESIZES, Normalised
+from vqshield.classifiers.normalised import Normalised
 from vqshield.core.entry_points import call_function, find_function
 from vqshield.core.errors import FileFormatError, InvalidInputError
 from vqshield.core.tensors import read_tensors
+from vqshield.data.pictures import RESIZES
 
 
 def from_timm(name: str, weights: Path | None) -> Normalised:

@@ -7,9 +7,9 @@ from torch.nn import functional as F
 
 from vqshield.core.checks import one_of, real, whole
 from vqshield.core.errors import InvalidInputError
+from vqshield.data.pictures import RESIZES
 from vqshield.models.calling import Normalising
 
-RESIZES = ("bicubic", "bilinear")
 MOST_SIDE = 1 << 14  # pixels that an image may be resized to
 
 

@@ -1,12 +1,11 @@
 """Data sets: one reader per layout, found by name. Readers never download, and nothing is unpickled."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from vqshield.core.checks import one_of, whole
 from vqshield.core.errors import InvalidInputError
 from vqshield.data.arrays import from_dataset, read_npz
-from vqshield.data.base import SPLITS, ImageSet
+from vqshield.data.base import SPLITS, ImageSet, Reader
 from vqshield.data.bundled import NAME as SAMPLE_NAME
 from vqshield.data.bundled import sample, sample_card
 from vqshield.data.cache import cache_folder
@@ -33,7 +32,7 @@ __all__ = [
 ]
 
 # A new data set: one reader file, one line here.
-_READERS: dict[str, Callable[..., ImageSet]] = {
+_READERS: dict[str, Reader] = {
     "cifar10": read_cifar10,
     "cifar100": read_cifar100,
     "mnist": read_mnist,
@@ -43,6 +42,7 @@ _READERS: dict[str, Callable[..., ImageSet]] = {
     "npz": read_npz,
 }
 _ANYONES = ("folder", "npz")  # layouts rather than data sets, so the cache has no place for them
+_TEST_ONLY = ("nips17", SAMPLE_NAME)
 
 
 def list_datasets() -> tuple[str, ...]:
@@ -63,9 +63,9 @@ def load(name: str, split: str, folder: str | Path | None = None, *, limit: int 
     one_of("split", split, SPLITS)
     if limit is not None:
         whole("limit", limit, least=1)
+    if name in _TEST_ONLY and split != "test":
+        raise InvalidInputError(f"{name!r} has no split {split!r}; it has 'test' only")
     if name == SAMPLE_NAME:
-        if split != "test":
-            raise InvalidInputError(f"{SAMPLE_NAME!r} has no split {split!r}; it has 'test' only")
         if folder is not None:
             raise InvalidInputError(
                 f"folder {str(folder)!r} (--data-dir) is given for {SAMPLE_NAME!r}, which is bundled and has "

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vqshield.core.checks import one_of, whole
+from vqshield.core.checks import whole
 from vqshield.core.errors import FileFormatError, InvalidInputError
 from vqshield.data import npz
-from vqshield.data.base import MAX_CLASSES, SPLITS, ImageSet, check_class_count
+from vqshield.data.base import MAX_CLASSES, ImageSet, check_class_count, check_label_range
 
 CHANNELS = (1, 3)
 PIXEL_TYPES = ("uint8", "float16", "float32", "float64")
@@ -24,7 +24,6 @@ def read_npz(*, split: str, folder: Path, limit: int | None = None) -> ImageSet:
     images: uint8, or floats in [0,1], which are rounded to bytes; (n, h, w), (n, h, w, c) or (n, c, h, w), of
     either byte order. limit: how many of them are read and, where they are packed, unpacked.
     """
-    one_of("split", split, SPLITS)
     path = folder if folder.suffix == ".npz" else folder / f"{split}.npz"
     if not path.is_file():
         raise InvalidInputError(f"there is no file {path}; give an .npz file or a folder with {split}.npz")
@@ -34,9 +33,7 @@ def read_npz(*, split: str, folder: Path, limit: int | None = None) -> ImageSet:
             known = ", ".join(npz.names(path)[:10]) or "none"
             raise FileFormatError(f"{path} has no array {name!r}; it has {known}")
     pixels, labels = arrays["images"], _labels(arrays["labels"], count=_rows(arrays["images"]))
-    if int(labels.min()) < 0 or int(labels.max()) >= MAX_CLASSES:
-        wrong = min(int(labels.min()), 0) or int(labels.max())
-        raise FileFormatError(f"{path}: label {wrong} is outside 0..{MAX_CLASSES - 1}")
+    check_label_range(str(path), (int(labels.min()), int(labels.max())), MAX_CLASSES)
     return ImageSet(
         name=path.name,
         images=_images(pixels, limit),

@@ -1,12 +1,17 @@
 """What every reader returns: images, labels and class names, checked once."""
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from vqshield.core.errors import InvalidInputError
+from vqshield.core.errors import FileFormatError, InvalidInputError
+from vqshield.core.files import file_exists
 
 SPLITS = ("train", "test")
 MAX_CLASSES = 100_000
@@ -57,6 +62,20 @@ class ImageSet:
         return digest_of(self)
 
 
+class Reader(Protocol):
+    """Reads one layout of files."""
+
+    def __call__(self, *, split: str, folder: Path, limit: int | None = None) -> ImageSet:
+        """The images of a split, "train" or "test", or the first ones; no more than these are read."""
+        ...
+
+
+def first_file(places: Iterable[Path], names: Iterable[str]) -> Path | None:
+    """The first file that there is: every name in the first place, then in the second."""
+    paths = (place / name for place, name in product(places, names))
+    return next(filter(file_exists, paths), None)
+
+
 def digest_of(*sets: ImageSet) -> str:
     """SHA-256 of the labels and images of several sets, one after the other."""
     digest = hashlib.sha256()
@@ -82,6 +101,13 @@ def check_labels(name: str, count: int, labels: Tensor, classes: tuple[str, ...]
     if low < 0 or high >= len(classes):
         wrong = low if low < 0 else high
         raise InvalidInputError(f"label {wrong} in {name!r} is outside 0..{len(classes) - 1}")
+
+
+def check_label_range(where: str, labels: Iterable[int], below: int) -> None:
+    """Refuse a file whose labels are outside 0 … below−1."""
+    for label in labels:
+        if not 0 <= label < below:
+            raise FileFormatError(f"{where}: label {label} is outside 0..{below - 1}")
 
 
 def check_class_count(name: str, count: int) -> None:

@@ -4,16 +4,18 @@ Made by ``tools/make_sample.py``; source and licence note stand in the JSON file
 """
 
 import hashlib
+import io
 import json
-from importlib import resources
 from typing import Any
 
 import numpy as np
 import torch
 
-from vqshield.core.errors import FileFormatError, MissingExtraError
+from vqshield.core.errors import FileFormatError
 from vqshield.core.serialization import Json
 from vqshield.data.base import ImageSet
+from vqshield.data.homes import asset
+from vqshield.images.files import pillow
 
 NAME = "cifar10-sample"
 TILE = 32
@@ -39,19 +41,13 @@ def sample(limit: int | None = None) -> ImageSet:
 
 def sample_card() -> dict[str, Json]:
     """What is known of the sample: labels, test-set indices, source, licence note."""
-    card: dict[str, Any] = json.loads(_asset(f"{NAME}.json").decode())
+    card: dict[str, Any] = json.loads(asset(f"{NAME}.json").decode())
     return card
 
 
 def _tiles(card: dict[str, Any]) -> "np.typing.NDArray[np.uint8]":
     """The sheet cut into (n, 32, 32, 3) tiles, row by row, after checking every pixel's sum."""
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise MissingExtraError("pillow", "cli") from error
-    import io
-
-    with Image.open(io.BytesIO(_asset(f"{NAME}.png"))) as picture:
+    with pillow().open(io.BytesIO(asset(f"{NAME}.png"))) as picture:
         sheet = np.asarray(picture.convert("RGB"))
     if hashlib.sha256(sheet.tobytes()).hexdigest() != card["pixels_sha256"]:
         raise FileFormatError(
@@ -59,7 +55,3 @@ def _tiles(card: dict[str, Any]) -> "np.typing.NDArray[np.uint8]":
         )
     rows, columns = sheet.shape[0] // TILE, sheet.shape[1] // TILE
     return sheet.reshape(rows, TILE, columns, TILE, 3).swapaxes(1, 2).reshape(-1, TILE, TILE, 3)
-
-
-def _asset(name: str) -> bytes:
-    return (resources.files("vqshield.data") / "assets" / name).read_bytes()

@@ -9,7 +9,7 @@ import tarfile
 import urllib.error
 import urllib.request
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -110,7 +110,7 @@ class _Resuming:
             )
 
 
-def _unpack(archive: Path, place: Path, members: dict[str, str]) -> None:
+def _unpack(archive: Path, place: Path, members: Mapping[str, str]) -> None:
     """Write the files that we know, by our own names: whatever else an archive holds is ignored."""
     missing = dict(members)
     with tarfile.open(archive, "r:gz") as opened:

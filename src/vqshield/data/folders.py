@@ -6,15 +6,14 @@ order stands as it is.
 
 import csv
 import io
-from importlib import resources
 from pathlib import Path
 
 import torch
 
-from vqshield.core.checks import one_of
 from vqshield.core.errors import FileFormatError, InvalidInputError
-from vqshield.core.files import file_exists, read_text
-from vqshield.data.base import MAX_CLASSES, SPLITS
+from vqshield.core.files import read_text
+from vqshield.data.base import MAX_CLASSES, check_label_range, first_file
+from vqshield.data.homes import asset
 from vqshield.data.pictures import FileSet
 from vqshield.images.files import SUFFIXES
 
@@ -37,12 +36,7 @@ def read_folder(*, split: str, folder: Path, limit: int | None = None) -> FileSe
 
     ``classes.txt`` may set the order of the classes; without it they are sorted by name.
     """
-    place = _place(split, folder)
-    known = _class_map(place, folder)
-    if table := _table(place, folder):
-        return _by_table("folder", place, table, known).take(limit)
-    subfolders = {each.name: each.name for each in sorted(place.iterdir()) if each.is_dir()}
-    return _by_subfolder("folder", place, known or subfolders).take(limit)
+    return _read("folder", split, folder, None).take(limit)
 
 
 def pictures_below(folder: Path) -> FileSet:
@@ -60,41 +54,34 @@ def read_imagenet(*, split: str, folder: Path, limit: int | None = None) -> File
     The images lie in wnid sub-folders, or in one folder beside a CSV of their classes. Labels are the usual
     0..999 even where only some classes are there, unless ``classes.txt`` says otherwise.
     """
-    if (folder / "imagenet").is_dir():
-        folder = folder / "imagenet"
-    place = _place(split, folder)
-    known = _class_map(place, folder) or imagenet_classes()
-    if table := _table(place, folder):
-        return _by_table("imagenet", place, table, known).take(limit)
-    return _by_subfolder("imagenet", place, known).take(limit)
+    below = folder / "imagenet"
+    return _read("imagenet", split, below if below.is_dir() else folder, imagenet_classes()).take(limit)
 
 
 def imagenet_classes() -> dict[str, str]:
     """The 1,000 classes in the order of their indices, WordNet id to name."""
-    asset = resources.files("vqshield.data") / "assets" / "imagenet-classes.txt"
-    return _parse_map(asset.read_text("utf-8"), "imagenet-classes.txt")
+    return _parse_map(asset("imagenet-classes.txt").decode(), "imagenet-classes.txt")
+
+
+def _read(name: str, split: str, folder: Path, usual: dict[str, str] | None) -> FileSet:
+    """Files by a table or by sub-folders; usual: the classes where no class map names them."""
+    place = _place(split, folder)
+    places = (place, folder)
+    map_file = first_file(places, (CLASS_MAP,))
+    known = usual if map_file is None else _parse_map(read_text(map_file), str(map_file))
+    if table := first_file(places, TABLES):
+        return _by_table(name, place, table, known)
+    subfolders = {each.name: each.name for each in sorted(place.iterdir()) if each.is_dir()}
+    return _by_subfolder(name, place, known or subfolders)
 
 
 def _place(split: str, folder: Path) -> Path:
-    one_of("split", split, SPLITS)
     if not folder.is_dir():
         raise InvalidInputError(f"{folder} is no folder; give the one that holds the images: {LAYOUTS}")
     for name in PLACES[split]:
         if (folder / name).is_dir():
             return folder / name
     raise InvalidInputError(f"{folder} has no sub-folder {' or '.join(PLACES[split])} for split {split!r}")
-
-
-def _table(*places: Path) -> Path | None:
-    candidates = (place / name for place in places for name in TABLES)
-    return next((path for path in candidates if path.is_file()), None)
-
-
-def _class_map(*places: Path) -> dict[str, str] | None:
-    for place in places:
-        if (place / CLASS_MAP).is_file():
-            return _parse_map(read_text(place / CLASS_MAP), str(place / CLASS_MAP))
-    return None
 
 
 def _parse_map(text: str, path: str) -> dict[str, str]:
@@ -156,7 +143,9 @@ def _by_table(name: str, place: Path, table: Path, known: dict[str, str] | None)
             raise FileFormatError(
                 f"{table}, line {line}: {key[:60]!r} is none of the {len(known)} classes, and no index of one"
             )
-        files.append(_named(place, row[0], table))
+        if (file := _found(place, row[0], table)) is None:
+            raise InvalidInputError(f"{table} names {row[0]!r}, but {place} has no such image")
+        files.append(file)
         labels.append(label)
     if not files:
         raise InvalidInputError(f"{table} names no image; {LAYOUTS}")
@@ -170,27 +159,25 @@ def _by_table(name: str, place: Path, table: Path, known: dict[str, str] | None)
 
 def _rows(table: Path, place: Path) -> list[tuple[int, list[str]]]:
     """The lines with their numbers, without the header; a first line that names an image is no header."""
+    rows = numbered_rows(table)
+    return rows if rows and _found(place, rows[0][1][0], table) else rows[1:]
+
+
+def numbered_rows(table: Path) -> list[tuple[int, list[str]]]:
+    """The lines of a CSV file that are not empty, with their numbers."""
     reader = csv.reader(io.StringIO(read_text(table), newline=""))
     try:
-        rows = [(reader.line_num, row) for row in reader if row]
+        return [(reader.line_num, row) for row in reader if row]
     except csv.Error as error:
         raise FileFormatError(f"{table} is not a table of file and class: {error}") from error
-    return rows if rows and _found(place, rows[0][1][0], table) else rows[1:]
 
 
 def _classes_of(keys: list[str], table: Path) -> dict[str, str]:
     if all(key.isdecimal() and len(key) < 10 for key in keys):
         highest = max(map(int, keys), default=0)
-        if highest >= MAX_CLASSES:
-            raise FileFormatError(f"{table}: label {highest} is outside 0..{MAX_CLASSES - 1}")
+        check_label_range(str(table), [highest], MAX_CLASSES)
         return {str(number): str(number) for number in range(highest + 1)}
     return {key: key for key in sorted(set(keys)) if key}
-
-
-def _named(place: Path, name: str, table: Path) -> Path:
-    if (file := _found(place, name, table)) is None:
-        raise InvalidInputError(f"{table} names {name!r}, but {place} has no such image")
-    return file
 
 
 def _found(place: Path, name: str, table: Path) -> Path | None:
@@ -199,11 +186,8 @@ def _found(place: Path, name: str, table: Path) -> Path | None:
     inside = not Path(name).is_absolute() and ".." not in parts
     last = parts[-1] if parts else ""
     places = [table.parent / Path(*parts[:-1])] if inside else []
-    for folder in (*places, place, place / "images"):
-        for ending in ("", ".JPEG", ".jpg", ".png"):
-            if file_exists(folder / f"{last}{ending}"):
-                return folder / f"{last}{ending}"
-    return None
+    endings = ("", ".JPEG", ".jpg", ".png")
+    return first_file((*places, place, place / "images"), [f"{last}{ending}" for ending in endings])
 
 
 def _is_picture(file: Path) -> bool:

@@ -10,10 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from vqshield.core.checks import one_of
 from vqshield.core.errors import FileFormatError, InvalidInputError
 from vqshield.core.files import check_size
-from vqshield.data.base import SPLITS, ImageSet
+from vqshield.data.base import ImageSet, check_label_range, first_file
 
 CLASSES = tuple(str(digit) for digit in range(10))
 PREFIXES = {"train": "train", "test": "t10k"}
@@ -26,13 +25,11 @@ Bytes = npt.NDArray[np.uint8]
 
 def read_mnist(*, split: str, folder: Path, limit: int | None = None) -> ImageSet:
     """Read MNIST, or its first ``limit`` images, from ``folder`` or from ``MNIST/raw`` below it."""
-    one_of("split", split, SPLITS)
     images, image_count = _read(folder, f"{PREFIXES[split]}-images-idx3-ubyte", 3, limit)
     labels, label_count = _read(folder, f"{PREFIXES[split]}-labels-idx1-ubyte", 1, limit)
     if image_count != label_count:
         raise FileFormatError(f"mnist {split} in {folder} has {image_count} images but {label_count} labels")
-    if int(labels.max()) > 9:
-        raise FileFormatError(f"mnist {split} in {folder}: label {int(labels.max())} is outside 0..9")
+    check_label_range(f"mnist {split} in {folder}", [int(labels.max())], len(CLASSES))
     return ImageSet(
         name="mnist",
         images=torch.from_numpy(images[:, None]),
@@ -42,14 +39,9 @@ def read_mnist(*, split: str, folder: Path, limit: int | None = None) -> ImageSe
 
 
 def _read(folder: Path, name: str, dimensions: int, limit: int | None) -> tuple[Bytes, int]:
-    for place in (folder / SUBFOLDER, folder):
-        for path in (place / name, place / f"{name}.gz"):
-            if path.is_file():
-                return _parse(path, dimensions, limit)
-    raise InvalidInputError(f"{name}[.gz] is neither in {folder} nor in {folder / SUBFOLDER}")
-
-
-def _parse(path: Path, dimensions: int, limit: int | None) -> tuple[Bytes, int]:
+    path = first_file((folder / SUBFOLDER, folder), (name, f"{name}.gz"))
+    if path is None:
+        raise InvalidInputError(f"{name}[.gz] is neither in {folder} nor in {folder / SUBFOLDER}")
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             return _idx(file, path, dimensions, limit)
