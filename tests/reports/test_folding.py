@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from terminal import assert_nothing_is_cut, printed
+from vqshield.attacks import Linf
 from vqshield.certification.summary import (
     BoundSummary,
     DrawsSummary,
@@ -30,10 +31,10 @@ def evaluation():
         for defense in ("none", "swrd:size=3,codes=25,sigma=12/255")
         for attack in ("none", "pgd:steps=20,eot=20", "autoattack:version=rand,surrogate=soft,restarts=5")
     ]  # fmt: skip
-    manifest = SimpleNamespace(norm="linf", eps=8 / 255, attacks=("pgd",))
+    manifest = SimpleNamespace(ball=Linf(8 / 255), attacks=("pgd",))
     return evaluation_table(
         SimpleNamespace(title="cifar10-sample, small-cifar10", rows=rows, manifest=manifest)
-    )
+    ).terminal()
 
 
 def certificates():

@@ -121,7 +121,7 @@ def evaluate(
         typer.echo(json.dumps(to_plain(summary), indent=1))
         return
     console = Console()
-    console.print(evaluation_table(summary))
+    console.print(evaluation_table(summary).terminal())
     for line in caveats(summary):
         console.print(Text(line, style="bold red" if line.startswith("WARNING") else ""))
     typer.echo(f"\nFigures in {out / 'summary.json'}, every image in {out / 'records.jsonl'}")

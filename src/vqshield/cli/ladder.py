@@ -183,7 +183,7 @@ def ladder(
     if as_json:
         typer.echo(json.dumps(to_plain(summary), indent=1))
         return
-    Console().print(ladder_table(summary))
+    Console().print(ladder_table(summary).without("knows").terminal(notes=False))
     for line in ladder_notes(summary):
         typer.echo(line)
     typer.echo(f"\nThe page is {out / 'report.html'}, figures are in {out / 'summary.json'}")

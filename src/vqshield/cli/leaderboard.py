@@ -168,7 +168,7 @@ def leaderboard(
     if as_json:
         typer.echo(json.dumps(to_plain(summary), indent=1))
         return
-    Console().print(board_table(summary))
+    Console().print(board_table(summary).without("classifier", "made_by").terminal(notes=False))
     for line in board_notes(summary):
         typer.echo(line)
     typer.echo(f"\nThe page is {out / PAGE}, figures are in {out / SUMMARY}")

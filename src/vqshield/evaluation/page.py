@@ -1,64 +1,57 @@
-"""An evaluation's figures as a table in the terminal."""
+"""An evaluation's results as a table, and what must be said below them."""
 
-from typing import TYPE_CHECKING
+from itertools import groupby
 
-from vqshield.attacks import ball
 from vqshield.core.display_names import NONE
-from vqshield.core.errors import MissingExtraError
-from vqshield.evaluation.study import NOT_RUN, EvaluationSummary
-from vqshield.reports.numbers import percent
+from vqshield.evaluation.study import NOT_RUN, EvaluationRow, EvaluationSummary
+from vqshield.reports.table import Cell, Column, Section, Table, Value
 
-if TYPE_CHECKING:
-    from rich.table import Table
+_COLUMNS = (
+    Column("attack", "attack"),
+    Column("level", "level"),
+    Column("accuracy", "accuracy", "percent", spread="std"),
+    Column("standard_error", "s.e.", "percent"),
+    Column("vote", "vote", "percent"),
+    Column("worst", "worst", "percent"),
+    Column("n", "N", "count", format="d"),
+    Column("seconds", "time", "seconds"),
+)
 
-_HEADINGS = ("accuracy", "s.e.", "vote", "worst", "N", "time")
 
-
-def evaluation_table(summary: EvaluationSummary) -> "Table":
-    """A section per defense, a line per attack; accuracies in percent."""
-    try:
-        from rich import box
-        from rich.text import Text
-
-        from vqshield.reports.folding import FoldingTable
-    except ImportError as error:
-        raise MissingExtraError("rich", "cli") from error
+def evaluation_table(summary: EvaluationSummary) -> Table:
+    """A section per defense, a line per attack."""
+    manifest, rows = summary.manifest, list[list[Cell | Value] | Section]()
+    for defense, group in groupby(summary.rows, key=lambda row: row.defense):
+        rows.append(Section(f"defense {defense}" if defense != NONE else "no defense"))
+        rows += map(_cells, group)
     runs = sorted({row.runs for row in summary.rows})
-    manifest = summary.manifest
-    budget = f"attacks: {ball(manifest.norm, manifest.eps).budget}; " if manifest.attacks else ""
-    table = FoldingTable(
-        title=Text(summary.title),
-        caption=f"{budget}accuracy in %, mean ± standard deviation of {' / '.join(map(str, runs))} runs; "
-        "s.e.: standard error of the mean over images; vote: the runs' most frequent answer; "
-        "worst: right in every run",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),  # attacks have long names
-        pad_edge=False,
+    return Table(
+        title=summary.title,
+        columns=_COLUMNS,
+        rows=rows,
+        caption=(f"attacks: {manifest.ball.budget}; " if manifest.attacks else "")
+        + f"accuracy in %, mean ± standard deviation of {' / '.join(map(str, runs))} runs; s.e.: standard "
+        "error of the mean over images; vote: the runs' most frequent answer; worst: right in every run",
+        missing="",
     )
-    table.add_column("attack", overflow="fold")
-    table.add_column("level", overflow="fold")
-    for heading in _HEADINGS:
-        table.add_column(heading, justify="right")
-    shown = None
-    for row in summary.rows:
-        if row.defense != shown:
-            shown = row.defense
-            table.add_section()
-            table.add_row(Text(f"defense {shown}" if shown != NONE else "no defense", style="bold"))
-        natural = row.attack == NONE
-        table.add_row(
-            Text("natural" if natural else row.attack),
-            "" if natural else row.level,
-            Text(f"{percent(row.mean)} ± {percent(row.std or 0.0)}", style="bold"),
-            *(percent(each) for each in (row.standard_error, row.vote, row.worst)),
-            str(row.n),
-            _time(row.seconds),
-        )
-    return table
+
+
+def _cells(row: EvaluationRow) -> list[Cell | Value]:
+    natural = row.attack == NONE
+    return [
+        "natural" if natural else row.attack,
+        "" if natural else row.level,
+        row,
+        row.standard_error,
+        row.vote,
+        row.worst,
+        row.n,
+        row.seconds,
+    ]
 
 
 def caveats(summary: EvaluationSummary) -> list[str]:
-    """What must be said under the figures, whatever they are."""
+    """What must be said below the results, whatever they are."""
     lines = [] if summary.complete else ["The run is not finished: these are the figures so far."]
     if summary.warning:
         lines.append(f"WARNING: {summary.warning}")
@@ -68,9 +61,3 @@ def caveats(summary: EvaluationSummary) -> list[str]:
             + (". Until one passes, take them for upper bounds." if summary.audit == NOT_RUN else "")
         )
     return lines
-
-
-def _time(seconds: float | None) -> str:
-    if seconds is None:
-        return ""
-    return f"{seconds:.1f} s" if seconds < 60 else f"{seconds / 60:.1f} min"

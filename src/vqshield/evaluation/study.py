@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -44,6 +44,9 @@ from vqshield.runs.randomness import torch_seeded
 from vqshield.runs.records import Key, Record
 from vqshield.runs.study import CellProgress, Progress, Recorded, chunks, no_cell_progress, no_progress
 from vqshield.runs.target_study import counted
+
+if TYPE_CHECKING:
+    from vqshield.reports.table import Table
 
 ALL = "adaptive"
 """The row of the strongest attack for each image, of all that were given: an attacker may choose, too."""
@@ -367,6 +370,13 @@ class EvaluationSummary:
     warning: str | None
     seconds: float
     manifest: EvaluationManifest
+
+    @property
+    def table(self) -> "Table":
+        """The rows for terminals, pages and documents, and for pandas."""
+        from vqshield.evaluation.page import evaluation_table
+
+        return evaluation_table(self)
 
     def row(self, defense: str, attack: str = NONE) -> EvaluationRow | None:
         """The row of a defense and an attack as they were named; None where there is none."""

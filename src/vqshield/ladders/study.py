@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
@@ -35,6 +36,9 @@ from vqshield.runs.executors import Executor, run_study
 from vqshield.runs.manifests import MANIFEST, check_same, read_manifest
 from vqshield.runs.study import Progress, Recorded, Steps, no_progress
 from vqshield.runs.target import Target, full_path
+
+if TYPE_CHECKING:
+    from vqshield.reports.table import Table
 
 PLAN = "ladder.json"
 MAIN = "model"
@@ -209,6 +213,13 @@ class LadderSummary:
     machine: Mapping[str, str]
     plan: Plan
     warnings: tuple[str, ...] = ()
+
+    @property
+    def table(self) -> "Table":
+        """A line per rung for terminals, pages and documents, and for pandas."""
+        from vqshield.ladders.page import ladder_table
+
+        return ladder_table(self)
 
     def row(self, rung: str, subject: str = MAIN, calls: int | None = None) -> LadderRow | None:
         """The row of a rung; of a query rung at that number of calls, or at the largest."""

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from torch import nn
 
@@ -42,6 +42,9 @@ from vqshield.runs.manifests import MANIFEST, check_same, read_manifest
 from vqshield.runs.records import PACKED, RECORDS
 from vqshield.runs.study import Progress, Steps, no_progress
 from vqshield.runs.target import Target, defenses_inside, full_path, short_name
+
+if TYPE_CHECKING:
+    from vqshield.reports.table import Table
 
 BOARD = "board.json"
 RUNGS_SHOWN: tuple[RungName, ...] = ("natural", "transfer", "ignorant", "score", "decision", "white-box")
@@ -200,6 +203,13 @@ class BoardSummary:
     settings: BoardSettings
     machine: Mapping[str, str]
     rows: tuple[BoardResult, ...]
+
+    @property
+    def table(self) -> "Table":
+        """The rows from the best to the worst for terminals, pages and documents, and for pandas."""
+        from vqshield.leaderboards.page import board_table
+
+        return board_table(self)
 
     def row(self, name: str) -> BoardResult | None:
         """The row of that name."""

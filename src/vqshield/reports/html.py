@@ -1,5 +1,6 @@
 """HTML pages that need no network, no script and no other file."""
 
+import base64
 from pathlib import Path
 from typing import Any
 
@@ -22,5 +23,10 @@ def page(template: str, *, folder: Path = TEMPLATES, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["percent"] = percent
+    environment.filters |= {"percent": percent, "inline_svg": inline_svg}
     return environment.get_template(template).render(**values)
+
+
+def inline_svg(svg: bytes) -> str:
+    """A picture as an address that needs no other file."""
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode('ascii')}"

@@ -1,6 +1,5 @@
 """A reproduced experiment as a page that needs no network, no script and no other file."""
 
-import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -42,7 +41,6 @@ def render_html(summary: Summary, plots: Mapping[str, Sequence[Plot]]) -> str:
         sentence=headline(summary),
         parts=[_section(part, plots.get(part.name, ())) for part in summary.parts],
         notes=summary.notes,
-        inline=_inline,
         facts=summary_facts(summary),
     )
 
@@ -72,7 +70,3 @@ def _refuse_pictures_from_elsewhere(part: PartSummary) -> None:
                     f"image={picture.image[:60]!r} of {row.label!r} is not inside the summary; "
                     f"valid are addresses that begin with {' or '.join(_PICTURES)}"
                 )
-
-
-def _inline(svg: bytes) -> str:
-    return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode('ascii')}"
