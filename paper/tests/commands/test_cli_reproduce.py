@@ -13,11 +13,8 @@ from typer.testing import CliRunner
 
 from vqshield.classifiers import Normalised, build, save_classifier
 from vqshield.cli.application import app
-from vqshield.cli.executors import chosen_executor, executor_for
-from vqshield.core.errors import InvalidInputError
 from vqshield.data import sample
 from vqshield.evaluation.study import Evaluation
-from vqshield.runs.executors import Executor, LocalExecutor, ProcessesExecutor, RayExecutor
 
 FILE = """
 id = "T2"
@@ -254,32 +251,6 @@ def test_a_dry_run_refuses_what_a_run_would(file: str, tmp_path: Path) -> None:
 def test_nonsense_is_refused_before_any_work(tmp_path: Path, arguments: list[str], named: list[str]) -> None:
     failed(reproduce(*arguments, "--out", tmp_path / "out"), *named)
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("name", "on_gpu", "given", "expected"),
-    [
-        ("local", True, {}, LocalExecutor()),
-        ("processes", False, {"cpus": 2}, ProcessesExecutor(cpus=2)),
-        ("processes", True, {"workers": None}, ProcessesExecutor(workers=4)),
-        ("processes", True, {"workers": 2}, ProcessesExecutor(workers=2)),
-        ("ray", True, {"address": None}, RayExecutor(gpus=1.0)),
-        ("ray", False, {"gpus": 0.5}, RayExecutor(gpus=0.5)),
-        ("ray", None, {}, RayExecutor(gpus=None)),
-    ],
-)
-def test_what_an_executor_is_given(name: str, on_gpu: bool | None, given: dict, expected: Executor) -> None:
-    assert chosen_executor(name, on_gpu=on_gpu, **given) == expected
-
-
-@pytest.mark.parametrize(
-    ("device", "gpus"), [("cuda", 1.0), ("cuda:1", 1.0), ("auto", None), ("cpu", 0), ("abacus", 0)]
-)
-def test_ray_chooses_the_device_where_its_tasks_run(device: str, gpus: float | None, monkeypatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert executor_for("ray", device=device) == RayExecutor(gpus=gpus)
-    with pytest.raises(InvalidInputError, match=r"device='cuda:9' cannot be used"):
-        executor_for("ray", device="cuda:9", here=True)
 
 
 @pytest.mark.slow

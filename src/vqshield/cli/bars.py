@@ -2,10 +2,12 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     Progress,
@@ -88,3 +90,13 @@ def progress_bar(
         transient=transient,
         speed_estimate_period=600,  # the pace of the whole run: single steps are uneven
     )
+
+
+@contextmanager
+def doing_bar(*, hidden: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """A bar, as what to call with what is being done, how much of it is done, and how much there is."""
+    with progress_bar("{task.description}", hidden=hidden) as bar:
+        task = bar.add_task("starting", total=None)
+        yield lambda doing, done, total: bar.update(
+            task, description=escape(doing), completed=done, total=total
+        )

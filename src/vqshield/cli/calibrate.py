@@ -4,85 +4,59 @@ import hashlib
 import json
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from vqshield.classifiers import BUNDLED, load_classifier, named_defense, weights_digest
-from vqshield.cli.bars import progress_bar
-from vqshield.cli.options import DEFENSES, AsJson, Classifier, DataDir, Device
+from vqshield.cli.bars import doing_bar
+from vqshield.cli.derived import Option, Values
+from vqshield.cli.options import CLASSIFIER, DEFENSES, AsJson, command
 from vqshield.core.display_names import NONE
 from vqshield.core.errors import InvalidInputError, printable
 from vqshield.core.files import parse_json
 from vqshield.data import SAMPLE_NAME, list_datasets
-from vqshield.runs.batch_norm import CALIBRATED
+from vqshield.runs.batch_norm import CALIBRATED, RUNNING
 from vqshield.training import Calibrated
 from vqshield.training import calibrate as run_calibration
 from vqshield.training.calibration import AUTO, GIVEN, PAIRED, REESTIMATE, USUAL_LIMIT
 
-CalibrationImages = Annotated[
-    str | None,
-    typer.Option(
-        "--calibrate",
-        help="Calibrate the classifier behind each defense (vqshield calibrate) on unlabelled images: a data "
-        "set with a training split, NAME or NAME=DIR, or a folder of image files. ladder and leaderboard "
-        "show it in addition.",
+
+@command(
+    run_calibration,
+    model=replace(CLASSIFIER, default=(BUNDLED, "the bundled classifier tries it")),
+    images=Option(
+        "data",
+        type=str,
+        help=f"Unlabelled images: a folder of image files, or one of {', '.join(list_datasets())}.",
+        default=("cifar10", "the data that the bundled classifier was trained on"),
     ),
-]
-
-
-def calibrate(
-    classifier: Classifier = BUNDLED,
-    defense: Annotated[str, typer.Option(help=f"One of {DEFENSES}, as in swrd:size=3,codes=25.")] = "swrd",
-    data: Annotated[
-        str,
-        typer.Option(
-            help=f"Unlabelled images: a folder of image files, or one of {', '.join(list_datasets())}."
-        ),
-    ] = "cifar10",
-    data_dir: DataDir = None,
-    split: Annotated[str, typer.Option(help="Split of the data set: train or test.")] = "train",
-    limit: Annotated[
-        int | None, typer.Option(help=f"Use at most N images, chosen by the seed (default: {USUAL_LIMIT}).")
-    ] = None,
-    method: Annotated[
-        str,
-        typer.Option(
-            help=f"{AUTO}, {REESTIMATE}, {PAIRED}, or a blend with the checkpoint, as in {PAIRED}:share=0.5."
-        ),
-    ] = AUTO,
-    samples: Annotated[int, typer.Option(help="Random passes of the defense per image.")] = 1,
-    batch: Annotated[int, typer.Option(help="Images per forward pass.")] = 256,
-    seed: Annotated[int, typer.Option(help="Decides the images and every draw of the defense.")] = 0,
-    device: Device = "auto",
-    out: Annotated[Path, typer.Option(help="Folder for weights and card.")] = Path("runs"),
-    name: Annotated[
-        str | None,
-        typer.Option(help="Stem of the files (default: the classifier's name and -calibrated)."),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
+    defense=Option(
+        help=f"One of {DEFENSES}, as in swrd:size=3,codes=25.",
+        default=("swrd", "a classifier's name has no defense"),
+    ),
+    method=Option(
+        help=f"{AUTO}, {REESTIMATE}, {PAIRED}, or a blend with the checkpoint, as in {PAIRED}:share=0.5."
+    ),
+    limit=Option(help=f"Use at most N images, chosen by the seed (default: {USUAL_LIMIT})."),
+    out=Option(
+        help="Folder for NAME.safetensors and its card NAME.json.",
+        default=(Path("runs"), "a command has no use for a classifier that is not written"),
+    ),
+)
+def calibrate(values: Values, as_json: AsJson = False) -> None:
     """Fit batch-norm statistics to a defense, without labels; writes NAME.safetensors and its card."""
-    with progress_bar("{task.description}", hidden=as_json) as bar, warnings.catch_warnings():
+    with doing_bar(hidden=as_json) as progress, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the summary says it
-        task = bar.add_task("calibrate", total=None)
-
-        def show(doing: str, done: int, total: int) -> None:
-            bar.update(task, description=escape(doing), completed=done, total=total)
-
-        found = run_calibration(
-            classifier, data, defense=defense, method=method, samples=samples, batch=batch, seed=seed,
-            split=split, limit=limit, data_dir=data_dir, device=device, out=out, name=name, progress=show,
-        )  # fmt: skip
+        found = values.call(run_calibration, progress=progress)
     assert found.card_file is not None
     card = parse_json(found.card_file.read_bytes(), found.card_file)
     typer.echo(json.dumps(card, indent=2) if as_json else _summary(found, str(card["load"])))
 
 
 def calibrated_file(
-    classifier: str, defense: str, images: str, *, data_dir: Path | None, device: str, out: Path
+    classifier: str, defense: str, images: str, *, device: str, out: Path, data_dir: Path | None = None
 ) -> Path:
     """The weights of a calibrated classifier in a folder, made where they are not there yet. Their name
     follows from the classifier's weights, the defense and the images.
@@ -103,8 +77,10 @@ def calibrated_file(
     return path
 
 
-def calibrated_spec(classifier: str, defenses: Sequence[str] | None, images: str) -> str:
-    """The batch-norm statistics of an evaluation with --calibrate."""
+def calibrated_spec(classifier: str, defenses: Sequence[str] | None, images: str | None) -> str:
+    """The batch-norm statistics of an evaluation with or without --calibrate."""
+    if images is None:
+        return RUNNING
     if {*(defenses or [named_defense(classifier) or NONE])} == {NONE}:
         raise InvalidInputError("--calibrate given without a defense; give --defense")
     data, _, folder = images.partition("=")

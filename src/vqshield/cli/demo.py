@@ -1,4 +1,4 @@
-"""`vqshield demo`: what the shield does and does not do, in about two minutes."""
+"""`vqshield demo`: what defenses do and do not do, in about two minutes."""
 
 import json
 from pathlib import Path
@@ -8,28 +8,22 @@ import typer
 from rich.console import Console
 
 from vqshield.cli.bars import progress_bar
+from vqshield.cli.derived import PythonOnly, Values, derived
+from vqshield.cli.options import AsJson
 from vqshield.core.files import write_atomically, write_json
 from vqshield.core.serialization import to_plain
 from vqshield.demo.page import FOR_WHOM, demo_table, render_demo
 from vqshield.demo.study import Demo, DemoSettings
 
-DEFAULT = DemoSettings()
 
-
+@derived(DemoSettings, eps=PythonOnly("the page speaks of 8/255"))
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the page and the figures.")] = Path("vqshield-demo"),
-    images: Annotated[int, typer.Option(help="How many of the 500 bundled images.")] = DEFAULT.images,
-    steps: Annotated[int, typer.Option(help="Steps of each attack.")] = DEFAULT.steps,
-    draws: Annotated[int, typer.Option(help="Draws averaged by the informed attack.")] = DEFAULT.draws,
-    runs: Annotated[int, typer.Option(help="Fresh draws behind each figure.")] = DEFAULT.runs,
-    calls: Annotated[
-        int, typer.Option(help="Calls of the model an image, for the attacker who asks.")
-    ] = DEFAULT.calls,
-    seed: Annotated[int, typer.Option(help="Seed of defenses and attacks.")] = DEFAULT.seed,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+    values: Values,
+    out: Annotated[Path, typer.Option(help="Folder for the page and the results.")] = Path("vqshield-demo"),
+    as_json: AsJson = False,
 ) -> None:
     """Attack the bundled classifier with and without each shield: a table, and a page with pictures."""
-    settings = DemoSettings(images=images, steps=steps, draws=draws, runs=runs, calls=calls, seed=seed)
+    settings = values.call(DemoSettings)
     with progress_bar("{task.description:10}", hidden=as_json) as bar:
         task = bar.add_task("starting", total=None)
         measured = Demo(settings, lambda doing, count: bar.update(task, description=doing, advance=count))

@@ -1,8 +1,6 @@
 """Options that say where cells are measured, and the executor that they make."""
 
-from typing import Annotated, Any
-
-import typer
+from dataclasses import dataclass
 
 from vqshield.core.devices import pick_device
 from vqshield.core.errors import InvalidInputError
@@ -10,76 +8,65 @@ from vqshield.runs.executors import Executor, executor_options, list_executors
 from vqshield.runs.executors import executor as create_executor
 
 _WORKERS_ON_A_GPU = 4  # one alone leaves it waiting for its next command
-
-ExecutorName = Annotated[
-    str,
-    typer.Option(
-        "--executor",
-        help="Where cells are measured: local (this process), processes (several of this machine), "
-        "ray (a cluster).",
-    ),
-]
-Workers = Annotated[
-    int | None,
-    typer.Option(
-        help="Processes for --executor processes; without it, as many as there are CPUs for, "
-        f"{_WORKERS_ON_A_GPU} on a GPU."
-    ),
-]
-Address = Annotated[str | None, typer.Option(help="Of a Ray cluster, for --executor ray.")]
-TaskCpus = Annotated[
-    int | None,
-    typer.Option(help="CPUs a process or Ray task takes, and threads it has; without it, 1."),
-]
-TaskGpus = Annotated[
-    float | None,
-    typer.Option(help="GPUs a Ray task takes (a half: two tasks on one); without it, 1 where there is one."),
-]
-Retries = Annotated[
-    int | None,
-    typer.Option(help="How often a cell whose process or Ray task was lost is begun again; without it, 3."),
-]
+_FIELDS = {"workers": "workers", "address": "address", "cpus": "task_cpus", "gpus": "task_gpus",
+           "retries": "retries"}  # fmt: skip
+"""Options of executors, with the fields that hold them."""
 
 
-_FLAGS = {
-    "workers": "--workers",
-    "address": "--address",
-    "cpus": "--task-cpus",
-    "gpus": "--task-gpus",
-    "retries": "--retries",
-}
+@dataclass(frozen=True, kw_only=True)
+class ExecutorOptions:
+    """Where a command's cells are measured.
 
-
-def executor_for(name: str, *, device: str, here: bool = False, **given: Any) -> Executor | None:
-    """The executor for a command's device; None for local, which needs none.
-
-    here: whether the command computes in this process as well, which then needs the device, too.
+    Attributes:
+        executor: where cells are measured: local (this process), processes (several of this machine), ray (a
+            cluster).
+        workers: processes for --executor processes (default: as many as there are CPUs for, 4 on a GPU).
+        address: address of a Ray cluster, for --executor ray.
+        task_cpus: CPUs per process or Ray task, which are also its threads (default: 1).
+        task_gpus: GPUs per Ray task, where 0.5 means two tasks on one GPU (default: 1 where there is one).
+        retries: repeat a cell at most N times whose process or Ray task was lost (default: 3).
     """
-    if name == "ray" and not here:  # the device is chosen where the tasks run
-        on_gpu = None if device == "auto" else device.startswith("cuda")
-    else:
-        on_gpu = pick_device(device).type == "cuda"
-    chosen = chosen_executor(name, on_gpu=on_gpu, **given)
-    return None if name == "local" else chosen
+
+    executor: str = "local"
+    workers: int | None = None
+    address: str | None = None
+    task_cpus: int | None = None
+    task_gpus: float | None = None
+    retries: int | None = None
+
+    def create(self, device: str, *, here: bool = False) -> Executor | None:
+        """The executor for a command's device; None for local, which needs none.
+
+        here: whether the command computes in this process as well, which then needs the device, too.
+        """
+        if self.executor == "ray" and not here:  # the device is chosen where the tasks run
+            on_gpu = None if device == "auto" else device.startswith("cuda")
+        else:
+            on_gpu = pick_device(device).type == "cuda"
+        chosen = self.create_for(on_gpu=on_gpu)
+        return None if self.executor == "local" else chosen
+
+    def create_for(self, *, on_gpu: bool | None) -> Executor:
+        """The executor; an option that it does not have is answered with who has it.
+
+        on_gpu: whether the work needs a GPU; None: where the executor has any.
+        """
+        known = executor_options(self.executor)
+        options = {name: getattr(self, held) for name, held in _FIELDS.items()}
+        options = {name: value for name, value in options.items() if value is not None}
+        if strange := [_flag(name) for name in options if name not in known]:
+            others = [each for each in list_executors() if set(options) <= set(executor_options(each))]
+            has = ", ".join(_flag(name) for name in _FIELDS if name in known) or "none"
+            raise InvalidInputError(
+                f"{', '.join(strange)} given for --executor {self.executor}, which has no such option; "
+                f"it has {has}" + (f"; choose --executor {' or '.join(others)} for that" if others else "")
+            )
+        if on_gpu and self.executor == "processes":
+            options.setdefault("workers", _WORKERS_ON_A_GPU)
+        if on_gpu is not False and self.executor == "ray":
+            options.setdefault("gpus", 1.0 if on_gpu else None)
+        return create_executor(self.executor, **options)
 
 
-def chosen_executor(name: str, *, on_gpu: bool | None, **given: Any) -> Executor:
-    """An executor with the options that were typed; one that it does not have is answered with who has it.
-
-    on_gpu: whether the work needs a GPU; None: where the executor has any.
-    """
-    known = executor_options(name)
-    options = {option: value for option, value in given.items() if value is not None}
-    strange = [_FLAGS[option] for option in options if option not in known]
-    if strange:
-        others = [each for each in list_executors() if set(options) <= set(executor_options(each))]
-        raise InvalidInputError(
-            f"{', '.join(strange)} given for --executor {name}, which has no such option; it has "
-            + (", ".join(flag for option, flag in _FLAGS.items() if option in known) or "none")
-            + (f"; choose --executor {' or '.join(others)} for that" if others else "")
-        )
-    if on_gpu and name == "processes":
-        options.setdefault("workers", _WORKERS_ON_A_GPU)
-    if on_gpu is not False and name == "ray":
-        options.setdefault("gpus", 1.0 if on_gpu else None)
-    return create_executor(name, **options)
+def _flag(option: str) -> str:
+    return f"--{_FIELDS[option].replace('_', '-')}"

@@ -1,16 +1,23 @@
-"""Options that several commands share."""
+"""Options that several commands share: what differs from the Python call, and what only commands have."""
 
-from pathlib import Path
-from typing import Annotated
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
 
 import typer
 
-from vqshield.attacks import PRECISIONS, ball, list_norms
+from vqshield.attacks import PRECISIONS
+from vqshield.cli.derived import Option, PythonOnly, Source, derived
 from vqshield.core.display_names import NONE
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.settings import parse_number
 from vqshield.data import list_datasets
 from vqshield.defenses import list_all_defenses
+
+DEFENSES = (
+    f"{', '.join(list_all_defenses())} (see vqshield list defenses), or package.module:function, a "
+    "preprocessor of your own"
+)
+"""What a defense may be, for the help of the options that take one."""
 
 
 def parse_eps(text: str, norm: str = "linf") -> float:
@@ -23,58 +30,56 @@ def parse_eps(text: str, norm: str = "linf") -> float:
     return eps
 
 
-Data = Annotated[str, typer.Option(help=f"Data set: {', '.join(list_datasets())}.")]
-DataDir = Annotated[
-    Path | None, typer.Option(help="Folder with the data set's official files; without it, the cache folder.")
-]
-Classifier = Annotated[
-    str,
-    typer.Option(
-        help="A safetensors file, small-cifar10 (bundled), efficientnet-lite0, timm:NAME, torchvision:NAME, "
-        "module:function: see vqshield list classifiers."
-    ),
-]
-DEFENSES = (
-    f"{', '.join(list_all_defenses())} (see vqshield list defenses), or package.module:function, a "
-    "preprocessor of your own"
+def _eps(text: str, typed: Mapping[str, Any]) -> float:
+    return parse_eps(text, typed["norm"])
+
+
+CLASSIFIER = Option(
+    "classifier",
+    help="A safetensors file, small-cifar10 (bundled), efficientnet-lite0, timm:NAME, torchvision:NAME, "
+    "module:function: see vqshield list classifiers.",
 )
-"""What a defense may be, for the help of the options that take one."""
-Behind = Annotated[
-    str | None,
-    typer.Option(
-        "--defense",
-        help=f"One of {DEFENSES}, or {NONE}. Without it, the one that the classifier's file says it was "
-        "fine-tuned behind, else none.",
+DATA = Option("data", help=f"Data set: {', '.join(list_datasets())}.")
+_DEVICE = "cpu, cuda, or auto: the GPU where there is one."
+SHARED: dict[str, Option | PythonOnly] = {
+    "model": CLASSIFIER,
+    "images": DATA,
+    "labels": PythonOnly("belong to images that are tensors"),
+    "defense": Option(
+        help=f"One of {DEFENSES}, as in swrd:size=3,codes=25, or {NONE} (default: the one that the "
+        f"classifier's file says it was fine-tuned behind, else {NONE})."
     ),
-]
-Norm = Annotated[str, typer.Option(help=f"The attacks' norm: {', '.join(list_norms())}.")]
-Eps = Annotated[
-    str | None,
-    typer.Option(
-        help="The attacks' budget, as in 8/255 or 0.5 (default: "
-        f"{'; '.join(ball(norm).budget for norm in list_norms())})."
-    ),
-]
-Limit = Annotated[int | None, typer.Option(help="Only the first images, this many; without it, all.")]
-Seed = Annotated[int, typer.Option(help="Decides every draw of defenses and attacks.")]
-UsualRuns = Annotated[
-    int | None, typer.Option(help="Fresh draws of the defense behind each figure; without it, 10 or 5.")
-]
-UsualBatch = Annotated[int | None, typer.Option(help="Images attacked at once; without it, 250 or 32.")]
+    "eps": Option(type=str, parse=_eps),
+    "device": Option(help=_DEVICE),
+    "executor": PythonOnly("made from --executor and the options after it"),
+    "progress": PythonOnly("commands show a progress bar"),
+}
+"""Declarations for the parameters of these names, whichever call they belong to."""
+
+
+def command(
+    *sources: Source, **declared: Option | PythonOnly
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A command derived from Python calls, with the declarations that commands share."""
+    return derived(*sources, **SHARED | declared)
+
+
 Precision = Annotated[
     str,
     typer.Option(
-        help=f"What attacks compute gradients in, or the answers that they ask for where they use none: "
-        f"{', '.join(PRECISIONS)}. All but the first also leave images alone that are lost for certain; "
-        "answers that are reported stay float32, and so do those of models that are not random."
+        help=f"Precision of the attacks' gradients, or of their queries if they use none: "
+        f"{', '.join(PRECISIONS)}. All but the first also skip images that are already misclassified in "
+        "every sample. Reported accuracies, and models that are not random, stay float32."
     ),
 ]
-Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: the GPU where there is one.")]
-Records = Annotated[
-    Path, typer.Option(help="Folder for records and summary; a run that was stopped goes on there.")
-]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Set what is in --out aside, and start over.")]
-SummaryOnly = Annotated[
-    bool, typer.Option("--summary-only", help="Only sum up what is in --out, finished or not.")
+CalibrationImages = Annotated[
+    str | None,
+    typer.Option(
+        "--calibrate",
+        help="Calibrate the classifier behind each defense (vqshield calibrate) on unlabelled images: a data "
+        "set with a training split, NAME or NAME=DIR, or a folder of image files. ladder and leaderboard "
+        "show it in addition.",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+Device = Annotated[str, typer.Option(help=_DEVICE)]

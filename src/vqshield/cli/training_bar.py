@@ -13,8 +13,11 @@ from vqshield.core.progress import Progress
 
 
 @contextmanager
-def training_bar(*, hidden: bool) -> Iterator[Progress]:
-    """A progress bar on stderr with epoch, loss, accuracy and the time left."""
+def training_bar(checkpoint: Path, *, hidden: bool) -> Iterator[Progress]:
+    """A bar on stderr with epoch, loss, accuracy and the time left; if the run ends early, how to continue.
+
+    checkpoint: the file that the run resumes from.
+    """
     with progress_bar("{task.description}", hidden=hidden) as bar:
         task = bar.add_task("train", total=None)
 
@@ -23,11 +26,16 @@ def training_bar(*, hidden: bool) -> Iterator[Progress]:
                 typer.echo(doing, err=True)
             bar.update(task, description=escape(doing), completed=done, total=total)
 
-        yield show
+        try:
+            yield show
+        except KeyboardInterrupt as stop:
+            raise KeyboardInterrupt(_how_to_continue(checkpoint)) from stop
+        except OSError:  # a full disk, say: the application tells what it was
+            typer.echo(_how_to_continue(checkpoint), err=True)
+            raise
 
 
-def how_to_continue(checkpoint: Path) -> str:
-    """Say how to continue the interrupted run that keeps this checkpoint."""
+def _how_to_continue(checkpoint: Path) -> str:
     if checkpoint.is_file():
         return f"whole epochs are in {printable(checkpoint)}; run the same command to continue"
     return "no epoch was finished, so there is nothing to resume"

@@ -12,18 +12,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vqshield.attacks import PRECISIONS
 from vqshield.attacks.suites import list_suites
-from vqshield.cli.executors import (
-    Address,
-    ExecutorName,
-    Retries,
-    TaskCpus,
-    TaskGpus,
-    Workers,
-    chosen_executor,
-)
-from vqshield.cli.options import AsJson, Device, Fresh, Precision, Seed
+from vqshield.cli.derived import Option, PythonOnly, Values, derived
+from vqshield.cli.executors import ExecutorOptions
+from vqshield.cli.options import AsJson
 from vqshield.cli.resumable import run_to_end, set_aside
 from vqshield.cli.unused import Unused, option_is
 from vqshield.core import checks
@@ -32,7 +24,6 @@ from vqshield.core.errors import FileFormatError, InvalidInputError, VqshieldErr
 from vqshield.core.files import write_json
 from vqshield.core.serialization import to_plain
 from vqshield.data import list_datasets
-from vqshield.runs.batch_norm import RUNNING
 from vqshield_paper.reports import caveats, terminal_tables, write_index, write_report
 from vqshield_paper.reproduction.experiments import Experiment, experiment, list_experiments
 from vqshield_paper.reproduction.model import Summary
@@ -45,7 +36,20 @@ ALL = "all"
 UNUSED = {"reproduce": (Unused("with --dry-run", option_is("dry_run", True), "fresh"),)}
 
 
+@derived(
+    Options,
+    TargetChoices.from_options,
+    data=Option(help=f"Other images for a data set, as in imagenet=nips17; of {', '.join(list_datasets())}"),
+    needed=PythonOnly("the data sets of the experiments"),
+    adaptive=Option(
+        help=f"Suite in addition to the paper's attacks, of {', '.join(list_suites())}, or none (default: "
+        "adaptive-v1 on a GPU, the quick one on a CPU)."
+    ),
+    on_gpu=PythonOnly("follows from --device"),
+    shared=PythonOnly("a folder in --out"),
+)
 def reproduce(
+    values: Values,
     ids: Annotated[
         list[str],
         typer.Argument(
@@ -53,57 +57,16 @@ def reproduce(
             help=f"Tables and figures, of {', '.join(list_experiments())}; .toml files; or all.",
         ),
     ],
-    data_dir: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Folder of the images: cifar10=DIR, or DIR where there is one data set; repeatable."
-        ),
-    ] = None,
-    classifier: Annotated[
-        list[str] | None,
-        typer.Option(help="Classifier, as for evaluate: cifar10=FILE, imagenet=timm:NAME; repeatable."),
-    ] = None,
-    data: Annotated[
-        list[str] | None,
-        typer.Option(
-            help=f"Other images for a data set: imagenet=nips17. Readers: {', '.join(list_datasets())}."
-        ),
-    ] = None,
+    where: ExecutorOptions,
     only: Annotated[
         list[str] | None, typer.Option(help=f"Only these data sets, of {', '.join(DATA)}; repeatable.")
     ] = None,
-    limit: Annotated[int | None, typer.Option(help="At most this many images.")] = None,
-    runs: Annotated[
-        int | None, typer.Option(help="Draws of the defense; without it, the paper's 10.")
-    ] = None,
-    adaptive: Annotated[
-        str | None,
-        typer.Option(
-            help=f"Suite beside the paper's attacks, of {', '.join(list_suites())}, none; "
-            "without it, adaptive-v1 on a GPU and the quick one on a CPU."
-        ),
-    ] = None,
-    seed: Seed = 0,
-    precision: Precision = PRECISIONS[0],
-    batch_norm: Annotated[
-        str,
-        typer.Option(
-            help="Batch-norm statistics behind the defenses: running (the checkpoint's), batch:size=100 "
-            "(each batch's own; with attack=running the attacks use the checkpoint's), or calibrated "
-            "(vqshield calibrate, on the training images or those of calibrated:data=cifar10,data_dir=DIR)."
-        ),
-    ] = RUNNING,
-    device: Device = "auto",
     out: Annotated[
-        Path, typer.Option(help="Folder for records and reports; a run that was stopped goes on there.")
+        Path, typer.Option(help="Folder for records and reports; an interrupted run resumes there.")
     ] = Path("vqshield-reproduction"),
-    executor: ExecutorName = "local",
-    workers: Workers = None,
-    address: Address = None,
-    task_cpus: TaskCpus = None,
-    task_gpus: TaskGpus = None,
-    retries: Retries = None,
-    fresh: Fresh = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Set what is in --out aside, and start over.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option(help="Only show the cells and about how long they take.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -116,35 +79,16 @@ def reproduce(
         wanted = [each for each in wanted if set(each.data) & set(only)]
     chosen = [_part_of(each, only) for each in wanted]
     needed = list(dict.fromkeys(name for each in chosen for name in each.data))
-    found = TargetChoices.from_options(
-        data=data or (), data_dir=data_dir or (), classifier=classifier or (), needed=needed, device=device
-    )
-    on_gpu = pick_device(device).type == "cuda"
-    options = Options(
-        limit=limit,
-        runs=runs,
-        adaptive=adaptive,
-        precision=precision,
-        seed=seed,
-        batch_norm=batch_norm,
-        on_gpu=on_gpu,
-    )
-    where = chosen_executor(
-        executor,
-        on_gpu=on_gpu,
-        workers=workers,
-        address=address,
-        cpus=task_cpus,
-        gpus=task_gpus,
-        retries=retries,
-    )
+    found = values.call(TargetChoices.from_options, needed=needed)
+    options = values.call(Options, on_gpu=pick_device(values["device"]).type == "cuda")
+    executor = where.create(values["device"], here=True)
     answers, failures = [], []
     for each in chosen:
         try:
             if fresh and not dry_run:
                 set_aside(out / each.id)
             plan = Reproduction(
-                each, options=options, targets=found, out=out, executor=where, command=_command()
+                each, options=options, targets=found, out=out, executor=executor, command=_command()
             )
             answers.append(_carried_out(plan, dry_run=dry_run, hidden=as_json))
         except NothingToRunError as error:

@@ -53,7 +53,15 @@ class TargetChoices:
         needed: Iterable[str],
         device: str = "auto",
     ) -> "TargetChoices":
-        """As they are written on the command line, NAME=VALUE."""
+        """The choices as they are typed, NAME=VALUE.
+
+        Args:
+            data: other images for a data set, as in imagenet=nips17.
+            data_dir: folder of the images: cifar10=DIR, or DIR where there is one data set.
+            classifier: classifier, as for evaluate: cifar10=FILE, imagenet=timm:NAME.
+            needed: the data sets that are needed.
+            device: cpu, cuda, or auto: the GPU where there is one.
+        """
         wanted = list(needed)
         readers = by_data("--data", data, wanted)
         for reader in readers.values():

@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +11,7 @@ from torch.nn import functional as F
 
 from vqshield.classifiers import Network, Normalised, load_classifier
 from vqshield.core.errors import InvalidInputError
+from vqshield.core.progress import Progress, no_progress
 from vqshield.data import ImageSet, load
 from vqshield.training import TrainResult
 from vqshield.training.augment import crop_and_flip
@@ -79,10 +79,32 @@ train_on = partial(train_on_by, trainer=RecipeTrainer)
 """As `vqshield.training.train_on`, for a `Recipe`."""
 
 
-def train(recipe: Recipe, *, folder: str | Path, **options: Any) -> TrainResult:
-    """Train on the data set in ``folder``; options as of `train_on`."""
+def train(
+    recipe: Recipe,
+    *,
+    folder: str | Path,
+    out: str | Path,
+    device: str = "cpu",
+    resume: bool = True,
+    test_every: int = 1,
+    progress: Progress = no_progress,
+) -> TrainResult:
+    """Train on a data set, as of `vqshield.training.train_on`.
+
+    Args:
+        recipe: everything that decides the weights.
+        folder: folder with the data set's official binary files.
+        out: folder for weights, card and checkpoint.
+        device: "cpu", "cuda" or "auto".
+        resume: continue from the checkpoint in out, if there is one; its settings and data must be equal.
+        test_every: test after every N epochs, and after the last.
+        progress: called with what is being done, the steps that are done, and their total.
+    """
     training, test = (load(recipe.data, split, folder) for split in ("train", "test"))
-    return train_on(recipe, training, test, **options)
+    return train_on(
+        recipe, training, test, out=out, device=device, resume=resume, test_every=test_every,
+        progress=progress,
+    )  # fmt: skip
 
 
 def cosine(step: int, *, steps: int, peak: float) -> float:
