@@ -183,6 +183,7 @@ class TestDocuments:
             "seed: 7.",
         ]
         assert "| PGD (baseline) (steps=20) |" in table().markdown(notes=True)
+        assert "| **12.3 ± 3.3** |" in table().markdown(low="**")
 
     def test_markdown_shows_foreign_text_as_it_is(self) -> None:
         tokens = MarkdownIt("commonmark").enable("table").parse(table(defense=HOSTILE).markdown())
@@ -200,6 +201,17 @@ class TestDocuments:
         )
         assert r"\textbackslash{}input\{c\}" in lines[4]
         assert lines[-1] == r"\end{tabular}"
+        assert r"\textbf{12.3 $\pm$ 3.3} &" in table().latex(low="textbf")
+
+    def test_columns_of_a_group_stand_together(self) -> None:
+        grouped = Table(
+            title="",
+            columns=[Column("a", "defense"), *(Column(each, each, "percent", group="PGD") for each in "xy")],
+            rows=[["swRD", 0.5, "61.20 ± 0.13"]],
+        )
+        assert grouped.markdown().splitlines()[0] == "| defense | PGD: x | PGD: y |"
+        assert grouped.latex().splitlines()[2:4] == [r" & \multicolumn{2}{c}{PGD} \\", r"defense & x & y \\"]
+        assert "61.20" in Page(grouped.html()).text
 
 
 class TestData:

@@ -7,6 +7,7 @@ import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
@@ -23,15 +24,17 @@ if TYPE_CHECKING:
     from vqshield.reports.folding import FoldingTable
 
 Kind = Literal["text", "percent", "number", "count", "seconds"]
-Mark = Literal["", "low", "struck", "good", "bad", "unsure"]
+Mark = Literal["", "low", "struck", "good", "bad", "unsure", "quoted"]
 Spread = Literal["standard_error", "std"]
 Value = str | int | float | Accuracy | None
 
 _FORMATS: dict[Kind, str] = {"percent": ".1f", "number": ".3g", "count": ",.0f"}
-_STYLES: dict[Mark, str] = {"low": "red", "struck": "red", "good": "green", "bad": "red", "unsure": "yellow"}
+_STYLES: dict[Mark, str] = {
+    "low": "red", "struck": "red", "good": "green", "bad": "red", "unsure": "yellow", "quoted": "dim",
+}  # fmt: skip
 _CLASSES: dict[Mark, str] = {
     "low": "collapsed", "struck": "doubted", "good": "pass outcome", "bad": "fail outcome",
-    "unsure": "outcome",
+    "unsure": "outcome", "quoted": "published",
 }  # fmt: skip
 _HEADING = 20  # characters in a line of a heading in a terminal
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that a spreadsheet would compute
@@ -46,7 +49,9 @@ class Column:
         title: its heading.
         kind: "text"; "percent": fractions, shown in percent; "number"; "count": whole numbers; "seconds".
             Any column may hold text instead of a number, which is shown as it is.
+        group: what this column and its neighbours belong to; its heading then is "group: title".
         help: what stands below the heading, in HTML.
+        mark: of the heading, as of a Cell.
         format: Python's format specification of its numbers (default: .1f for percent, .3g, ",.0f").
         unit: what follows each number, as in 12.3/255.
         spread: which spread of an accuracy follows its mean.
@@ -57,11 +62,23 @@ class Column:
     title: str
     kind: Kind = "text"
     _: KW_ONLY
+    group: str = ""
     help: str = ""
+    mark: Mark = ""
     format: str = ""
     unit: str = ""
     spread: Spread = "standard_error"
     ascending: bool = False
+
+    @property
+    def heading(self) -> str:
+        """What stands above it."""
+        return f"{self.group}: {self.title}" if self.group else self.title
+
+    @property
+    def css(self) -> str:
+        """The class of its mark in base.html."""
+        return _CLASSES.get(self.mark, "")
 
     @property
     def first_sort(self) -> Literal["ascending", "descending"]:
@@ -73,16 +90,17 @@ class Column:
         return " ± ".join(filter(None, self.parts(value)))
 
     def parts(self, value: Value) -> tuple[str, str]:
-        """A value, and its spread where it has one: ("67.3", "1.2")."""
+        """A value, and its spread where it has one: ("67.3", "1.2"); "67.3 ± 1.2" may be given as text."""
         if isinstance(value, Accuracy):
             return self._number(value.mean), self._number(getattr(value, self.spread))
-        if value is None or isinstance(value, str) or self.kind == "text":
-            return "" if value is None else str(value), ""
-        return self._number(value), ""
+        if self.kind != "text" and not isinstance(value, str | None):
+            return self._number(value), ""
+        text, _, spread = ("" if value is None else str(value)).partition(" ± ")
+        return text, spread
 
     def is_figure(self, cell: "Cell") -> bool:
         """Whether a page shows a value in large type: a percentage, or one that leads to a file."""
-        return (self.kind == "percent" and not isinstance(cell.value, str)) or cell.file is not None
+        return self.kind == "percent" or cell.file is not None
 
     def _number(self, value: float) -> str:
         if self.kind == "seconds":
@@ -117,7 +135,8 @@ class Cell:
     Attributes:
         value: text, a number, an accuracy, or None where there is none.
         notes: lines below it; where there is no value, why.
-        mark: "low" and "struck" (doubtful) for accuracies, "good", "bad" and "unsure" for verdicts.
+        mark: "low" and "struck" (doubtful) for accuracies, "good", "bad" and "unsure" for verdicts; "quoted"
+            for the name of a row that was not measured here.
         badge: a word beside it, as in "JPEG (baseline)".
         file: next to the page or document, which the value leads to.
     """
@@ -267,8 +286,9 @@ class Table:
             pad_edge=False,
         )  # fmt: skip
         for place, column in enumerate(self.columns):
+            style = _STYLES.get(column.mark, "")
             table.add_column(
-                Text("\n".join(textwrap.wrap(column.title, _HEADING, break_long_words=False))),
+                Text("\n".join(textwrap.wrap(column.heading, _HEADING, break_long_words=False)), style),
                 justify="left" if column.kind == "text" and place < self.names else "right",
                 overflow="fold" if place < self.names else "ellipsis",
             )
@@ -313,16 +333,18 @@ class Table:
         """
         return page("table.html", table=self, sortable=sortable, sorted_by=sorted_by, bars=bars)
 
-    def markdown(self, *, notes: bool = False, files: bool = False) -> str:
+    def markdown(self, *, notes: bool = False, files: bool = False, low: str = "") -> str:
         """A table as GitHub shows it.
 
         Args:
             notes: whether the notes of cells follow their values.
             files: whether values lead to their files.
+            low: what stands before and after values with the mark "low", as ** does.
         """
 
         def shown(column: Column, cell: Cell) -> str:
             text = escape_cell(self._text(column, cell, notes=notes))
+            text = f"{low}{text}{low}" if cell.mark == "low" else text
             return f"[{text}]({cell.href})" if files and cell.href and cell.value is not None else text
 
         rows = []
@@ -331,26 +353,33 @@ class Table:
                 rows.append([shown(column, cell) for column, cell in line])
             elif line.title:
                 rows.append([f"**{escape_cell(line.title)}**", *[""] * (len(self.columns) - 1)])
-        table = markdown_table([escape_cell(each.title) for each in self.columns], rows, names=self.names)
+        table = markdown_table([escape_cell(each.heading) for each in self.columns], rows, names=self.names)
         facts = "; ".join(f"{escape_cell(name)}: {escape_cell(text)}" for name, text in self.facts)
         return f"{table}\n\n{facts}." if facts else table
 
-    def latex(self, *, notes: bool = False) -> str:
-        """A tabular that needs no package.
+    def latex(self, *, notes: bool = False, low: str = "") -> str:
+        """A tabular that needs no package; columns of one group have its name above theirs.
 
         Args:
             notes: whether the notes of cells follow their values.
+            low: the command that sets values with the mark "low", as textbf does.
         """
+
+        def shown(column: Column, cell: Cell) -> str:
+            text = escape_latex(self._text(column, cell, notes=notes))
+            return rf"\{low}{{{text}}}" if low and cell.mark == "low" else text
+
         form = "l" * self.names + "r" * (len(self.columns) - self.names)
         lines = [rf"\begin{{tabular}}{{{form}}}", r"\hline"]
+        if any(column.group for column in self.columns):
+            spans = [(name, len(list(each))) for name, each in groupby(self.columns, lambda each: each.group)]
+            lines.append(" & ".join(_span(name, count, "c") for name, count in spans) + r" \\")
         lines += [" & ".join(escape_latex(column.title) for column in self.columns) + r" \\", r"\hline"]
         for line in self.lines():
             if not isinstance(line, Section):
-                cells = (escape_latex(self._text(*each, notes=notes)) for each in line)
-                lines.append(" & ".join(cells) + r" \\")
+                lines.append(" & ".join(shown(column, cell) for column, cell in line) + r" \\")
             elif line.title:
-                span = rf"\multicolumn{{{len(self.columns)}}}{{l}}"
-                lines.append(rf"{span}{{\textbf{{{escape_latex(line.title)}}}}} \\")
+                lines.append(_span(line.title, len(self.columns), "l") + r" \\")
         return "\n".join([*lines, r"\hline", r"\end{tabular}"])
 
     def _text(self, column: Column, cell: Cell, *, notes: bool) -> str:
@@ -421,6 +450,10 @@ class Table:
 def _file_address(file: str | None) -> str | None:
     """Of a file next to the page, never of another host."""
     return None if file is None else quote(file.lstrip("/"))
+
+
+def _span(text: str, columns: int, place: Literal["l", "c"]) -> str:
+    return rf"\multicolumn{{{columns}}}{{{place}}}{{{escape_latex(text)}}}" if text else ""
 
 
 def _no_formula(value: object) -> object:

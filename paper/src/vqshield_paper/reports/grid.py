@@ -1,13 +1,10 @@
-"""The values of a part as text, once for every format: the paper's, ours, their difference.
-
-What nobody measured is a dash, never a zero.
-"""
+"""The values of a part as tables: the paper's, ours, their difference. What nobody measured is a dash."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from vqshield.reports.table import Cell, Column, Row, Table
 from vqshield_paper.reports.comparison import gap
 from vqshield_paper.reports.rounding import error_decimals, share_decimals, signed
 from vqshield_paper.reproduction.model import SPREADS, PartSummary, Spread, Value
@@ -17,16 +14,16 @@ _MARK = "(SE)"
 """Beside a ± over images, in a table that has some over runs too."""
 
 Entry = Literal["paper", "ours", "difference"]
-ENTRIES: dict[Entry, str] = {"paper": "paper", "ours": "ours", "difference": "Δ"}
+_ENTRIES: dict[Entry, str] = {"paper": "paper", "ours": "ours", "difference": "Δ"}
 """What a cell may show, and what a heading calls that."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class GridCell:
+class _Cell:
     """One value in words: "83.42 ± 0.13" of the paper, "77.50 ± 0.20" of ours, "−5.92" between them.
 
     Attributes:
-        count: how many images, where that differs from line to line; else empty.
+        count: how many images, where that differs from row to row; else empty.
     """
 
     paper: str
@@ -35,13 +32,9 @@ class GridCell:
     count: str
     far_below: bool
 
-    def text(self, entry: Entry) -> str:
-        """What it says in one of its entries."""
-        return {"paper": self.paper, "ours": self.ours, "difference": self.difference}[entry]
-
 
 @dataclass(frozen=True, kw_only=True)
-class Heading:
+class _Heading:
     """A column: an attack, or none.
 
     Attributes:
@@ -49,100 +42,140 @@ class Heading:
         shown: the entries of its cells that are worth a place: no paper, no column of dashes.
     """
 
+    key: str
     title: str
     knowing: bool
     count: str
     shown: tuple[Entry, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class GridLine:
-    """A defense; published says that its values were taken from the literature."""
+def screen_table(part: PartSummary, *, title: str = "") -> Table:
+    """For a page or a terminal: a column per attack, the paper's value and the difference below ours.
 
-    title: str
-    published: bool
-    cells: tuple[GridCell, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Grid:
-    """The table of a part; where nothing was measured, the paper's values stand alone.
-
-    Attributes:
-        unit: what a reader calls the values: "%", "nats" or nothing; differences of percentages are points.
-        spread: what stands behind a ±; empty where no value has one.
+    Where nothing was measured, the paper's values stand alone.
     """
+    headings, lines = _headings(part), _lines(part)
+    return Table(
+        title=title,
+        columns=[
+            Column("defense", "defense"),
+            *(
+                Column(
+                    each.key,
+                    each.title + (f" (N = {each.count})" if each.count else ""),
+                    "percent",
+                    help="knows of the shield" if each.knowing else "",
+                    mark="bad" if each.knowing else "",
+                )
+                for each in headings
+            ),
+        ],
+        rows=[
+            [name, *(_screen_cell(each, cell) for each, cell in zip(headings, cells, strict=True))]
+            for name, cells in lines
+        ],
+        caption=_legend(part, lines, "red"),
+    )
 
-    headings: tuple[Heading, ...]
-    lines: tuple[GridLine, ...]
-    measured: bool
-    unit: str
-    spread: str
 
-    def entries(self, line: GridLine) -> Iterator[tuple[str, bool, str]]:
-        """A line of a table with a column per entry: its text, whether it is far below, how many images."""
-        for heading, cell in zip(self.headings, line.cells, strict=True):
+def _screen_cell(heading: _Heading, cell: _Cell) -> Cell:
+    if heading.shown == ("paper",):
+        return Cell(cell.paper)
+    notes = [f"N = {cell.count}"] if cell.count else []
+    notes += [f"paper {cell.paper}"] if "paper" in heading.shown else []
+    notes += [f"Δ {cell.difference}"] if cell.difference != NOTHING else []
+    return Cell(cell.ours, notes=notes, mark="low" if cell.far_below else "")
+
+
+def document_table(part: PartSummary) -> Table:
+    """For a document: a column for each of the paper's value, ours and their difference."""
+    headings, lines = _headings(part), _lines(part)
+
+    def row(name: Cell, cells: list[_Cell]) -> Row:
+        found = [name]
+        for heading, cell in zip(headings, cells, strict=True):
+            texts = {"paper": cell.paper, "ours": cell.ours, "difference": cell.difference}
             for entry in heading.shown:
                 ours = entry == "ours"
-                count = f" (N = {cell.count})" if ours and cell.count else ""
-                yield cell.text(entry), ours and cell.far_below, count
+                notes = (f"N = {cell.count}",) if ours and cell.count else ()
+                found.append(Cell(texts[entry], notes=notes, mark="low" if ours and cell.far_below else ""))
+        return found
 
-    def legend(self, far_below: str) -> str:
-        """How to read the table; far_below says how the format at hand shows such a value."""
-        words = [f"Values in {self.unit}"] if self.unit else []
-        words += [f"± {self.spread}"] if self.spread else []
-        if any("difference" in heading.shown for heading in self.headings):
-            words.append(f"Δ: ours minus the paper's{', in points' if self.unit in ('%', 'points') else ''}")
-        if any(cell.far_below for line in self.lines for cell in line.cells):
-            words.append(
-                f"{far_below}: far below what is left on the same images by attacks that ignore the shield"
-            )
-        return "; ".join(words) + "." if words else ""
+    return Table(
+        title="",
+        columns=[
+            Column("defense", "defense"),
+            *(
+                Column(
+                    f"{each.key}_{entry}",
+                    _ENTRIES[entry] + (f" (N = {each.count})" if each.count and entry == "ours" else ""),
+                    "number",
+                    group=each.title,
+                )
+                for each in headings
+                for entry in each.shown
+            ),
+        ],
+        rows=[row(name, cells) for name, cells in lines],
+        caption=_legend(part, lines, "bold"),
+    )
 
 
-def grid_of(part: PartSummary) -> Grid:
-    """The values of a part as text.
+def _headings(part: PartSummary) -> list[_Heading]:
+    counts = {column.key: _counts(part, column.key) for column in part.columns}
+    uniform = len(set().union(*counts.values())) <= 1
+    measured = any(value.ours is not None for *_, value in part.filled())
+    return [
+        _Heading(
+            key=column.key,
+            title=column.title,
+            knowing=column.knowing,
+            count="" if uniform or len(counts[column.key]) != 1 else str(*counts[column.key]),
+            shown=_shown(part, column.key) if measured else ("paper",),
+        )
+        for column in part.columns
+    ]
+
+
+def _lines(part: PartSummary) -> list[tuple[Cell, list[_Cell]]]:
+    """Each row's name and values as text.
 
     The paper's have the decimals that it prints. Ours, and the difference, have no more than these, and no
     more than their standard error allows (see rounding): of 8 images there is no 0.25 of a percent.
     """
-    spread = _spread_words(part)
-    counts = {column.key: _counts(part, column.key) for column in part.columns}
-    uniform = len(set().union(*counts.values())) <= 1
-    measured = any(value.ours is not None for *_, value in part.filled())
-    return Grid(
-        headings=tuple(
-            Heading(
-                title=column.title,
-                knowing=column.knowing,
-                count="" if uniform or len(counts[column.key]) != 1 else str(*counts[column.key]),
-                shown=_shown(part, column.key) if measured else ("paper",),
-            )
-            for column in part.columns
-        ),
-        lines=tuple(
-            GridLine(
-                title=row.title,
-                published=row.literature,
-                cells=tuple(
-                    _cell(
-                        row.value(column.key),
-                        scale=part.scale,
-                        paper_places=_paper_decimals(part),
-                        places=_our_decimals(part, column.key, row.value(column.key)),
-                        counted=len(counts[column.key]) > 1,
-                        marked=_MARK in spread,
-                        far_below=bool((found := gap(part, row, column)) and found.far_below),
-                    )
-                    for column in part.columns
-                ),
-            )
-            for row in part.rows
-        ),
-        measured=measured,
-        unit="points" if part.unit == "%" and part.only_differences else part.unit,
-        spread=spread,
-    )
+    marked = _MARK in _spread_words(part)
+    return [
+        (
+            Cell(row.title, notes=("as published",), mark="quoted") if row.literature else Cell(row.title),
+            [
+                _cell(
+                    row.value(column.key),
+                    scale=part.scale,
+                    paper_places=_paper_decimals(part),
+                    places=_our_decimals(part, column.key, row.value(column.key)),
+                    counted=len(_counts(part, column.key)) > 1,
+                    marked=marked,
+                    far_below=bool((found := gap(part, row, column)) and found.far_below),
+                )
+                for column in part.columns
+            ],
+        )
+        for row in part.rows
+    ]
+
+
+def _legend(part: PartSummary, lines: list[tuple[Cell, list[_Cell]]], far_below: str) -> str:
+    """How to read the table; far_below says how the format at hand shows such a value."""
+    unit = "points" if part.unit == "%" and part.only_differences else part.unit
+    words = [f"Values in {unit}"] if unit else []
+    words += [f"± {spread}"] if (spread := _spread_words(part)) else []
+    if any("difference" in heading.shown for heading in _headings(part)):
+        words.append(f"Δ: ours minus the paper's{', in points' if unit in ('%', 'points') else ''}")
+    if any(cell.far_below for _, cells in lines for cell in cells):
+        words.append(
+            f"{far_below}: far below what is left on the same images by attacks that ignore the shield"
+        )
+    return "; ".join(words) + "." if words else ""
 
 
 def _cell(
@@ -154,7 +187,7 @@ def _cell(
     counted: bool,
     marked: bool,
     far_below: bool,
-) -> GridCell:
+) -> _Cell:
     def text(mean: float | None, spread: float | None, places: int, mark: str = "") -> str:
         if mean is None:
             return NOTHING
@@ -163,7 +196,7 @@ def _cell(
 
     kind = _spread(value)
     apart = None if value.paper is None or value.ours is None else scale * (value.ours - value.paper)
-    return GridCell(
+    return _Cell(
         paper=text(value.paper, value.paper_std, paper_places),
         ours=text(
             value.ours,

@@ -2,7 +2,7 @@
 
 from vqshield.reports.latex import escape_latex
 from vqshield_paper.reports.comparison import headline
-from vqshield_paper.reports.grid import ENTRIES, Grid, grid_of
+from vqshield_paper.reports.grid import document_table
 from vqshield_paper.reports.notices import part_audits, part_warnings, unfinished
 from vqshield_paper.reports.provenance import part_facts, section_title, summary_facts
 from vqshield_paper.reproduction.model import Summary
@@ -21,33 +21,15 @@ def render_latex(summary: Summary) -> str:
         lines += ["", rf"\par\medskip\noindent\textbf{{{escape_latex(section_title(part))}}}\par"]
         lines += [rf"\noindent\emph{{{escape_latex(line)}}}\par" for line in part_warnings(part)]
         if part.rows:
-            grid = grid_of(part)
-            lines += [*_table(grid), escape_latex(grid.legend("bold"))]
+            table = document_table(part)
+            tabular = table.latex(notes=True, low="vqfarbelow")
+            lines += [rf"\noindent{tabular}\par", escape_latex(table.caption)]
         said = [f"{name}: {text}." for name, text in part_facts(part)]
         said += [f"{heading.rstrip('.')}." for heading, _ in part_audits(part)]
         lines += [escape_latex(" ".join(said)) + r"\par"]
     lines += [rf"\par\medskip\noindent {escape_latex(note)}\par" for note in summary.notes]
     made = "; ".join(f"{name}: {text}" for name, text in summary_facts(summary))
     return "\n".join([*lines, rf"\par\medskip\noindent {escape_latex(made)}.\par", ""])
-
-
-def _table(grid: Grid) -> list[str]:
-    spans = "".join(
-        rf" & \multicolumn{{{len(heading.shown)}}}{{c}}{{{escape_latex(heading.title)}"
-        + (f" ($N={escape_latex(heading.count)}$)}}" if heading.count else "}")
-        for heading in grid.headings
-    )
-    shown = [entry for heading in grid.headings for entry in heading.shown]
-    names = "".join(f" & {escape_latex(ENTRIES[entry])}" for entry in shown)
-    lines = [rf"\noindent\begin{{tabular}}{{l{'r' * len(shown)}}}", r"\hline"]
-    lines += [rf"{spans} \\", rf"Defense{names} \\", r"\hline"]
-    for line in grid.lines:
-        row = escape_latex(line.title) + (" (as published)" if line.published else "")
-        for text, far_below, count in grid.entries(line):
-            plain = escape_latex(text)
-            row += " & " + (rf"\vqfarbelow{{{plain}}}" if far_below else plain) + count
-        lines.append(rf"{row} \\")
-    return [*lines, r"\hline", r"\end{tabular}\par"]
 
 
 def _comment(text: str) -> str:

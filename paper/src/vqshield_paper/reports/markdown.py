@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from vqshield.reports.markdown import escape_markdown
 from vqshield_paper.reports.comparison import headline
-from vqshield_paper.reports.grid import ENTRIES, Grid, grid_of
+from vqshield_paper.reports.grid import document_table
 from vqshield_paper.reports.notices import part_audits, part_warnings, unfinished
 from vqshield_paper.reports.provenance import part_facts, section_title, summary_facts
 from vqshield_paper.reproduction.model import GalleryPicture, GalleryRow, Summary
@@ -21,8 +21,8 @@ def render_markdown(summary: Summary, plots: Mapping[str, Sequence[tuple[str, st
         blocks += [_strong(line) for line in part_warnings(part)]
         blocks += [f"![{escape_markdown(text)}]({file})" for file, text in plots.get(part.name, ())]
         if part.rows:
-            grid = grid_of(part)
-            blocks += filter(None, [_table(grid), escape_markdown(grid.legend("bold"))])
+            table = document_table(part)
+            blocks += filter(None, [table.markdown(notes=True, low="**"), escape_markdown(table.caption)])
         elif not part.gallery:
             blocks.append("No values.")
         if part.gallery:
@@ -35,28 +35,6 @@ def render_markdown(summary: Summary, plots: Mapping[str, Sequence[tuple[str, st
         blocks += ["## Notes on the paper", _list(map(escape_markdown, summary.notes))]
     blocks += ["## How this was made", _list(map(_pair, summary_facts(summary)))]
     return "\n\n".join(blocks) + "\n"
-
-
-def _table(grid: Grid) -> str:
-    heads = ["Defense"]
-    for heading in grid.headings:
-        count = f" (N = {heading.count})" if heading.count else ""
-        for entry in heading.shown:
-            heads.append(
-                f"{escape_markdown(heading.title)}: {ENTRIES[entry]}{count if entry == 'ours' else ''}"
-            )
-    rows = [
-        [
-            escape_markdown(line.title) + (" (as published)" if line.published else ""),
-            *(
-                (f"**{text}**" if far_below else text) + count
-                for text, far_below, count in grid.entries(line)
-            ),
-        ]
-        for line in grid.lines
-    ]
-    rule = [":--"] + ["--:"] * (len(heads) - 1)
-    return "\n".join(f"| {' | '.join(row)} |" for row in (heads, rule, *rows))
 
 
 def _gallery_row(row: GalleryRow) -> str:

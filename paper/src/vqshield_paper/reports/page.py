@@ -7,7 +7,7 @@ from vqshield.core.errors import InvalidInputError
 from vqshield.reports.html import page
 from vqshield.reports.plots import Plot
 from vqshield_paper.reports.comparison import headline
-from vqshield_paper.reports.grid import Grid, grid_of
+from vqshield_paper.reports.grid import screen_table
 from vqshield_paper.reports.notices import part_audits, part_warnings, unfinished
 from vqshield_paper.reports.pages import TEMPLATES
 from vqshield_paper.reports.provenance import Facts, part_facts, section_title, summary_facts
@@ -22,9 +22,7 @@ class _Section:
 
     title: str
     warnings: list[str]
-    grid: Grid | None
-    legend: str
-    difference_unit: str
+    table: str
     plots: Sequence[Plot]
     gallery: tuple[GalleryRow, ...]
     facts: Facts
@@ -47,13 +45,10 @@ def render_html(summary: Summary, plots: Mapping[str, Sequence[Plot]]) -> str:
 
 def _section(part: PartSummary, plots: Sequence[Plot]) -> _Section:
     _refuse_pictures_from_elsewhere(part)
-    table = grid_of(part) if part.rows else None
     return _Section(
         title=section_title(part),
         warnings=part_warnings(part),
-        grid=table,
-        legend=table.legend("red") if table else "",
-        difference_unit={"%": " points", "nats": " nats"}.get(part.unit, ""),
+        table=screen_table(part).html() if part.rows else "",
         plots=plots,
         gallery=part.gallery,
         facts=part_facts(part),
