@@ -41,10 +41,12 @@ def test_every_experiment_has_a_line_with_status_and_headline_in_the_papers_orde
     )
     assert path == tmp_path / "index.html"
     first, second, third, fourth = lines_of(path)
-    assert first.startswith("T2 CIFAR-10 under attack Status complete 1.5 min On the same 10000 images")
+    assert first.startswith(
+        "T2 CIFAR-10 under attack Status complete 1.5 min What was found On the same 10000 images"
+    )
     assert second.startswith("T3 Both Status partial ImageNet: not run")
     assert third.startswith("T4 ImageNet under attack Status not run")
-    assert fourth == "F7 Certified Status complete 1.5 min –"
+    assert fourth == "F7 Certified Status complete 1.5 min What was found –"
     links = [link["href"] for link in Page(path.read_text()).all("a")]
     assert links == [f"{id}/report.html" for id in ("T2", "T3", "T4", "F7")]
 

@@ -6,7 +6,7 @@ import json
 import math
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass
+from dataclasses import KW_ONLY, dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
@@ -36,6 +36,7 @@ _CLASSES: dict[Mark, str] = {
     "low": "collapsed", "struck": "doubted", "good": "pass outcome", "bad": "fail outcome",
     "unsure": "outcome", "quoted": "published",
 }  # fmt: skip
+_SPREAD = ("std", "standard_error", "runs", "n")  # what records say of an accuracy besides its mean
 _HEADING = 20  # characters in a line of a heading in a terminal
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that a spreadsheet would compute
 
@@ -403,9 +404,7 @@ class Table:
             for column, cell in line:
                 record[column.name] = cell.sorted_by
                 if isinstance(cell.value, Accuracy):
-                    held = asdict(cell.value)
-                    del held["mean"]
-                    record |= {f"{column.name}_{key}": value for key, value in held.items()}
+                    record |= {f"{column.name}_{each}": getattr(cell.value, each) for each in _SPREAD}
                 if cell.notes:
                     record[f"{column.name}_note"] = cell.reason
             found.append(record)

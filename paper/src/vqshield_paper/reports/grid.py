@@ -62,7 +62,7 @@ def screen_table(part: PartSummary, *, title: str = "") -> Table:
             *(
                 Column(
                     each.key,
-                    each.title + (f" (N = {each.count})" if each.count else ""),
+                    each.title + (f" (N\xa0=\xa0{each.count})" if each.count else ""),
                     "percent",
                     help="knows of the shield" if each.knowing else "",
                     mark="bad" if each.knowing else "",

@@ -1,15 +1,14 @@
 """One page over all reproduced experiments of a folder, with links to their reports."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
 
 from vqshield.core.errors import FileFormatError, InvalidInputError
 from vqshield.core.files import write_atomically
 from vqshield.core.serialization import from_plain
 from vqshield.reports.html import page
 from vqshield.reports.numbers import duration
+from vqshield.reports.table import Cell, Column, Row, Table
 from vqshield_paper.reports.comparison import headline
 from vqshield_paper.reports.pages import TEMPLATES
 from vqshield_paper.reports.provenance import section_title
@@ -17,19 +16,6 @@ from vqshield_paper.reproduction import published
 from vqshield_paper.reproduction.model import Summary
 
 INDEX = "index.html"
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Entry:
-    """A line of the page; link: its report, where there is one."""
-
-    id: str
-    title: str
-    link: str | None
-    status: str
-    undone: list[str]
-    headline: str | None
-    time: str
 
 
 def write_index(folder: str | Path) -> Path:
@@ -48,11 +34,20 @@ def write_index(folder: str | Path) -> Path:
             f"there is no summary.json in any folder of {folder}; give OUT of vqshield reproduce"
         )
     order = published.ids()
-    entries = [_entry(where, summary) for where, summary in found.items()]
-    entries.sort(key=lambda each: (order.index(each.id) if each.id in order else len(order), each.id))
-    text = page(
-        "index.html", folder=TEMPLATES, title="The paper's tables and figures, measured", entries=entries
+    ranked = sorted(
+        (order.index(summary.id) if summary.id in order else len(order), summary.id, where)
+        for where, summary in found.items()
     )
+    table = Table(
+        title="The paper's tables and figures, measured",
+        columns=[
+            Column("experiment", "Experiment"),
+            Column("status", "Status"),
+            Column("found", "What was found"),
+        ],
+        rows=[_row(where, found[where]) for *_, where in ranked],
+    )
+    text = page("index.html", folder=TEMPLATES, title=table.title, table=table.html())
     write_atomically(Path(folder) / INDEX, text.encode())
     return Path(folder) / INDEX
 
@@ -66,16 +61,14 @@ def read_summary(path: Path) -> Summary:
     return from_plain(Summary, plain, str(path), strict=False)
 
 
-def _entry(folder: Path, summary: Summary) -> _Entry:
+def _row(folder: Path, summary: Summary) -> Row:
+    """Id, status and headline of an experiment; the id leads to its report, where there is one."""
     states = {part.status for part in summary.parts}
-    return _Entry(
-        id=summary.id,
-        title=summary.title,
-        link=f"{quote(folder.name)}/report.html" if (folder / "report.html").is_file() else None,
-        status="complete" if summary.complete else "not run" if states <= {"not run"} else "partial",
-        undone=[
-            f"{section_title(part)}: {part.status}" for part in summary.parts if part.status != "complete"
-        ],
-        headline=headline(summary),
-        time=duration(summary.seconds),
-    )
+    status = "complete" if summary.complete else "not run" if states <= {"not run"} else "partial"
+    undone = [f"{section_title(part)}: {part.status}" for part in summary.parts if part.status != "complete"]
+    has_report = (folder / "report.html").is_file()
+    return [
+        Cell(summary.id, notes=[summary.title], file=f"{folder.name}/report.html" if has_report else None),
+        Cell(status, notes=[*undone, duration(summary.seconds)], mark="good" if summary.complete else "bad"),
+        headline(summary),
+    ]
