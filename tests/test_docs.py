@@ -42,18 +42,17 @@ def generated(page: str) -> dict[str, str]:
     return dict(blocks)
 
 
-def test_every_interval_in_the_readme_is_a_standard_error_over_images() -> None:
-    tables = {name: text for name, text in generated("README.md").items() if "±" in text}
-    assert tables.keys() == {"demo", "informed", "threats-readme"}
-    for name, text in tables.items():
-        assert "standard error over" in text, name
+def test_every_interval_is_a_standard_error_over_images() -> None:
     for page in ("README.md", "docs/results.md", "docs/attacks.md"):
-        for name, text in generated(page).items():
+        tables = {name: text for name, text in generated(page).items() if "±" in text}
+        assert tables, page
+        for name, text in tables.items():
             assert "standard deviation" not in text, f"{page}: {name}"
+            assert "standard error" in text or page == "docs/attacks.md", f"{page}: {name}"
 
 
 def test_the_demo_table_is_of_the_same_images_and_names_the_stronger_attack() -> None:
-    demo = generated("README.md")["demo"]
+    demo = generated("docs/results.md")["demo"]
     rows = [[float(cell) for cell in re.findall(r"([\d.]+) ±", line)] for line in demo.splitlines()]
     rows = [row for row in rows if len(row) == 5]
     assert len(rows) == 6
@@ -63,10 +62,9 @@ def test_the_demo_table_is_of_the_same_images_and_names_the_stronger_attack() ->
 
 
 def test_the_readme_says_what_was_audited_and_what_was_not() -> None:
-    tables = generated("README.md")
-    assert "by 10 of today's 14 checks" in tables["informed"]
-    assert "No number in this table was audited" in tables["threats-readme"]
-    assert "selected on the same 1,000 images" in tables["threats-readme"]
+    table = generated("README.md")["threats-readme"]
+    assert "No number in this table was audited" in table
+    assert "selected on the same 1,000 images" in table
 
 
 def test_every_command_is_documented() -> None:
@@ -87,17 +85,6 @@ def test_links_lead_to_files_that_are_there(page: str) -> None:
         assert (ROOT / page).parent.joinpath(link).exists(), f"{page} links to {link}"
 
 
-def test_the_readme_example_runs() -> None:
-    from vqshield.classifiers import small_cifar10
-    from vqshield.data import sample
-
-    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-    assert code is not None
-    names = {"classifier": small_cifar10(), "images": sample(4).floats()}
-    exec(code[1], names)
-    assert names["logits"].shape == (4, 10)
-
-
 def test_advice_to_train_adversarially_names_the_defense() -> None:
     """Without --defense, harden trains through swRD, which docs/threats.md advises against."""
     advised = []
@@ -105,7 +92,7 @@ def test_advice_to_train_adversarially_names_the_defense() -> None:
         flat = re.sub(r"[\s\"]+", " ", path.read_text())
         commands = re.findall(r"vqshield harden (?:(?!vqshield )[^`)])*", flat)
         advised += [(path.name, each) for each in commands if "--method adversarial" in each]
-    assert len(advised) >= 4
+    assert len(advised) >= 3
     assert [each for each in advised if "--defense" not in each[1]] == []
 
 

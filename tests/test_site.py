@@ -66,7 +66,7 @@ def test_a_tutorial_is_a_gallery_script(path: Path) -> None:
 @pytest.mark.parametrize(
     ("link", "page", "expected"),
     [
-        ("attacks.md#the-audit", "docs/ladder.md", "/attacks.md#the-audit"),
+        ("adaptive-attacks.md#the-audit", "docs/ladder.md", "/adaptive-attacks.md#the-audit"),
         ("../CONTRIBUTING.md#habits", "docs/ladder.md", "/generated/repository/contributing.md#habits"),
         ("../README.md", "docs/ladder.md", "/index.md"),
         ("tutorials/3_harden_it.py", "docs/index.md", "/generated/tutorials/3_harden_it.rst"),

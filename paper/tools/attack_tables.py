@@ -54,7 +54,7 @@ def _audited() -> str:
     names = [flag.name for flag in audit.flags]
     passed = all(flag.outcome == "pass" for flag in audit.flags)
     return (
-        f"Of these, {display_defense(audit.defense)} alone was [audited](docs/attacks.md#the-audit), on "
+        f"Of these, {display_defense(audit.defense)} alone was [audited](adaptive-attacks.md#the-audit), on "
         f"{audit.n} images and by {len(names)} of today's {len(TITLES)} checks, {names[0]} to {names[-1]}"
         f"{', which all passed' if passed else ''}."
     )

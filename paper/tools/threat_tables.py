@@ -21,21 +21,21 @@ FRONTIER, TWINS = "harden-frontier.json", "harden-twins.json"
 
 THREATS = {
     "natural": "nobody: clean images",
-    "transfer": "sends images made for other networks, knows nothing of yours",
-    "ignorant": "has your weights, does not expect a shield",
-    "score": "asks your model and sees its scores",
-    "decision": "asks your model and sees its decisions alone",
-    "grey-box": "knows the shield, trains a network of their own behind it",
-    "white-box": "has your weights and knows the shield",
+    "transfer": "sends images made for other classifiers",
+    "ignorant": "has your weights, does not know the defense",
+    "score": "queries your model, sees scores",
+    "decision": "queries your model, sees classes",
+    "grey-box": "knows the defense, trains a classifier behind it",
+    "white-box": "has your weights, knows the defense (adaptive)",
 }
 TITLES = {
-    MAIN: "tuned shield",
-    "light": "light tuned shield",
-    "published": "shield as published",
-    "noise": "tuned Gaussian noise",
-    "strong-noise": "stronger tuned noise",
+    MAIN: "swRD and noise, fine-tuned",
+    "light": "swRD, fine-tuned",
+    "published": "swRD as published",
+    "noise": "Gaussian noise, fine-tuned",
+    "strong-noise": "stronger noise, fine-tuned",
     "adversarial": "adversarial training",
-    "bare": "nothing",
+    "bare": "no defense",
 }
 """What the subjects of a ladder are called, and in which order they are shown."""
 
@@ -52,7 +52,7 @@ def threats() -> str:
         if not calls:
             continue
         found = {each.name: summary.row(rung, each.name, calls[-1]) for each in subjects}
-        asked = f" ({calls[-1]:,} calls an image)" if calls[-1] else ""
+        asked = f" ({calls[-1]:,} calls per image)" if calls[-1] else ""
         best = _best(found) if rung != "natural" else []
         rows.append(
             [
@@ -61,8 +61,8 @@ def threats() -> str:
                 *map(_cell, found.values()),
             ]
         )
-    heads = ["who attacks", "kept most", *(TITLES[each.name] for each in subjects)]
-    best = "“Kept most” names the best, and what is within two standard errors of it."
+    heads = ["attacker", "best", *(TITLES[each.name] for each in subjects)]
+    best = "“Best” includes what is within two standard errors of the best."
     return table(
         heads,
         rows,
@@ -71,25 +71,34 @@ def threats() -> str:
 
 
 def protected() -> str:
-    """The same ladder with a line for each subject."""
+    """README.md: a line for each of the main subjects, and four attackers."""
     summary = _ladder()
     if summary is None:
         return ""
-    subjects = _in_order(summary)
+    chosen = ("bare", MAIN, "noise", "adversarial")
+    subjects = sorted(
+        (each for each in summary.plan.subjects if each.name in chosen),
+        key=lambda each: chosen.index(each.name),
+    )
     most = summary.plan.settings.calls[-1]
-    heads = ["accuracy in %", "natural", "transfer", "weights, no idea of the shield",
-             f"scores, {most:,} calls", f"decisions, {most:,} calls", "own network behind the shield",
-             "weights and shield"]  # fmt: skip
-    asked = {rung: most if rung in ("score", "decision") else None for rung in THREATS}
+    rungs = {"natural": "clean", "transfer": "transfer", "score": f"score queries ({most:,} calls)",
+             "white-box": "adaptive white-box"}  # fmt: skip
     lines = [
-        [TITLES[each.name], *(_cell(summary.row(rung, each.name, calls)) for rung, calls in asked.items())]
+        [
+            TITLES[each.name],
+            *(_cell(summary.row(rung, each.name, most if rung == "score" else None)) for rung in rungs),
+        ]
         for each in subjects
     ]
-    return table(
-        heads,
-        lines,
-        _made_with(summary, subjects),
+    settings, images = summary.plan.settings, max(row.n for row in summary.rows)
+    assert settings.eps is not None
+    caption = (
+        f"ResNet-18, {images:,} {summary.data} test images, ε = {round(settings.eps * 255)}/255 (L∞), mean "
+        f"of {settings.runs} samples ± standard error over images; {machine(summary.machine)}. No number in "
+        f"this table was audited, and the defense was selected on the same {images:,} images. "
+        "[Settings and all attackers](docs/threats.md)."
     )
+    return table(["accuracy in %", *rungs.values()], lines, caption)
 
 
 def _ladder() -> LadderSummary | None:
@@ -132,21 +141,21 @@ def _made_with(summary: LadderSummary, subjects: Sequence[Subject]) -> str:
     attack = ""
     if "transfer" in first:
         sources = [each.removeprefix("transfer/") for each in first["transfer"].attacks]
-        attack += f" Images of others were made for {listed(each for each in sources if '+' not in each)}."
+        attack += f" Transfer from {listed(each for each in sources if '+' not in each)}."
     if "white-box" in first:
         suite = first["white-box"].attacks[0].partition("/")[0]
-        attack += f" Those who know the shield attack with `{suite}`."
+        attack += f" Adaptive attack: `{suite}`."
     whole = {TITLES[each.name]: card for each in subjects if (card := _card(each.classifier)) is not None}
     all_images = ", ".join(f"{title} {percent(card.test_accuracy)}" for title, card in whole.items())
     if whole:
         count = next(iter(whole.values())).test_images
-        attack += f" Of all {count:,} test images, one draw each: {all_images}."
+        attack += f" On all {count:,} test images, one sample each: {all_images}."
     return (
         f"Accuracy in % ± standard error over {most:,} images of {summary.data}{some}; ε = "
-        f"{round(summary.plan.settings.eps * 255)}/255 (L∞), {summary.plan.settings.runs} draws behind each "
-        f"figure, seed {summary.plan.settings.seed}; {machine(summary.machine)}; a dash: not measured, "
-        f"or no shield that an attacker could overlook. No number in this table was audited, and the "
-        f"settings of both tuned shields were selected on the same {most:,} images. "
+        f"{round(summary.plan.settings.eps * 255)}/255 (L∞), {summary.plan.settings.runs} samples, seed "
+        f"{summary.plan.settings.seed}; {machine(summary.machine)}; a dash: not measured, or no defense to "
+        f"overlook. No number in this table was audited, and the settings of both fine-tuned swRDs were "
+        f"selected on the same {most:,} images. "
         f"{who[0].upper()}{who[1:]}.{attack}{unsaid}"
     )
 

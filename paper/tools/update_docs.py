@@ -15,6 +15,7 @@ import recorded
 from agreement_table import agreement
 from app_table import APP_TABLES
 from attack_tables import ATTACK_TABLES
+from batch_norm_table import BATCH_NORM_TABLES
 from beta_tables import BETA_TABLES
 from certificate_tables import CERTIFICATE_TABLES
 from classifier_tables import CLASSIFIER_TABLES
@@ -45,11 +46,14 @@ from wheel_tables import WHEEL_TABLES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (
-    "README.md", "docs/attacks.md", "docs/certificates.md", "docs/reproduction.md", "docs/results.md",
-    "docs/serving.md", "docs/speed.md", "docs/ladder.md", "docs/kmeans.md", "docs/integrations.md",
-    "docs/index.md", "docs/speed-tables.md", "docs/app.md", "docs/releasing.md", "docs/threats.md",
-    "docs/leaderboard.md",
-)  # fmt: skip
+    "README.md",
+    *(
+        f"docs/{page.name}"
+        for page in sorted((ROOT / "docs").glob("*.md"))
+        if "<!-- begin" in page.read_text()
+    ),
+)
+"""The pages with generated tables."""
 # Table 2 of the paper, natural accuracy in percent, by defense and number of centres.
 PAPER_NATURAL: dict[tuple[str, Json], str] = {
     ("randdisc", 25): "89.58",
@@ -143,6 +147,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **CERTIFICATE_TABLES,
     **RADIUS_TABLES,
     **WHOLE_TABLES,
+    **BATCH_NORM_TABLES,
     **BETA_TABLES,
     **CLASSIFIER_TABLES,
     **PROTOCOL_TABLES,

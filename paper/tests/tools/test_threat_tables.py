@@ -76,32 +76,38 @@ def test_the_best_of_each_threat_is_named_with_what_is_not_clearly_worse(results
     rows += [rung("model", "white-box", 0.04), rung("adversarial", "white-box", 0.4)]
     write_ladder(results, *rows)
     heads, _, natural, score, white, *_, words = threat_tables.threats().splitlines()
-    assert heads == "| who attacks | kept most | tuned shield | adversarial training | nothing |"
+    assert heads == ("| attacker | best | swRD and noise, fine-tuned | adversarial training | no defense |")
     assert natural == "| nobody: clean images |  | 90.0 ± 1.0 | 78.0 ± 1.0 | 95.0 ± 1.0 |"
-    assert "(10,000 calls an image) | tuned shield and adversarial training | 76.0 ± 1.0 |" in score
+    assert (
+        "(10,000 calls per image) | swRD and noise, fine-tuned and adversarial training | 76.0 ± 1.0 |"
+        in score
+    )
     assert score.endswith("| – |"), "the bare classifier was asked 100 times only"
     assert "| adversarial training | 4.0 ± 1.0 | 40.0 ± 1.0 | – |" in white
     assert "1,000 images of cifar10, score: 250;" in words
-    assert "Tuned shield: tuned behind swRD (s=3, k=25); adversarial training: adversarial;" in words
+    assert (
+        "SwRD and noise, fine-tuned: tuned behind swRD (s=3, k=25); adversarial training: adversarial;"
+        in words
+    )
 
 
-def test_the_readme_has_a_line_for_every_subject(results: Path) -> None:
+def test_the_readme_has_a_line_for_each_main_subject(results: Path) -> None:
     asked = [rung("model", "score", 0.8, 1000), rung("model", "score", 0.7, 10_000)]
     fewer = rung("bare", "score", 0.6, 1000)
     write_ladder(results, rung("model", "natural", 0.9), *asked, fewer, rung("adversarial", "white-box", 0.4))
     text = threat_tables.protected()
-    assert "scores, 10,000 calls" in text
-    assert "| nothing | – | – | – | – | – | – | – |" in text, "it was asked 1,000 times"
-    assert "| tuned shield | 90.0 ± 1.0 | – | – | 70.0 ± 1.0 | – | – | – |" in text
-    assert "| adversarial training | – | – | – | – | – | – | 40.0 ± 1.0 |" in text
+    assert "score queries (10,000 calls)" in text
+    assert "| no defense | – | – | – | – |" in text, "it was queried 1,000 times"
+    assert "| swRD and noise, fine-tuned | 90.0 ± 1.0 | – | 70.0 ± 1.0 | – |" in text
+    assert "| adversarial training | – | – | – | 40.0 ± 1.0 |" in text
 
 
-def test_what_a_card_says_of_all_test_images_stands_below(results: Path) -> None:
+def test_what_a_card_says_of_all_test_images_is_in_the_caption(results: Path) -> None:
     card = "classifiers/resnet18-cifar10-adversarial.json"
     (results / "classifiers").mkdir()
     (results / card).write_bytes((Path(__file__).parents[2] / "results" / card).read_bytes())
     write_ladder(results, rung("model", "natural", 0.9))
-    assert "Of all 10,000 test images, one draw each: adversarial training 79.7." in threat_tables.protected()
+    assert "On all 10,000 test images, one sample each: adversarial training 79.7." in threat_tables.threats()
 
 
 class TestTwins:
