@@ -16,6 +16,8 @@ from vqshield.runs.records import Key, Record
 from vqshield.runs.study import chunks
 
 VOTE, DRAWS, SEQUENTIAL, EXACT = "vote", "draws", "sequential", "exact l1"
+EVIDENCE = ("margin", "mean_l1", "mean_truncated", "variance_truncated", "errors")
+"""What draws show of an image: fields of `vqshield.certificates.Evidence`, and of its record."""
 _IMAGES = 16  # draws made at once for each image of a cell, at least: without gradients this many more fit
 _BATCHES = 40  # about this many batches a cell at most, after which its records are written
 _SAVED = 8  # times fewer draws, about, where they may stop early

@@ -27,6 +27,7 @@ from vqshield.certificates.numbers import chance
 from vqshield.certificates.vote import radius_of
 from vqshield.certification.records import (
     DRAWS,
+    EVIDENCE,
     SEQUENTIAL,
     VOTE,
     CertificateManifest,
@@ -166,9 +167,9 @@ class Certification(CertificateStudy[CertificationManifest, CertificateRecord]):
                 raise InvalidInputError(f"eps holds {found}; give each budget > 0 once")
         for each in self.wanted:
             checks.real("radius", each)
-        created = self.create(seed=0)
+        created = self.built[self.defense]
         if self.votes:
-            Coverage.of(**created.certificate_terms())
+            _ = self.coverage  # refuses a defense that no certificate holds for
         if isinstance(created, GaussianNoise) and any(each.surrogate != NONE for each in threats):
             raise InvalidInputError(
                 f"attack={self.attack!r} goes through a quantizer, which {self.defense!r} has not; "
@@ -321,11 +322,7 @@ class Certification(CertificateStudy[CertificationManifest, CertificateRecord]):
             eps=[eps] * len(labels),
             label=labels,
             distance=ball(NORM, eps).distance(moved, images),
-            margin=seen.margin,
-            mean_l1=seen.mean_l1,
-            mean_truncated=seen.mean_truncated,
-            variance_truncated=seen.variance_truncated,
-            errors=seen.errors,
+            **{name: getattr(seen, name) for name in EVIDENCE},
             bounds=[dict(zip(bounds, row, strict=True)) for row in rows],
         )
 

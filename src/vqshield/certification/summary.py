@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 
 import torch
 
@@ -22,6 +22,7 @@ from vqshield.certificates import (
 )
 from vqshield.certificates.splitting import LEVELS
 from vqshield.certification.records import (
+    EVIDENCE,
     CertificateRecord,
     CertificationManifest,
     DrawsRecord,
@@ -239,7 +240,11 @@ class DrawsSummary:
     ) -> "DrawsSummary":
         """From the records of one budget, one at least."""
         draws, delta = manifest.draws, manifest.delta
-        seen = _evidence(records, draws)
+        columns = {
+            name: torch.tensor([getattr(each, name) for each in records], dtype=torch.float64)
+            for name in EVIDENCE
+        }
+        seen = Evidence(draws=draws, **{**columns, "errors": columns["errors"].long()})
         together = bounds_from(seen, delta=per_image_delta(delta=delta, images=len(records)))
         bounds = {}
         for name in list_bounds():
@@ -447,16 +452,6 @@ class L1Summary:
             "classifier gives one image one answer, whatever the batch around it.",
             self.linf.caveat("L1"),
         ]
-
-
-def _evidence(records: Sequence[DrawsRecord], draws: int) -> Evidence:
-    names = [each.name for each in fields(Evidence) if each.name != "draws"]
-    columns = {name: [getattr(each, name) for each in records] for name in names}
-    return Evidence(
-        draws=draws,
-        errors=torch.tensor(columns.pop("errors")),
-        **{name: torch.tensor(column, dtype=torch.float64) for name, column in columns.items()},
-    )
 
 
 def even_radii(largest: float) -> list[float]:
