@@ -165,7 +165,7 @@ def test_settings_that_cannot_work_are_named(study: L1Certification, change: dic
 def test_images_that_are_not_8_bit_are_refused() -> None:
     images = torch.full((2, 3, 4, 4), 0.2)
     images[1, 0, 0, 0] = 0.1234
-    with pytest.raises(InvalidInputError, match=r"image 1 holds 0.1234, which is no multiple of 1/255"):
+    with pytest.raises(InvalidInputError, match=r"image 1 holds 0.1234, which is not a multiple of 1/255"):
         vq.certify_l1(layer(), images, torch.zeros(2, dtype=torch.int64), defense=SPLIT)
 
 

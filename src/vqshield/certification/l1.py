@@ -1,4 +1,4 @@
-"""The exact L1 certificate of smoothing by splitting, in a run that may stop at any moment."""
+"""The exact L1 certificate of smoothing by splitting, in a run that resumes after any stop."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,13 +32,10 @@ _OFF_GRID = 1e-3  # of a level: how far rounding may leave an 8-bit value from i
 
 @dataclass(frozen=True, kw_only=True)
 class L1Certification(CertificateStudy[L1Manifest, L1Record]):
-    """The vote over all shifts of every image.
+    """The vote over all shifts of every image; settings as of `certify_l1`.
 
-    Attributes:
-        defense: a splitting by text, as in "splitting:scale=0.5".
-        after: a quantizer between the splitting and the classifier, by text, or None. It is part of the
-            classifier that is certified, so its draw must follow from the image that it sees: its streams
-            are "content". The study's seed is that of its draws; the shifts leave nothing to chance.
+    The quantizer `after` the splitting is part of the certified classifier. Its draw must follow from the
+    image that it sees, so its streams are "content".
     """
 
     defense: str = "splitting:scale=0.5"
@@ -60,7 +57,7 @@ class L1Certification(CertificateStudy[L1Manifest, L1Record]):
         return made
 
     def quantizer(self) -> Quantizer | None:
-        """What stands between the splitting and the classifier, with draws that follow from what it sees."""
+        """The defense between the splitting and the classifier; its draws follow from the image it sees."""
         if self.after is None:
             return None
         name, settings = parse_spec(self.after)
@@ -110,7 +107,7 @@ class L1Certification(CertificateStudy[L1Manifest, L1Record]):
         )
 
     def cost(self, cell: CertificationCell) -> int:
-        """How many shifted images it asks about."""
+        """How many shifted images are classified for it."""
         return self.splitting().levels * len(cell.images)
 
     def title(self, cell: CertificationCell) -> str:
@@ -147,8 +144,8 @@ def _refuse_off_grid(images: Tensor, first: int) -> None:
         values = levels[number].flatten()
         wrong = float(values[(values - values.round()).abs().argmax()]) / LEVELS
         raise InvalidInputError(
-            f"image {first + number} holds {wrong:.6g}, which is no multiple of 1/255; the L1 certificate "
-            "is of 8-bit images: round them first, as in images.mul(255).round().div(255)"
+            f"image {first + number} holds {wrong:.6g}, which is not a multiple of 1/255; the L1 "
+            "certificate is of 8-bit images: round them first, as in images.mul(255).round().div(255)"
         )
 
 

@@ -1,4 +1,4 @@
-"""Certificates of a defended classifier, image by image, in a run that may stop at any moment."""
+"""Certificates of a defended classifier, image by image, in a run that resumes after any stop."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -75,10 +75,9 @@ class CertificateStudy(TargetStudy[AnyManifest, CertificationCell, AnyRecord]):
     """What every certification shares.
 
     Attributes:
-        defense: by text.
-        seed: of every draw.
-        batch: images that the classifier is asked about at once; it also decides how many images are the
-            unit of work.
+        defense: spec string of the certified defense.
+        seed: seed of every draw.
+        batch: images per forward pass; it also decides how many images are the unit of work.
         precision: "fp32", or "bf16" for a classifier that computes in bfloat16 wherever it certifies: faster
             on a GPU, and a slightly different classifier. Attacks always see the one in float32.
     """
@@ -116,28 +115,21 @@ class CertificateStudy(TargetStudy[AnyManifest, CertificationCell, AnyRecord]):
 
     @cached_property
     def forward(self) -> Callable[[Tensor], Tensor]:
-        """The classifier in the form that answers most draws a second."""
+        """The classifier in its fastest form."""
         return fast_forward(self.target.model, device=self.target.place, precision=self.precision)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Certification(CertificateStudy[CertificationManifest, CertificateRecord]):
-    """Every certificate from draws that was asked for, of every image.
+    """The certificates of every image that samples can give; settings as of `certify`.
 
     Draws that an attack is made with, draws that choose a vote's answer and draws that certify have seeds of
     their own: what is certified is fixed before the draws that certify it.
 
     Attributes:
-        defense: by text; "gaussian:sigma=0.1" is noise without a quantizer, the baseline.
-        certificate: "vote", the worst-case L2 certificate of the majority vote; "sequential", the same with
-            early stopping; "draws", error bounds that hold for given images: the natural ones, and those of
-            an attack; or "all", vote and draws.
-        attack, eps: the attack by text, and its L-inf budgets.
-        draws, delta: m, and the chance that an error bound fails.
-        n0, n, alpha: draws that choose a vote's answer, fresh draws that bound its probability, and the
-            chance that its certificate is wrong.
-        wanted: of a sequential certificate, the L2 radii that it is to decide about; without any, evenly up
-            to the largest possible. An image stops as soon as each is reached or out of reach.
+        eps: the attack's budgets; clean images are certified in any case.
+        wanted: the L2 radii that a sequential certificate decides about (default: evenly up to the largest
+            possible). An image stops as soon as each radius is reached or out of reach.
     """
 
     defense: str = "prd"

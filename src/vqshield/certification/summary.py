@@ -39,7 +39,7 @@ from vqshield.runs.manifests import SourceId, ThreatId
 from vqshield.runs.study import Recorded
 
 NORM, LINF = "linf", 8 / 255
-"""The L-inf budget that people ask about, which every summary names beside its radii."""
+"""The usual L-inf budget, which every summary compares with its radii."""
 _RADII = 10  # about this many where none are given
 _BOUNDS = {
     "proposition1": "Proposition 1",
@@ -47,7 +47,7 @@ _BOUNDS = {
     "empirical_bernstein": "empirical Bernstein",
     "clopper_pearson": "Clopper-Pearson",
 }
-_UNFINISHED = "The run is not finished: these are the figures so far."
+_UNFINISHED = "The run is not finished: these are the results so far."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class LinfLine:
         return cls(eps=LINF, needed=needed, certified=share(needed))
 
     def caveat(self, norm: str) -> str:
-        """The same in words, so that nobody takes one for the other."""
+        """The same as a sentence, because an L2 or L1 radius is easily taken for one in L-inf."""
         return (
             f"It is no L-inf certificate: {format_value(self.eps)} in L-inf takes a radius of "
             f"{self.needed:.3g} in {norm}, which {percent(self.certified)} % of the images reach."
@@ -93,7 +93,7 @@ class VoteSummary:
     """The vote's certificates: shares of images, against the radius.
 
     accuracy: of single draws; right: share of images whose vote is right; mean_radius: 0 where it is wrong.
-    linf: what the certificate says of the L-inf budget that people ask about.
+    linf: what the certificate says of the usual L-inf budget.
     mean_draws: of an image, where the certificate is sequential; saving: draws / mean_draws.
     """
 
@@ -181,7 +181,7 @@ class VoteSummary:
             ("copies", f"{self.copies:g}"),
         ]
         if self.mean_draws is not None and self.saving is not None:
-            facts += [("draws an image", f"{self.mean_draws:,.0f}"), ("times fewer", f"{self.saving:.1f}")]
+            facts += [("draws per image", f"{self.mean_draws:,.0f}"), ("times fewer", f"{self.saving:.1f}")]
         return Table(
             title=f"{title}: worst case in L2",
             columns=[
@@ -224,7 +224,7 @@ class BoundSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class DrawsSummary:
-    """The error bounds of the images of one budget, by name, beside the accuracy that was measured."""
+    """The error bounds of the images of one budget, by name, and the measured accuracy."""
 
     eps: float
     attack: ThreatId
