@@ -132,10 +132,6 @@ class Gallery(TargetStudy[GalleryManifest, GalleryCell, PictureRecord]):
         """Where the attack may move an image to."""
         return ball(self.norm, self.eps)
 
-    @property
-    def specs(self) -> tuple[str, ...]:
-        return self.defenses
-
     def build(self, spec: str) -> Defense:
         return self._create(spec, seed=0)
 

@@ -102,10 +102,6 @@ class AuditStudy(TargetStudy[AuditManifest, AuditCell, AuditRecord]):
             checks.image_batch(self.held_out[0])
 
     @property
-    def specs(self) -> tuple[str, ...]:
-        return (self.defense,)
-
-    @property
     def ball(self) -> Ball:
         """Where attacks may move an image to."""
         return ball(self.norm, self.eps)

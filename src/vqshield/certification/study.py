@@ -93,10 +93,6 @@ class CertificateStudy(TargetStudy[AnyManifest, CertificationCell, AnyRecord]):
         checks.whole("batch", self.batch, least=1)
         checks.whole("seed", self.seed, least=0, below=2**64)
 
-    @property
-    def specs(self) -> tuple[str, ...]:
-        return (self.defense,)
-
     def described(self) -> Mapping[str, Any]:
         if self.target.is_random:
             raise InvalidInputError(

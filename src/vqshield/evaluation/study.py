@@ -153,10 +153,6 @@ class Evaluation(AttackStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
             raise InvalidInputError(f"no defense is given; give one of {choices}")
         _ = self.built, self._places  # refuse unknown defenses and attacks
 
-    @property
-    def specs(self) -> tuple[str, ...]:
-        return self.defenses
-
     def described(self) -> Mapping[str, Any]:
         return {
             **super().described(),

@@ -8,7 +8,6 @@ from vqshield.core.devices import pick_device
 from vqshield.core.files import parse_json
 from vqshield.core.progress import Progress
 from vqshield.data import load
-from vqshield.training import RunFiles, TrainSettings, train_on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +40,8 @@ class OwnNetwork:
 
     def trained(self, progress: Progress) -> Trained:
         """Train it, continue where that was stopped, or find it done."""
+        from vqshield.training import RunFiles, TrainSettings, train_on  # few ladders train
+
         settings = TrainSettings(
             data=self.data, arch=self.arch, epochs=self.epochs, batch=self.batch, seed=self.seed,
             shield=self.shield, precision="bf16" if pick_device(self.device).type == "cuda" else "fp32",

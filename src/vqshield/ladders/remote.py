@@ -153,10 +153,6 @@ class RemoteAttacks(AttackStudy[RemoteManifest, RemoteCell, RemoteRecord]):
                     "give square or rays, or sources that it is run on"
                 )
 
-    @property
-    def specs(self) -> tuple[str, ...]:
-        return (self.defense,)
-
     def described(self) -> Mapping[str, Any]:
         attacks = tuple(
             RemoteId(

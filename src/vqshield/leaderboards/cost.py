@@ -81,10 +81,6 @@ class Cost(TargetStudy[CostManifest, CostCell, CostRecord]):
         checks.whole("repeats", self.repeats, least=1)
         _ = self.built  # refuses an unknown defense
 
-    @property
-    def specs(self) -> tuple[str, ...]:
-        return (self.defense,)
-
     @staticmethod
     def cells_of(manifest: CostManifest) -> list[CostCell]:
         return [CostCell(defense=manifest.defense.name)]

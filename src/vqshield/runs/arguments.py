@@ -179,14 +179,11 @@ def tuning_note(classifier: ClassifierId, defenses: Sequence[DefenseId]) -> list
     if named is None:
         return []
     # A file of weights does not choose what code is imported.
-    fitting = defense_ids([named], None)[0] if _is_registered(named) else DefenseId(name=named)
+    fitting = DefenseId(name=named)
+    if _is_registered(named):
+        fitting = DefenseId.of(named, defense_from(named, seed=0), None)
     others = [each.name for each in defenses if each.name != named and each.settings != fitting.settings]
     return [f"{classifier.name} was fine-tuned behind {named}, not {', '.join(others)}"] if others else []
-
-
-def defense_ids(texts: Sequence[str], target: Target | None) -> tuple[DefenseId, ...]:
-    """The defenses as a manifest holds them; without a target, without what they return for its images."""
-    return tuple(DefenseId.of(text, defense_from(text, seed=0), target) for text in texts)
 
 
 def attack_ids(texts: Sequence[str], ball: Ball) -> tuple[AttackId, ...]:
@@ -212,11 +209,3 @@ def refuse_twice(name: str, given: Sequence[object]) -> None:
     for each in given:
         if given.count(each) > 1:
             raise InvalidInputError(f"{name} {each!r} is given twice; give it once")
-
-
-def refuse_too_large(defenses: Sequence[Defense | None], target: Target) -> None:
-    """Refuse a defense whose patches do not fit into the target's images."""
-    image = target.images.floats(slice(1))
-    for defense in defenses:
-        if defense is not None:
-            defense.streams(image)

@@ -18,7 +18,6 @@ from vqshield.core.errors import InvalidInputError
 from vqshield.core.settings import parse_spec, refuse_unknown
 from vqshield.defenses import Defense
 from vqshield.runs.target import Target
-from vqshield.training.calibration import AUTO, batch_norms, calibrate, check_norms
 
 RUNNING, BATCH, CALIBRATED = "running", "batch", "calibrated"
 SAME = "same"
@@ -41,6 +40,8 @@ class BatchStatistics(nn.Module):
     """
 
     def __init__(self, classifier: nn.Module, size: int) -> None:
+        from vqshield.training.calibration import batch_norms, check_norms  # a run seldom needs training
+
         super().__init__()
         check_norms(classifier, type(classifier).__name__)
         self.running, self.size = classifier, checks.whole("size", size, least=2)
@@ -90,7 +91,7 @@ class BatchNorm:
     data_dir: str | None = None
     split: str = "train"
     images: int | None = None
-    method: str = AUTO
+    method: str = "auto"
 
     @classmethod
     def of(cls, text: str) -> "BatchNorm":
@@ -129,6 +130,8 @@ class BatchNorm:
         model = bundled_as_trained(target.classifier, target.place) if named else target.model
         if self.mode == BATCH:
             return BatchStatistics(model, self.size)
+        from vqshield.training.calibration import calibrate
+
         assert defense is not None
         folder = self.data_dir or (target.data_dir if self.data in (None, target.data) else None)
         images: str | Path = self.data or target.data

@@ -1,6 +1,5 @@
 """What every study of a target shares: its manifest, its defenses, and how forward passes are counted."""
 
-from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields
@@ -42,9 +41,10 @@ class TargetStudy(Study[AnyTargetManifest, AnyCell, AnyRecord]):
             object.__setattr__(self, "shared", Path(self.shared).absolute())
 
     @property
-    @abstractmethod
     def specs(self) -> tuple[str, ...]:
-        """The spec strings of its defenses."""
+        """The spec strings of its defenses: its field `defenses`, or `defense`."""
+        fields_of_study = vars(self)
+        return fields_of_study.get("defenses") or (fields_of_study["defense"],)
 
     def build(self, spec: str) -> Defense | None:
         """The defense of a spec string, None for "none"; refuses those that the study is not for."""

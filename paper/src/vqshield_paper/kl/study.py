@@ -173,10 +173,6 @@ class KLStudy(TargetStudy[KLManifest, KLCell, KLRecord]):
         refuse_twice("defense", self.defenses)
         _ = self.built  # refuses defenses without codebooks
 
-    @property
-    def specs(self) -> tuple[str, ...]:
-        return self.defenses
-
     def build(self, spec: str) -> Quantizer:
         return self._create(spec)
 
