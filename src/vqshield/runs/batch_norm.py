@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +19,10 @@ from vqshield.core.settings import parse_spec, refuse_unknown
 from vqshield.defenses import Defense
 from vqshield.runs.target import Target
 
-RUNNING, BATCH, CALIBRATED = "running", "batch", "calibrated"
-SAME = "same"
+RUNNING: Final = "running"
+BATCH: Final = "batch"
+CALIBRATED: Final = "calibrated"
+SAME: Final = "same"
 _SETTINGS = {
     RUNNING: (),
     BATCH: ("size", "attack"),
@@ -84,9 +86,9 @@ class BatchNorm:
             without data, the training split of the data that are evaluated. data_dir comes last.
     """
 
-    mode: str = RUNNING
+    mode: Literal["running", "batch", "calibrated"] = RUNNING
     size: int = 100
-    attack: str = SAME
+    attack: Literal["same", "running"] = SAME
     data: str | None = None
     data_dir: str | None = None
     split: str = "train"
