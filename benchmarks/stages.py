@@ -53,11 +53,11 @@ def of_small(defense: vq.Quantizer, images: Tensor, repeats: int) -> dict[str, f
     resident = Resident.of(images, defense.recipe(), defense.codes)
     if resident is None:
         raise SystemExit("the kernel of small images does not serve this GPU")
-    centres = resident.codebook(images, draw)
+    centres = resident.run("centres", images, None, draw)
     asked: dict[str, Callable[[], object]] = {
-        "codebook": lambda: resident.codebook(images, draw),
-        "labels and rebuild": lambda: resident.quantize(images, centres, draw),
-        "both": lambda: resident.shield(images, draw),
+        "codebook": lambda: resident.run("centres", images, None, draw),
+        "labels and rebuild": lambda: resident.run("images", images, centres, draw),
+        "both": lambda: resident.run("images", images, None, draw),
     }
     return {stage: seconds(call, repeats) for stage, call in asked.items()}
 

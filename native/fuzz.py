@@ -9,7 +9,7 @@ import json
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,7 +88,7 @@ class Corrupting(Native):
         super().__init__(isa)
         self._change = change
 
-    def _call(self, name: str, job: Any, work: float, memory: list[Tensor | None]) -> None:
+    def _call(self, name: str, job: Any, work: float, memory: Mapping[str, Tensor | None]) -> None:
         self._change(job)
         super()._call(name, job, work, memory)
 

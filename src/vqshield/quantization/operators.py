@@ -88,7 +88,7 @@ class Job:
 
     def samples(self, padded: Tensor) -> bool:
         """Whether k-means does not see all patches of these images."""
-        return self.sample is not None and self.sample < self.recipe.grid.count(*padded.shape[2:])
+        return self.sample is not None and self.sample < self.recipe.count(padded)
 
     def codebook(self, backend: Backend, padded: Tensor, draw: Draw) -> Tensor:
         """The centres (B, k, d), of all patches or of a sample."""
@@ -183,7 +183,7 @@ def _(images: Tensor) -> Tensor:
 @codebook.register_fake
 def _(images: Tensor, streams: Tensor, job: str) -> Tensor:
     recipe = Job.decode(job).recipe
-    return images.new_empty(images.shape[0], recipe.codes, images.shape[1] * recipe.grid.size**2)
+    return images.new_empty(images.shape[0], recipe.codes, recipe.dimensions(images))
 
 
 @torch.library.custom_op("vqshield::streams", mutates_args=("counter",))

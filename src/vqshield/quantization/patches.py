@@ -39,6 +39,10 @@ class PatchGrid(ABC):
         rows, columns = self.shape(height, width)
         return rows * columns
 
+    def dimensions(self, channels: int) -> int:
+        """d, the number of values in a patch."""
+        return channels * self.size**2
+
     def cut(self, padded: Tensor, start: int, stop: int) -> Tensor:
         """Patches start … stop−1 of padded images (B, q, h, w), as (B, stop−start, d)."""
         pixels = self._pixels(padded, torch.arange(start, stop, device=padded.device))

@@ -50,13 +50,13 @@ def test_small_images_agree_with_the_reference(name: str) -> None:
     images, recipe = pictures(*shape), defense.recipe()
     found = Resident.of(images, recipe, defense.codes)
     assert found is not None
-    centres, exact = found.codebook(images, DRAW), REFERENCE.codebook(images, recipe, DRAW)
+    centres, exact = found.run("centres", images, None, DRAW), REFERENCE.codebook(images, recipe, DRAW)
     assert far(centres, exact) < 1e-6
-    shielded = found.shield(images, DRAW)
+    shielded = found.run("images", images, None, DRAW)
     assert far(shielded, REFERENCE.shield(images, recipe, DRAW)) < 1e-5
-    assert torch.equal(shielded, found.quantize(images, centres, DRAW)), "the two calls are the one"
-    assert torch.equal(shielded[1:], found.shield(images[1:], Draw(DRAW.seed, DRAW.streams[1:])))
-    labels = found.assignments(images, exact, DRAW)
+    assert torch.equal(shielded, found.run("images", images, centres, DRAW)), "the two calls are the one"
+    assert torch.equal(shielded[1:], found.run("images", images[1:], None, Draw(DRAW.seed, DRAW.streams[1:])))
+    labels = found.run("labels", images, exact, DRAW)
     assert torch.equal(labels.long(), REFERENCE.assignments(images, exact, recipe, DRAW))
 
 
@@ -138,7 +138,7 @@ def test_patches_as_near_to_two_centres_as_rounding_go_where_the_reference_puts_
     assert found is not None
     expected = REFERENCE.assignments(images, centres, recipe, DRAW)
     assert 0 < int(expected.sum()) < expected.numel(), "a test that can fail"
-    assert torch.equal(found.assignments(images, centres, DRAW).long(), expected)
+    assert torch.equal(found.run("labels", images, centres, DRAW).long(), expected)
 
 
 @EMULATED
@@ -147,10 +147,10 @@ def test_a_constant_image_and_far_centres() -> None:
     recipe = vq.SWRD(size=2, codes=20, sigma=0.0, tau=0.0).recipe()
     found = Resident.of(images, recipe, 20)
     assert found is not None
-    assert far(found.shield(images, DRAW), images) < 1e-6
+    assert far(found.run("images", images, None, DRAW), images) < 1e-6
     centres = torch.full((2, 20, 12), 1e6)
     centres[:, 3] = 0.4
-    assert found.assignments(images, centres, DRAW).eq(3).all()
+    assert found.run("labels", images, centres, DRAW).eq(3).all()
 
 
 def test_what_finds_no_room_is_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +173,7 @@ def test_no_images_are_no_launch() -> None:
     found = Resident.of(images, vq.RandDisc(codes=4).recipe(), 4)
     if found is None:
         pytest.skip("no C++ compiler here to emulate a GPU with")
-    assert found.shield(images, Draw(0, torch.empty(0, dtype=torch.int64))).shape == images.shape
+    assert found.run("images", images, None, Draw(0, torch.empty(0, dtype=torch.int64))).shape == images.shape
 
 
 @EMULATED

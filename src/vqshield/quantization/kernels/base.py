@@ -1,8 +1,9 @@
-"""What a backend is: an implementation of codebook, assignment and rebuild; and what it checks first."""
+"""What a backend is: an implementation of codebook, assignment and rebuild; and what is checked before it."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -14,6 +15,8 @@ from vqshield.quantization.noise import Draw
 from vqshield.quantization.patches import Disjoint, Sliding
 
 WEIGHTS_FROM = ("clean", "noisy")
+Wanted = Literal["centres", "images", "labels"]
+"""What a call returns: centres (B, k, d), quantized images (B, q, h, w), or their patches' labels (B, n)."""
 MOST_VALUE = 1e6
 """No centre and no vector of `lloyd` is larger in size: float32 squares of them are far from overflow."""
 _MOST_PATCHES = 2**31 - 1  # labels are 32 bits wide in the kernels
@@ -38,6 +41,14 @@ class Recipe:
     beta: float = 0.0
     weights_from: str = "clean"
     memory: int = 2**30
+
+    def count(self, padded: Tensor) -> int:
+        """n, the number of patches in each of these images."""
+        return self.grid.count(*padded.shape[2:])
+
+    def dimensions(self, padded: Tensor) -> int:
+        """d, the number of values in a patch of these images."""
+        return self.grid.dimensions(padded.shape[1])
 
 
 class Backend(Protocol):
@@ -74,6 +85,54 @@ class Backend(Protocol):
     def lloyd(self, patches: Tensor, start: Tensor, *, iterations: int, tolerance: float) -> Tensor:
         """Plain k-means from given centres: (B, n, d), (B, k, d) → (B, k, d)."""
         ...
+
+
+class CheckedBackend(ABC):
+    """A backend with kernels of its own: every call is checked here, once, before they see it."""
+
+    dtypes: tuple[torch.dtype, ...]
+
+    def codebook(self, padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
+        return self._checked("centres", padded, None, recipe, draw)
+
+    def quantize(self, padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
+        return self._checked("images", padded, centres, recipe, draw)
+
+    def shield(self, padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
+        return self._checked("images", padded, None, recipe, draw)
+
+    def assignments(self, padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
+        return self._checked("labels", padded, centres, recipe, draw)
+
+    def lloyd(self, patches: Tensor, start: Tensor, *, iterations: int, tolerance: float) -> Tensor:
+        self._check_place("patches", patches)
+        _check_lloyd(patches, start, iterations=iterations, tolerance=tolerance)
+        return self._lloyd(patches, start, iterations, tolerance)
+
+    def _checked(
+        self, wanted: Wanted, padded: Tensor, centres: Tensor | None, recipe: Recipe, draw: Draw
+    ) -> Tensor:
+        self._check_place("images", padded)
+        check_images(padded, recipe, draw, self.dtypes)
+        if centres is None:
+            _check_codes(padded, recipe)
+        else:
+            _check_centres(centres, padded, recipe)
+        return self._run(wanted, padded, centres, recipe, draw)
+
+    @abstractmethod
+    def _check_place(self, name: str, values: object) -> None:
+        """Refuse tensors that the kernels cannot reach."""
+
+    @abstractmethod
+    def _run(
+        self, wanted: Wanted, padded: Tensor, centres: Tensor | None, recipe: Recipe, draw: Draw
+    ) -> Tensor:
+        """What is wanted, of given centres or, where there are none, of those that k-means finds."""
+
+    @abstractmethod
+    def _lloyd(self, patches: Tensor, start: Tensor, iterations: int, tolerance: float) -> Tensor:
+        """As lloyd."""
 
 
 def check_recipe(recipe: Recipe) -> None:
@@ -116,7 +175,7 @@ def check_images(
         raise InvalidInputError(
             f"images of {height}×{width} pixels should be padded to multiples of size={size}"
         )
-    patches, values = recipe.grid.count(height, width), padded.shape[1] * size**2
+    patches, values = recipe.count(padded), recipe.dimensions(padded)
     if patches > _MOST_PATCHES or patches * values > _MOST_NOISE_VALUES:
         raise InvalidInputError(
             f"n={patches} patches of d={values} values should be at most {_MOST_PATCHES}, and n·d at most "
@@ -127,16 +186,17 @@ def check_images(
     checks.per_image("streams", draw.streams, padded)
 
 
-def check_codes(padded: Tensor, recipe: Recipe) -> None:
+def _check_codes(padded: Tensor, recipe: Recipe) -> None:
     """No more centres than patches to start from."""
-    count = recipe.grid.count(*padded.shape[2:])
-    if recipe.codes > count:
-        raise InvalidInputError(f"codes={recipe.codes} should be at most the number of patches n={count}")
+    if recipe.codes > recipe.count(padded):
+        raise InvalidInputError(
+            f"codes={recipe.codes} should be at most the number of patches n={recipe.count(padded)}"
+        )
 
 
-def check_centres(centres: Tensor, padded: Tensor, recipe: Recipe) -> None:
+def _check_centres(centres: Tensor, padded: Tensor, recipe: Recipe) -> None:
     """Centres (B, k, d) of the images, k any number; check_magnitude looks at the values."""
-    dimensions = padded.shape[1] * recipe.grid.size**2
+    dimensions = recipe.dimensions(padded)
     _check_vectors("centres", centres)
     if (len(centres), centres.shape[2]) != (len(padded), dimensions):
         expected = f"({len(padded)}, k, {dimensions})"
@@ -145,7 +205,7 @@ def check_centres(centres: Tensor, padded: Tensor, recipe: Recipe) -> None:
     _on_device_of("centres", centres, "images", padded)
 
 
-def check_lloyd(patches: Tensor, start: Tensor, *, iterations: int, tolerance: float) -> None:
+def _check_lloyd(patches: Tensor, start: Tensor, *, iterations: int, tolerance: float) -> None:
     """Vectors (B, n, d) and the centres (B, k, d) to start from; check_magnitude looks at the values."""
     _check_vectors("patches", patches)
     _check_vectors("start", start)
@@ -161,6 +221,20 @@ def check_lloyd(patches: Tensor, start: Tensor, *, iterations: int, tolerance: f
     _on_device_of("start", start, "patches", patches)
     checks.whole("iterations", iterations, least=1, below=checks.MOST_ITERATIONS + 1)
     checks.real("tolerance", tolerance, most=1.0)
+
+
+def check_soft(
+    padded: Tensor, assigned: Tensor, centres: Tensor, slopes: Tensor, recipe: Recipe, draw: Draw
+) -> None:
+    """What a soft gradient is asked for: images, the same as the assignment sees them, and slopes alike."""
+    for name, values in (("assigned", assigned), ("slopes", slopes)):
+        _on_device_of(name, values, "images", padded)
+        if values.shape != padded.shape:
+            raise InvalidInputError(
+                f"{name} of shape {tuple(values.shape)} should be as the images, {tuple(padded.shape)}"
+            )
+    check_images(padded, recipe, draw)
+    _check_centres(centres, padded, recipe)
 
 
 def check_magnitude(name: str, values: Tensor) -> None:

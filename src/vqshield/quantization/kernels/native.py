@@ -14,10 +14,11 @@ tensors by the kernel, in its threads; where it refuses some, they are looked at
 
 import ctypes
 import threading
+from collections.abc import Mapping
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -27,12 +28,11 @@ from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError
 from vqshield.quantization.fixed_point import FixedPoint
 from vqshield.quantization.kernels.base import (
+    CheckedBackend,
     Recipe,
-    check_centres,
-    check_codes,
-    check_images,
-    check_lloyd,
+    Wanted,
     check_magnitude,
+    check_soft,
 )
 from vqshield.quantization.noise import LARGEST_NORMAL, Draw
 from vqshield.quantization.patches import Sliding
@@ -100,7 +100,7 @@ class _SoftJob(ctypes.Structure):
     )
 
 
-class Native:
+class Native(CheckedBackend):
     """The compiled kernel; isa picks a build, None the best for this processor.
 
     Normal values are float32 (error below 1e-6), so about one noisy value in a hundred is rounded to the grid
@@ -138,40 +138,6 @@ class Native:
         """Which build serves, or why none."""
         return self.missing(torch.device("cpu")) or str(self._library().vq_isa().decode())
 
-    def codebook(self, padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
-        """The centres of every image."""
-        self._check_images(padded, recipe, draw)
-        check_codes(padded, recipe)
-        shape = len(padded), recipe.codes, padded.shape[1] * recipe.grid.size**2
-        centres = torch.empty(shape, dtype=torch.float32)
-        self._run("vq_codebook", padded, centres, None, recipe, draw)
-        return centres if padded.dtype in checks.NARROW_DTYPES else _of_type(centres, padded.dtype)
-
-    def quantize(self, padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
-        """Every patch replaced by its nearest centre."""
-        self._check_images(padded, recipe, draw)
-        check_centres(centres, padded, recipe)
-        output = _room_for(padded)
-        self._run("vq_quantize", padded, centres, output, recipe, draw)
-        return _of_type(output, padded.dtype)
-
-    def shield(self, padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
-        """Both, image by image."""
-        self._check_images(padded, recipe, draw)
-        check_codes(padded, recipe)
-        output = _room_for(padded)
-        self._run("vq_shield", padded, None, output, recipe, draw)
-        return _of_type(output, padded.dtype)
-
-    def assignments(self, padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
-        """The numbers (B, n) of the centres that quantize puts in place of the patches."""
-        self._check_images(padded, recipe, draw)
-        check_centres(centres, padded, recipe)
-        output = _room_for(padded)
-        labels = torch.empty(len(padded), recipe.grid.count(*padded.shape[2:]), dtype=torch.int32)
-        self._run("vq_quantize", padded, centres, output, recipe, draw, labels)
-        return _of_type(labels, torch.int64)
-
     def soft_gradient(
         self,
         padded: Tensor,
@@ -199,56 +165,48 @@ class Native:
             temperature: T of the softmax.
             means: whether a centre moves as the mean of the clean patches nearest to it does.
         """
-        for name, each in (("images", padded), ("assigned", assigned), ("slopes", slopes)):
-            _check_device(name, each)
-            if each.shape != padded.shape:
-                raise InvalidInputError(
-                    f"{name} of shape {tuple(each.shape)} should be as the images, {tuple(padded.shape)}"
-                )
-        check_images(padded, recipe, draw)
-        check_centres(centres, padded, recipe)
+        self._check_place("images", padded)
+        check_soft(padded, assigned, centres, slopes, recipe, draw)
         images = _plain(padded)
         seen = images if assigned is padded else _plain(assigned)
         books, given, streams = _plain(centres), _plain(slopes), draw.streams.contiguous()
         output = torch.empty_like(images)
         batch, channels, height, width = images.shape
         codes = centres.shape[1]
+        tensors = {
+            "images": images, "assigned": seen, "streams": streams, "centres": books, "slopes": given,
+            "output": output,
+        }  # fmt: skip
         job = _SoftJob(
-            images=images.data_ptr(), assigned=seen.data_ptr(), streams=streams.data_ptr(),
-            centres=books.data_ptr(), slopes=given.data_ptr(), output=output.data_ptr(),
+            **_places("count", tensors),
             threads=torch.get_num_threads(), batch=batch, channels=channels, height=height, width=width,
             seed=draw.seed, sliding=isinstance(recipe.grid, Sliding), size=recipe.grid.size, codes=codes,
             means=means, noisy_weights=recipe.weights_from == "noisy", tau=recipe.tau, beta=recipe.beta,
-            temperature=temperature, images_count=images.numel(), assigned_count=seen.numel(),
-            streams_count=streams.numel(), centres_count=books.numel(), slopes_count=given.numel(),
-            output_count=output.numel(),
+            temperature=temperature,
         )  # fmt: skip
-        values = batch * recipe.grid.count(height, width) * channels * recipe.grid.size**2
+        values = batch * recipe.count(padded) * recipe.dimensions(padded)
         try:
-            self._call("vq_soft", job, 6 * values * codes, [images, seen, streams, books, given, output])
+            self._call("vq_soft", job, 6 * values * codes, tensors)
         except InvalidInputError:
             check_magnitude("images", padded)
             check_magnitude("centres", centres)
             raise
         return _of_type(output, padded.dtype)
 
-    def lloyd(self, patches: Tensor, start: Tensor, *, iterations: int, tolerance: float) -> Tensor:
+    def _lloyd(self, patches: Tensor, start: Tensor, iterations: int, tolerance: float) -> Tensor:
         """Plain k-means."""
-        _check_device("patches", patches)
-        check_lloyd(patches, start, iterations=iterations, tolerance=tolerance)
         batch, count, dimensions = patches.shape
         codes = start.shape[1]
         points, begin = _plain(patches), _plain(start)
         centres = torch.empty_like(begin)
+        tensors = {"patches": points, "start": begin, "centres": centres}
         job = _LloydJob(
-            patches=points.data_ptr(), start=begin.data_ptr(), centres=centres.data_ptr(),
-            threads=torch.get_num_threads(), batch=batch, count=count, dimensions=dimensions,
-            codes=codes, iterations=iterations, tolerance=tolerance,
-            patches_count=points.numel(), start_count=begin.numel(), centres_count=centres.numel(),
+            **_places("count", tensors), threads=torch.get_num_threads(), batch=batch, count=count,
+            dimensions=dimensions, codes=codes, iterations=iterations, tolerance=tolerance,
         )  # fmt: skip
         work = points.numel() * codes * iterations
         try:
-            self._call("vq_lloyd", job, work, [points, begin, centres])
+            self._call("vq_lloyd", job, work, tensors)
         except InvalidInputError:
             check_magnitude("patches", patches)
             check_magnitude("start", start)
@@ -256,26 +214,30 @@ class Native:
         return _of_type(centres, patches.dtype)
 
     def _run(
-        self,
-        function: str,
-        padded: Tensor,
-        centres: Tensor | None,
-        output: Tensor | None,
-        recipe: Recipe,
-        draw: Draw,
-        labels: Tensor | None = None,
-    ) -> None:
-        images = _side_by_side(padded) if padded.dtype in checks.NARROW_DTYPES else _plain(padded)
+        self, wanted: Wanted, padded: Tensor, centres: Tensor | None, recipe: Recipe, draw: Draw
+    ) -> Tensor:
+        narrow = padded.dtype in checks.NARROW_DTYPES
+        images = _side_by_side(padded) if narrow else _plain(padded)
         streams = draw.streams.contiguous()
-        books = None if centres is None else _plain(centres)
         batch, channels, height, width = images.shape
+        dimensions, count = recipe.dimensions(padded), recipe.count(padded)
+        books = output = labels = None
+        if wanted == "centres":
+            books = torch.empty(batch, recipe.codes, dimensions)
+        else:
+            output = torch.empty(images.shape, dtype=images.dtype)
+        if wanted == "labels":
+            labels = torch.empty(batch, count, dtype=torch.int32)
+        if centres is not None:
+            books = _plain(centres)
         threads = torch.get_num_threads()
-        codes = recipe.codes if centres is None else centres.shape[1]
+        codes = recipe.codes if books is None else books.shape[1]
         bound = 1 + LARGEST_NORMAL * max(recipe.sigma, recipe.tau)
-        fixed = FixedPoint.fitting(channels * recipe.grid.size**2, bound)
+        fixed = FixedPoint.fitting(dimensions, bound)
+        pixels = {"images": images, "output": output}
+        others = {"streams": streams, "centres": books, "labels": labels}
         job = _Job(
-            images=images.data_ptr(), streams=streams.data_ptr(),
-            centres=_address(books), output=_address(output), labels=_address(labels),
+            **_places("bytes", pixels), **_places("count", others),
             threads=threads, keep=min(recipe.memory, _ANY_MEMORY) // threads, pixels=_KINDS[images.dtype],
             batch=batch, channels=channels, height=height, width=width, seed=draw.seed,
             sliding=isinstance(recipe.grid, Sliding), size=recipe.grid.size, codes=codes,
@@ -283,21 +245,25 @@ class Native:
             noisy_weights=recipe.weights_from == "noisy",
             bits=fixed.bits, bound=bound, tolerance=recipe.tolerance, sigma=recipe.sigma,
             tau=recipe.tau, beta=recipe.beta,
-            images_bytes=images.nbytes, output_bytes=0 if output is None else output.nbytes,
-            streams_count=streams.numel(), centres_count=_count(books), labels_count=_count(labels),
         )  # fmt: skip
-        values = batch * recipe.grid.count(height, width) * channels * recipe.grid.size**2
-        work = values * (codes * (recipe.iterations + 2) + 100)  # some 100 for the noise
+        function = "vq_quantize" if centres is not None else "vq_codebook" if output is None else "vq_shield"
+        work = batch * count * dimensions * (codes * (recipe.iterations + 2) + 100)  # some 100 for the noise
         try:
-            self._call(function, job, work, [images, streams, books, output, labels])
+            self._call(function, job, work, pixels | others)
         except InvalidInputError:
             checks.pixel_values(padded)
-            if centres is not None and function == "vq_quantize":
+            if centres is not None:
                 check_magnitude("centres", centres)
             raise
+        if labels is not None:
+            return _of_type(labels, torch.int64)
+        if output is not None:
+            return _of_type(output, padded.dtype)
+        assert books is not None
+        return books if narrow else _of_type(books, padded.dtype)
 
     def _call(
-        self, name: str, job: _Job | _LloydJob | _SoftJob, work: float, memory: list[Tensor | None]
+        self, name: str, job: _Job | _LloydJob | _SoftJob, work: float, memory: Mapping[str, Tensor | None]
     ) -> None:
         """Call the kernel. A long call runs beside this thread, which stays awake for Ctrl-C and stops it."""
         function = getattr(self._library(), name)
@@ -319,9 +285,11 @@ class Native:
             stop.value = 1
         _check(status[0], job.message)
 
-    def _check_images(self, padded: Tensor, recipe: Recipe, draw: Draw) -> None:
-        _check_device("images", padded)
-        check_images(padded, recipe, draw, self.dtypes)
+    def _check_place(self, name: str, values: object) -> None:
+        if isinstance(values, Tensor) and (values.device.type, values.layout) != ("cpu", torch.strided):
+            raise InvalidInputError(
+                f"{name} on {values.device} ({values.layout}) should be a dense tensor on the CPU"
+            )
 
     def _library(self) -> ctypes.CDLL:
         return _load(self._isa) if self._isa else _best()
@@ -333,13 +301,6 @@ def _check(status: int, message: bytes = b"") -> None:
     if status == _INVALID:
         raise InvalidInputError(message.decode(errors="replace"))
     assert status == _DONE, status
-
-
-def _check_device(name: str, values: object) -> None:
-    if isinstance(values, Tensor) and (values.device.type, values.layout) != ("cpu", torch.strided):
-        raise InvalidInputError(
-            f"{name} on {values.device} ({values.layout}) should be a dense tensor on the CPU"
-        )
 
 
 def _plain(values: Tensor) -> Tensor:
@@ -357,23 +318,20 @@ def _side_by_side(values: Tensor) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(whole.numpy())).view(values.dtype)
 
 
-def _room_for(padded: Tensor) -> Tensor:
-    """What the kernel writes images to: in their own dtype where it has it."""
-    return torch.empty(padded.shape, dtype=padded.dtype if padded.dtype in _KINDS else torch.float32)
-
-
 def _of_type(values: Tensor, dtype: torch.dtype) -> Tensor:
     if values.dtype == dtype:
         return values
     return torch.from_numpy(values.numpy().astype(_NUMPY_TYPES[dtype]))
 
 
-def _address(values: Tensor | None) -> int | None:
-    return None if values is None else values.data_ptr()
-
-
-def _count(values: Tensor | None) -> int:
-    return 0 if values is None else values.numel()
+def _places(unit: Literal["bytes", "count"], tensors: Mapping[str, Tensor | None]) -> dict[str, Any]:
+    """What a job says of tensors: where each lies, and its bytes or the count of its values."""
+    fields: dict[str, Any] = {}
+    for name, tensor in tensors.items():
+        if tensor is not None:
+            fields[name] = tensor.data_ptr()
+            fields[f"{name}_{unit}"] = tensor.nbytes if unit == "bytes" else tensor.numel()
+    return fields
 
 
 def available() -> list[str]:

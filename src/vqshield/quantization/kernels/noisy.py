@@ -37,7 +37,7 @@ class NoisyPatches:
     @property
     def dimensions(self) -> int:
         """d, the number of values in a patch."""
-        return self.padded.shape[1] * self.grid.size**2
+        return self.grid.dimensions(self.padded.shape[1])
 
     @property
     def block(self) -> int:

@@ -19,14 +19,12 @@ def sampled_codebook(backend: Backend, padded: Tensor, recipe: Recipe, draw: Dra
     The backend gets them as an image of one column, whose pixels they are: it adds its noise to them and
     starts among them as it does with all.
     """
-    count = recipe.grid.count(*padded.shape[2:])
-    dimensions = padded.shape[1] * recipe.grid.size**2
     column = replace(recipe, grid=Disjoint(1))
-    step = max(1, recipe.memory // (_BYTES_A_VALUE * sample * dimensions))
+    step = max(1, recipe.memory // (_BYTES_A_VALUE * sample * recipe.dimensions(padded)))
     found = []
     for start in range(0, max(1, len(padded)), step):  # of no images, the centres of none
         images, part = padded[start : start + step], draw[start : start + step]
-        patches = recipe.grid.take(images, sampled_places(part, count, sample))
+        patches = recipe.grid.take(images, sampled_places(part, recipe.count(padded), sample))
         pixels = patches.transpose(1, 2)[..., None].contiguous()
         with checks.known((pixels, (0.0, 1.0))):
             found.append(backend.codebook(pixels, column, part))

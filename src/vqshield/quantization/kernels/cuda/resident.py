@@ -7,9 +7,9 @@ from functools import cached_property, lru_cache
 import torch
 from torch import Tensor
 
-from vqshield.quantization.kernels.base import Recipe
+from vqshield.quantization.kernels.base import Recipe, Wanted
 from vqshield.quantization.kernels.cuda import program
-from vqshield.quantization.kernels.cuda.shapes import Cut, Keys, Shape, keys
+from vqshield.quantization.kernels.cuda.shapes import CudaShape, Cut, Keys, keys
 from vqshield.quantization.noise import Draw
 
 _MOST_PATCHES = 2**15  # whose numbers fit into a list's 16 bits, and whose sums are fine enough
@@ -33,7 +33,7 @@ class Resident:
     """The defense for images of one shape on one device: a block of threads an image."""
 
     device: torch.device
-    shape: Shape
+    shape: CudaShape
 
     @classmethod
     def of(cls, padded: Tensor, recipe: Recipe, codes: int) -> "Resident | None":
@@ -41,7 +41,7 @@ class Resident:
         if not program.can_run(padded.device):
             return None
         channels, height, width = padded.shape[1:]
-        return _resident(padded.device, Shape(recipe, codes, channels, height, width))
+        return _resident(padded.device, CudaShape(recipe, codes, channels, height, width))
 
     def shared(self, warps: int) -> int:
         """Bytes of a block's shared memory, as room_of in resident.cu lays it out."""
@@ -58,30 +58,38 @@ class Resident:
         """Of a block; fewer, where more blocks find room beside each other: so measured on an H200."""
         return 4 if self.shared(4) <= _LITTLE else 8
 
-    def codebook(self, images: Tensor, draw: Draw) -> Tensor:
-        """The centres (B, k, d) of float32 images (B, q, h, w)."""
-        centres = images.new_empty(len(images), self.shape.codes, self.shape.dimensions)
-        self._launch(images, draw, finds=True, codebooks=centres)
-        return centres
+    def run(self, wanted: Wanted, images: Tensor, centres: Tensor | None, draw: Draw) -> Tensor:
+        """What is wanted, of float32 images (B, q, h, w) and given centres (B, k, d), or those that it finds.
 
-    def quantize(self, images: Tensor, centres: Tensor, draw: Draw) -> Tensor:
-        """Assignment and rebuild with given centres."""
-        output = torch.empty_like(images, memory_format=torch.contiguous_format)
-        self._launch(images, draw, finds=False, codebooks=centres, output=output)
-        return output
-
-    def shield(self, images: Tensor, draw: Draw) -> Tensor:
-        """The codebook and then the quantized images."""
-        output = torch.empty_like(images, memory_format=torch.contiguous_format)
-        self._launch(images, draw, finds=True, output=output)
-        return output
-
-    def assignments(self, images: Tensor, centres: Tensor, draw: Draw) -> Tensor:
-        """The numbers (B, n) of the centres that quantize puts in place of the patches, int32."""
-        labels = torch.empty(len(images), self.shape.patches, dtype=torch.int32, device=images.device)
-        output = torch.empty_like(images, memory_format=torch.contiguous_format)
-        self._launch(images, draw, finds=False, codebooks=centres, output=output, labels=labels)
-        return labels
+        Labels are int32.
+        """
+        finds = centres is None
+        output = labels = None
+        if wanted == "centres":
+            centres = images.new_empty(len(images), self.shape.codes, self.shape.dimensions)
+        else:
+            output = torch.empty_like(images, memory_format=torch.contiguous_format)
+        if wanted == "labels":
+            labels = torch.empty(len(images), self.shape.patches, dtype=torch.int32, device=images.device)
+        tensors = {
+            "images": images.contiguous(),
+            "streams": draw.streams.contiguous(),
+            "codebooks": None if centres is None else centres.contiguous(),
+            "output": output,
+            "labels": labels,
+        }
+        argument = _Given(
+            finds=finds,
+            keys=keys(draw.seed),
+            **self._settings,
+            **{name: tensor.data_ptr() for name, tensor in tensors.items() if tensor is not None},
+        )
+        if len(images):
+            with self._program.launching(argument) as launch:
+                launch("resident_kernel", len(images), shared=self.shared(self.warps))
+        found = centres if wanted == "centres" else labels if wanted == "labels" else output
+        assert found is not None
+        return found
 
     @cached_property
     def _program(self) -> program.Program:
@@ -114,37 +122,9 @@ class Resident:
             "cut": shape.cut(),
         }
 
-    def _launch(
-        self,
-        images: Tensor,
-        draw: Draw,
-        *,
-        finds: bool,
-        codebooks: Tensor | None = None,
-        output: Tensor | None = None,
-        labels: Tensor | None = None,
-    ) -> None:
-        if len(images) == 0:
-            return
-        tensors = {
-            "images": images.contiguous(),
-            "streams": draw.streams.contiguous(),
-            "codebooks": None if codebooks is None else codebooks.contiguous(),
-            "output": output,
-            "labels": labels,
-        }
-        argument = _Given(
-            finds=finds,
-            keys=keys(draw.seed),
-            **self._settings,
-            **{name: tensor.data_ptr() for name, tensor in tensors.items() if tensor is not None},
-        )
-        with self._program.launching(argument) as launch:
-            launch("resident_kernel", len(images), shared=self.shared(self.warps))
-
 
 @lru_cache(maxsize=256)
-def _resident(device: torch.device, shape: Shape) -> Resident | None:
+def _resident(device: torch.device, shape: CudaShape) -> Resident | None:
     """Where the image's patches and the operands of k-means find room on that device."""
     if not (shape.is_served and shape.patches <= _MOST_PATCHES):
         return None

@@ -2,12 +2,10 @@
 
 import ctypes
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 
-from vqshield.quantization.kernels.base import Recipe
+from vqshield.quantization.kernels.shapes import Shape
 from vqshield.quantization.noise import KEY_STEPS, LARGEST_NORMAL, ROUNDS, WORD
-from vqshield.quantization.patches import Sliding
 
 _MOST_PRODUCTS = 12  # whose operands registers hold
 _MOST_DIMENSIONS = 128  # a warp has a lane for every four
@@ -27,25 +25,8 @@ Keys = ctypes.c_uint32 * (2 * ROUNDS)
 """What each round of Philox adds to the counter, as in noise.cuh."""
 
 
-@dataclass(frozen=True)
-class Shape:
-    """Images of one shape, with one recipe and number of codes."""
-
-    recipe: Recipe
-    codes: int
-    channels: int
-    height: int
-    width: int
-
-    @property
-    def patches(self) -> int:
-        """n, the number of patches in an image."""
-        return self.recipe.grid.count(self.height, self.width)
-
-    @property
-    def dimensions(self) -> int:
-        """d, the number of values in a patch."""
-        return self.channels * self.recipe.grid.size**2
+class CudaShape(Shape):
+    """A shape, and how these kernels lay it out."""
 
     @property
     def tiles(self) -> int:
@@ -85,11 +66,10 @@ class Shape:
     @property
     def is_served(self) -> bool:
         """Whether kernels exist for so many codes and dimensions."""
-        columns = self.recipe.grid.shape(self.height, self.width)[1]
         return (
             self.products <= _MOST_PRODUCTS
             and self.dimensions < _MOST_DIMENSIONS
-            and self.patches * columns < 2**32  # a product with a reciprocal divides exactly
+            and self.patches * self.columns < 2**32  # a product with a reciprocal divides exactly
             and self.patches * self.dimensions < 2**31  # places of values are whole numbers of 32 bits
         )
 
@@ -119,14 +99,15 @@ class Shape:
 
     def constants(self) -> dict[str, int]:
         """What the compiler is told."""
-        grid = self.recipe.grid
-        sliding = int(isinstance(grid, Sliding))
-        return {"CHANNELS": self.channels, "SIZE": grid.size, "SLIDING": sliding, "TILES": self.tiles}
+        return {
+            "CHANNELS": self.channels, "SIZE": self.recipe.grid.size, "SLIDING": int(self.is_sliding),
+            "TILES": self.tiles,
+        }  # fmt: skip
 
     def cut(self) -> Cut:
         """How the images are cut."""
-        rows, columns = self.recipe.grid.shape(self.height, self.width)
-        return Cut(self.height, self.width, rows, columns, -(-(2**32) // columns) % 2**32)
+        reciprocal = -(-(2**32) // self.columns) % 2**32
+        return Cut(self.height, self.width, self.rows, self.columns, reciprocal)
 
 
 @lru_cache(maxsize=64)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vqshield.quantization.kernels.base import Recipe
 from vqshield.quantization.kernels.cuda import program
-from vqshield.quantization.kernels.cuda.shapes import Cut, Keys, Shape, keys
+from vqshield.quantization.kernels.cuda.shapes import CudaShape, Cut, Keys, keys
 from vqshield.quantization.noise import Draw
 
 STRIP = 4096  # patches that one block takes
@@ -58,12 +58,12 @@ class _Given(ctypes.Structure):
 class Strips:
     """Codebooks and labels of images of one shape: a block of threads takes a strip of an image's patches."""
 
-    shape: Shape
+    shape: CudaShape
 
     @classmethod
     def of(cls, padded: Tensor, recipe: Recipe, codes: int) -> "Strips | None":
         """What serves these images, if anything does."""
-        found = cls(Shape(recipe, codes, *padded.shape[1:]))
+        found = cls(CudaShape(recipe, codes, *padded.shape[1:]))
         return found if found._serves(padded.device) else None
 
     @property

@@ -2,15 +2,14 @@
 
 launch.py       which kernels run, on how many programs
 workspace.py    what the kernels work in, and the block sizes
-small.py        kernels for small images of few codes: one program an image
-selective.py    k-means that looks again only at patches which can change
 tiles.py        noisy patches, stored for k-means or labelled where they are made
-strips.py       kernels for large images: one program a strip of an image
-parts.py        the steps that both are made of
+start.py        the patches that k-means starts from
+rounds.py       Lloyd's rounds
+rebuild.py      images from labels; after CUDA kernels for large images too
+parts.py        what several of them share
 noise.py        the random numbers
 soft.py         the soft surrogate's gradient: its launches
 soft_kernels.py and its kernels
 
-The GPU backend (kernels/gpu.py) uses them where no CUDA kernel serves, and for rebuilding large images.
-Only workspace.py can be imported where triton is not installed.
+Only workspace.py can be imported where triton is not installed. The GPU backend is kernels/gpu.py.
 """

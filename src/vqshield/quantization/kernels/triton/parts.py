@@ -1,4 +1,4 @@
-"""The quantizers' steps as Triton functions; small.py and strips.py put them together.
+"""Triton functions that several kernels share: how patches lie in memory, and which centre is nearest.
 
 A program works on one image, or on a strip of one. Its patches lie in a workspace of rows of DP values: D of
 the patch less CENTRE, then a one, then zeros. The one makes a cluster's size fall out of the same matrix
@@ -67,28 +67,6 @@ def row_of(x, LO, index, DP: tl.constexpr):
 
 
 @triton.jit
-def count_up_to(near, first, last, carry, target, CB: tl.constexpr):
-    """How many running sums of near, from carry on, are at most target; and the last running sum."""
-    count = tl.zeros((), dtype=tl.int32)
-    for c0 in range(first, last, CB):
-        index = c0 + tl.arange(0, CB)
-        ok = index < last
-        values = tl.load(near + index, mask=ok, other=0.0).to(tl.float64)
-        running = carry + tl.cumsum(values, axis=0)
-        count += tl.sum(((running <= target) & ok).to(tl.int32))
-        carry += tl.sum(values)
-    return count, carry
-
-
-@triton.jit
-def store_gaps(gaps, centres, row, KP: tl.constexpr, DP: tl.constexpr):
-    """Squared distances of a new centre from all in memory; those not chosen yet are of no use."""
-    i, j = tl.arange(0, KP), tl.arange(0, DP)
-    difference = tl.load(centres + i[:, None] * DP + j[None, :]) - row[None, :]
-    tl.store(gaps + i, tl.sum(difference * difference, axis=1))
-
-
-@triton.jit
 def prepared(centres, K: tl.constexpr, D: tl.constexpr, KP: tl.constexpr, DP: tl.constexpr):
     """The centres ready for scores: transposed hi and lo, and half their squared norms, infinite beyond K."""
     used = tl.where(tl.arange(0, DP)[None, :] < D, centres, 0.0)
@@ -105,78 +83,3 @@ def labels_of(hi, lo, centres_hi, centres_lo, norms):
     minor = tl.dot(hi, centres_lo, minor)
     major = tl.dot(hi, centres_hi)
     return tl.argmin(norms[None, :] - (major + minor * (1.0 / SPLIT)), axis=1)
-
-
-@triton.jit
-def assign_and_sum(
-    x, LO, labels, centres, first, last, K: tl.constexpr, D: tl.constexpr, KP: tl.constexpr,
-    DP: tl.constexpr, RB: tl.constexpr,
-):  # fmt: skip
-    """One round over rows first … last−1: new labels, how many changed, and each cluster's sum and size."""
-    centres_hi, centres_lo, norms = prepared(centres, K, D, KP, DP)
-    major = tl.zeros((KP, DP), dtype=tl.float32)
-    minor = tl.zeros((KP, DP), dtype=tl.float32)
-    changed = tl.zeros((RB,), dtype=tl.int32)
-    for r0 in range(first, last, RB):
-        rows = r0 + tl.arange(0, RB)
-        ok = rows < last
-        hi, lo = halves(x, LO, rows, DP)
-        label = labels_of(hi, lo, centres_hi, centres_lo, norms)
-        before = tl.load(labels + rows, mask=ok, other=0)
-        changed += ((label != before) & ok).to(tl.int32)
-        tl.store(labels + rows, label, mask=ok)
-        member = ((label[:, None] == tl.arange(0, KP)[None, :]) & ok[:, None]).to(tl.float16)
-        member = tl.trans(member)
-        major = tl.dot(member, hi, major)
-        minor = tl.dot(member, lo, minor)
-    return major + minor * (1.0 / SPLIT), tl.sum(changed)
-
-
-@triton.jit
-def means(sums, centres, D: tl.constexpr, DP: tl.constexpr):
-    """The clusters' means; an empty cluster keeps its centre."""
-    columns = tl.arange(0, DP)[None, :]
-    sizes = tl.sum(tl.where(columns == D, sums, 0.0), axis=1)[:, None]
-    return tl.where(sizes > 0, sums / tl.maximum(sizes, 1.0), centres)
-
-
-@triton.jit
-def rebuild(
-    output, labels, similarity, centres, first, last, patch_rows, columns, H, W, CHANNELS: tl.constexpr,
-    CP: tl.constexpr, S: tl.constexpr, SLIDING: tl.constexpr, DP: tl.constexpr, PB: tl.constexpr,
-):  # fmt: skip
-    """Pixels first … last−1 of the output, all channels."""
-    channel = tl.arange(0, CP)[None, :]
-    for p0 in range(first, last, PB):
-        p = p0 + tl.arange(0, PB)
-        ok = p < last
-        y = p // W
-        x = p - y * W
-        if SLIDING:
-            largest = tl.full((PB,), float("-inf"), dtype=tl.float32)
-            for o in tl.static_range(S * S):
-                wy, wx = y - o // S, x - o % S
-                here = ok & (wy >= 0) & (wy < patch_rows) & (wx >= 0) & (wx < columns)
-                one = tl.load(similarity + wy * columns + wx, mask=here, other=float("-inf"))
-                largest = tl.maximum(largest, one)
-            total = tl.zeros((PB, CP), dtype=tl.float32)
-            weights = tl.zeros((PB,), dtype=tl.float32)
-            for o in tl.static_range(S * S):
-                wy, wx = y - o // S, x - o % S
-                here = ok & (wy >= 0) & (wy < patch_rows) & (wx >= 0) & (wx < columns)
-                window = wy * columns + wx
-                one = tl.load(similarity + window, mask=here, other=float("-inf"))
-                weight = tl.where(here, tl.exp(one - largest), 0.0)
-                label = tl.load(labels + window, mask=here, other=0)
-                place_ = label[:, None] * DP + channel * (S * S) + o
-                value = tl.load(centres + place_, mask=here[:, None] & (channel < CHANNELS), other=0.0)
-                total += value * weight[:, None]
-                weights += weight
-            result = total / tl.where(ok, weights, 1.0)[:, None]
-        else:
-            label = tl.load(labels + (y // S) * columns + x // S, mask=ok, other=0)
-            place_ = label[:, None] * DP + channel * (S * S) + ((y % S) * S + x % S)[:, None]
-            result = tl.load(centres + place_, mask=ok[:, None] & (channel < CHANNELS), other=0.0)
-        result = tl.minimum(tl.maximum(result + CENTRE, 0.0), 1.0)
-        target = output + channel * (H * W) + p[:, None]
-        tl.store(target, result, mask=ok[:, None] & (channel < CHANNELS))

@@ -27,9 +27,8 @@ import torch
 from torch import Tensor
 
 from vqshield.core.errors import InvalidInputError
-from vqshield.quantization.kernels.base import Recipe, check_centres, check_images
-from vqshield.quantization.kernels.triton import workspace
-from vqshield.quantization.kernels.triton.launch import compiled
+from vqshield.quantization.kernels.base import Recipe, check_soft
+from vqshield.quantization.kernels.shapes import Shape
 from vqshield.quantization.kernels.triton.soft_kernels import (
     blend_kernel,
     centres_kernel,
@@ -43,16 +42,17 @@ from vqshield.quantization.kernels.triton.soft_kernels import (
     turn_kernel,
     unroll_kernel,
 )
-from vqshield.quantization.kernels.triton.workspace import power_of_two
+from vqshield.quantization.kernels.triton.workspace import compiled, key_of, power_of_two
 from vqshield.quantization.noise import Draw, Stage
-from vqshield.quantization.patches import PatchGrid, Sliding
+from vqshield.quantization.patches import PatchGrid
 
 MOST_VALUES = 2**14
 """Of a codebook, its codes and dimensions raised to powers of two: a program holds them all."""
 
 _AT_ONCE = 2048  # images a launch: enough to fill any GPU, and what is kept of them is soon reused
 _COUNTERS = 256  # blocks of four random words that one program of the noise kernel draws
-_SHORT, _LONG = 256, 1024  # patches of a strip, in images of at most 4,096 patches and in larger ones
+_SHORT, _LONG = 256, 1024  # patches of a strip, in images of at most _FEW patches and in larger ones
+_FEW = 4096
 
 
 @dataclass(frozen=True)
@@ -114,24 +114,17 @@ def soft_gradient(
         padded, assigned, centres, slopes, recipe, draw, temperature, means: as of Native.soft_gradient.
         rounds: of soft k-means on the clean patches, through which centres move; 0: none, as means says.
     """
-    for name, each in (("images", padded), ("assigned", assigned), ("slopes", slopes)):
-        if each.shape != padded.shape or each.device != padded.device:
-            raise InvalidInputError(
-                f"{name} of shape {tuple(each.shape)} on {each.device} should be as the images, "
-                f"{tuple(padded.shape)} on {padded.device}"
-            )
-    check_images(padded, recipe, draw)
-    check_centres(centres, padded, recipe)
-    codes, (channels, height, width) = centres.shape[1], padded.shape[1:]
-    if not serves(recipe.grid, channels, codes):
+    check_soft(padded, assigned, centres, slopes, recipe, draw)
+    codes = centres.shape[1]
+    if not serves(recipe.grid, padded.shape[1], codes):
         raise InvalidInputError(
             f"centres of shape {tuple(centres.shape)} should have k·d at most {MOST_VALUES}, both raised to "
             "powers of two"
         )
     apart = assigned is not padded
     plan = _kept(_Plan(
-        recipe=recipe, channels=channels, height=height, width=width, codes=codes, apart=apart, means=means,
-        rounds=rounds, colder=1 / temperature, tuning=_tuning(padded),
+        recipe, codes, *padded.shape[1:], apart=apart, means=means, rounds=rounds, colder=1 / temperature,
+        tuning=_tuning(padded),
     ))  # fmt: skip
     step = max(1, min(_AT_ONCE, recipe.memory // plan.bytes))
     found = []
@@ -157,24 +150,15 @@ def _tuning(images: Tensor) -> Tuning:
     return replace(TUNING, precision="ieee") if old else TUNING
 
 
-@dataclass(frozen=True)
-class _Plan:
+@dataclass(frozen=True, kw_only=True)
+class _Plan(Shape):
     """The launches for images of one shape."""
 
-    recipe: Recipe
-    channels: int
-    height: int
-    width: int
-    codes: int
     apart: bool  # the assignment sees other images
     means: bool
     rounds: int
     colder: float  # 1/T
     tuning: Tuning
-
-    @cached_property
-    def sliding(self) -> bool:
-        return isinstance(self.recipe.grid, Sliding)
 
     @cached_property
     def drawn(self) -> bool:
@@ -185,41 +169,33 @@ class _Plan:
         return self.means or self.rounds > 0
 
     @cached_property
-    def n(self) -> int:
-        return self.recipe.grid.count(self.height, self.width)
-
-    @cached_property
-    def d(self) -> int:
-        return self.channels * self.recipe.grid.size**2
-
-    @cached_property
     def kp(self) -> int:
         return power_of_two(self.codes, least=16)
 
     @cached_property
     def dp(self) -> int:
         """With room for the size of a cluster behind its sum."""
-        return power_of_two(self.d + 1, least=16)
+        return power_of_two(self.dimensions + 1, least=16)
 
     @cached_property
     def strip(self) -> int:
-        return _SHORT if self.n <= workspace.SMALL else _LONG
+        return _SHORT if self.patches <= _FEW else _LONG
 
     @cached_property
     def strips(self) -> int:
-        return -(-self.n // self.strip)
+        return -(-self.patches // self.strip)
 
     @cached_property
     def bytes(self) -> int:
         """Of one image, beside input and output."""
         books = 3 + 2 * self.rounds + (self.strips + 2) * self.moving
-        values = books * self.kp * (self.dp + 1) + self.n * self.means
-        values += self.n * self.d * (self.sliding + self.drawn)
-        if self.sliding:
-            values += self.n + self.height * self.width * (self.channels + 2)
+        values = books * self.kp * (self.dp + 1) + self.patches * self.means
+        values += self.patches * self.dimensions * (self.is_sliding + self.drawn)
+        if self.is_sliding:
+            values += self.patches + self.height * self.width * (self.channels + 2)
         return 4 * values
 
-    def rows(self, most: int) -> int:
+    def block(self, most: int) -> int:
         """Patches at once: few where there are many centres, all of whose distances a program holds."""
         return max(16, min(most, 4096 // max(self.kp, self.dp)))
 
@@ -232,11 +208,11 @@ class _Plan:
     @cached_property
     def place(self) -> tuple[int, int, int]:
         """Columns of patches, and the image's height and width."""
-        return self.recipe.grid.shape(self.height, self.width)[1], self.height, self.width
+        return self.columns, self.height, self.width
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        return {"D": self.d, "KP": self.kp, "DP": self.dp}
+        return {"D": self.dimensions, "KP": self.kp, "DP": self.dp}
 
     @cached_property
     def inner(self) -> dict[str, Any]:
@@ -254,8 +230,8 @@ class _Plan:
     def in_strips(self) -> dict[str, Any]:
         """What kernels over strips of patches are compiled for, and how."""
         return {
-            **self.inner, "SLIDING": self.sliding, "STRIP": self.strip,
-            "RB": self.rows(self.tuning.pull_rows),
+            **self.inner, "SLIDING": self.is_sliding, "STRIP": self.strip,
+            "RB": self.block(self.tuning.pull_rows),
             **self.options(self.tuning.pull_warps, self.tuning.registers),
         }  # fmt: skip
 
@@ -264,14 +240,14 @@ class _Plan:
         """What kernels over pixels are compiled for."""
         padded = power_of_two(self.channels)
         return {
-            "CHANNELS": self.channels, "CP": padded, "S": self.recipe.grid.size, "D": self.d,
+            "CHANNELS": self.channels, "CP": padded, "S": self.recipe.grid.size, "D": self.dimensions,
             "PB": self.tuning.pixels,
         }  # fmt: skip
 
     def run(self, images: Tensor, assigned: Tensor, centres: Tensor, slopes: Tensor, draw: Draw) -> Tensor:
         """The gradients of some images."""
-        batch, n, beta = len(images), self.n, self.recipe.beta
-        pixels, window_rows = self.height * self.width, self.recipe.grid.shape(self.height, self.width)[0]
+        batch, n, beta = len(images), self.patches, self.recipe.beta
+        pixels = self.height * self.width
         blocks = -(-pixels // self.tuning.pixels), batch
 
         def floats(*shape: int) -> Tensor:
@@ -287,17 +263,17 @@ class _Plan:
         )  # fmt: skip
         # Not by the kernel: Triton 3.6 compiles some sizes of it wrongly if it stores both.
         book = Book(by_centre, by_centre.mT.contiguous(), nothing)
-        noise = self._noise(floats(self.d, n), draw) if self.drawn else nothing
-        if self.sliding:
-            mixed, similarity = floats(self.d, n), floats(n)
+        noise = self._noise(floats(self.dimensions, n), draw) if self.drawn else nothing
+        if self.is_sliding:
+            mixed, similarity = floats(self.dimensions, n), floats(n)
             blended, largest, scale = floats(self.channels, pixels), floats(pixels), floats(pixels)
-            rows = self.rows(self.tuning.mix_rows)
+            rows = self.block(self.tuning.mix_rows)
             mix_kernel[(-(-n // rows), batch)](
                 images, assigned, noise, origin, book.by_component, mixed, similarity, n, *self.place,
                 self.colder, beta, RB=rows, **self.inner, **self.noisy, **self.options(self.tuning.mix_warps),
             )  # fmt: skip
             blend_kernel[blocks](
-                mixed, similarity, blended, largest, scale, n, window_rows, *self.place, **self.outer
+                mixed, similarity, blended, largest, scale, n, self.rows, *self.place, **self.outer
             )
         if self.moving:
             partial = floats(self.strips, self.kp, self.dp)
@@ -313,21 +289,18 @@ class _Plan:
         if self.means:
             moves = floats(self.kp, self.dp)
             move_kernel[(batch,)](partial, moves, self.strips, **self.sizes)
-        if self.means or self.sliding:
+        if self.means or self.is_sliding:
             gather_kernel[blocks](
-                mixed, labels, moves, output, n, window_rows, *self.place, SLIDING=self.sliding,
+                mixed, labels, moves, output, n, self.rows, *self.place, SLIDING=self.is_sliding,
                 MEANS=self.means, KP=self.kp, DP=self.dp, **self.outer,
             )  # fmt: skip
         return output
 
     def _noise(self, noise: Tensor, draw: Draw) -> Tensor:
-        seed = draw.seed - 2**64 if draw.seed >= 2**63 else draw.seed
-        # Not torch.tensor: its copy would wait for the device.
-        key = torch.full((1,), seed, dtype=torch.int64, device=noise.device)
-        total = self.n * self.d
+        total = self.patches * self.dimensions
         noise_kernel[(-(-total // (4 * _COUNTERS)), len(noise))](
-            noise, draw.streams.contiguous(), key, self.n, total, self.recipe.tau,
-            STAGE=int(Stage.ASSIGNMENT), D=self.d, QB=_COUNTERS,
+            noise, draw.streams.contiguous(), key_of(draw), self.patches, total, self.recipe.tau,
+            STAGE=int(Stage.ASSIGNMENT), D=self.dimensions, QB=_COUNTERS,
         )  # fmt: skip
         return noise
 
@@ -336,7 +309,7 @@ class _Plan:
         books = [book]
         for _ in range(self.rounds):
             round_kernel[(self.strips, len(images))](
-                images, origin, books[-1].by_component, partial, self.n, self.strips, *self.place,
+                images, origin, books[-1].by_component, partial, self.patches, self.strips, *self.place,
                 self.colder, **self.in_strips,
             )  # fmt: skip
             sizes = images.new_empty(len(images), self.kp)
@@ -366,7 +339,7 @@ class _Plan:
             )
             unroll_kernel[(self.strips, len(images))](
                 images, origin, before.by_centre, before.by_component, share, across, level, mixed, partial,
-                output, self.n, self.strips, *self.place, self.colder, **self.in_strips,
+                output, self.patches, self.strips, *self.place, self.colder, **self.in_strips,
             )  # fmt: skip
 
 

@@ -6,26 +6,23 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-SMALL = 4096  # patches up to which one program finds an image's codebook
+from vqshield.quantization.noise import Draw
+
 AT_ONCE = 6144  # images a launch: the last programs, which leave a GPU half empty, are few among them
 ROWS = 64  # patches a block
 WIDE_ROWS = 256  # of which the workspace holds a multiple
-STRIP = 2048  # patches of a large image that one program takes
+STRIP = 2048  # patches of an image that one program takes
 START_STRIP = 1024  # and in k-means++
 LABEL_STRIP = 1024  # and where patches get their final label
 TILE = 2048  # values of the patches that are made at once
 PIXELS = 256
 STATES = 512  # patches at once where only a number or two of each is read
-RESIDENT = 2**15  # values of a small image's patches that k-means++ holds in registers
-FEW = 32  # codes and dimensions up to which a small image's rounds are quickest over all its patches
-MOST_PACKED = 256  # centres whose number fits into the lowest bits of a score, see selective.py
+FEW = 32  # codes up to which a program of a round has few warps
 # Measured on an H200: how many warps a program has. Few, where matrix products wait for each other and other
 # programs fill the gaps; many, where one program must get through an image.
-ROUNDS = {"num_warps": 2, "num_stages": 3}
+ROUNDS = {"num_warps": 4, "num_stages": 3}
 MANY_ROUNDS = {"num_warps": 8}  # more codes than FEW need more registers
-STRIP_ROUNDS = {"num_warps": 4, "num_stages": 3}
-START = {"num_warps": 8}
-STRIP_START = {"num_warps": 2}
+START = {"num_warps": 2}
 TILES = {"num_warps": 4}
 LABELS = {"num_warps": 4, "num_stages": 1}
 
@@ -33,6 +30,18 @@ LABELS = {"num_warps": 4, "num_stages": 1}
 def interpreting() -> bool:
     """Whether Triton runs its kernels on the CPU, slowly, for tests."""
     return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def compiled(options: dict[str, int]) -> dict[str, int]:
+    """How a kernel is compiled, where it is."""
+    return {} if interpreting() else options
+
+
+def key_of(draw: Draw) -> Tensor:
+    """The seed, as a signed number on the device of the streams."""
+    seed = draw.seed - 2**64 if draw.seed >= 2**63 else draw.seed
+    # Not torch.tensor: its copy would wait for the device.
+    return torch.full((1,), seed, dtype=torch.int64, device=draw.streams.device)
 
 
 @dataclass(frozen=True)
@@ -53,8 +62,8 @@ class Sizes:
         """Of one image's workspace: with patches, and the partial sums of its strips, or for labels alone."""
         if not patches:
             return 8 * self.rows + 4 * self.codes * self.dimensions
-        strips = -(-self.rows // STRIP) if self.rows > SMALL else 0
-        return self.rows * (4 * self.dimensions + 20) + 4 * (strips + 2) * self.codes * self.dimensions
+        strips = -(-self.rows // STRIP)
+        return self.rows * (4 * self.dimensions + 12) + 4 * (strips + 1) * self.codes * self.dimensions
 
 
 @dataclass(frozen=True)
@@ -65,15 +74,13 @@ class Workspace:
     floats: Tensor  # (B, rows): distances, later similarities
     labels: Tensor  # (B, rows)
     centres: Tensor  # (B, codes, dimensions)
-    squares: Tensor  # (B, rows): half the squared norms
-    lists: Tensor  # (2, B, rows): patches to look at, patches that moved
-    sums: Tensor  # (B, codes, dimensions): of the clusters
-    steps: Tensor  # (B, codes): how far centres moved, or are from a new one
+    listed: Tensor  # (B, rows): patches that a new centre may be nearer to
+    gaps: Tensor  # (B, codes): squared distances of a new centre from the others
 
     def __getitem__(self, images: slice) -> "Workspace":
         return Workspace(
             self.x[images], self.floats[images], self.labels[images], self.centres[images],
-            self.squares[images], self.lists[:, images], self.sums[images], self.steps[images],
+            self.listed[images], self.gaps[images],
         )  # fmt: skip
 
     @classmethod
@@ -87,9 +94,7 @@ class Workspace:
             torch.empty(count, sizes.rows, device=device),
             torch.empty(count, sizes.rows, dtype=torch.int32, device=device),
             torch.zeros(count, sizes.codes, sizes.dimensions, device=device),
-            torch.empty(count, rows, device=device),
-            torch.empty(2, count, rows, dtype=torch.int32, device=device),
-            torch.empty(count, codes, sizes.dimensions, device=device),
+            torch.empty(count, rows, dtype=torch.int32, device=device),
             torch.empty(count, codes, device=device),
         )
 

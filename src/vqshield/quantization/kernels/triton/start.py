@@ -1,0 +1,158 @@
+"""The Triton kernels that find the patches which k-means starts from.
+
+k-means++ takes a launch for the distances to the newest centre, a strip of an image each, and one that picks
+the next centre. It passes over patches whose centre is so near that, by the triangle inequality, the new one
+cannot be nearer: the others are listed, in order, and taken from the list in full blocks. No atomics: the
+same in every run.
+"""
+
+import triton
+import triton.language as tl
+
+from vqshield.quantization.kernels.triton.noise import init_word
+from vqshield.quantization.kernels.triton.parts import joined, row_of
+
+
+@triton.jit
+def listed(target, values, keep, count):
+    """The values to keep, written in order behind the first `count`; and how many there are then."""
+    ones = keep.to(tl.int32)
+    place = count + tl.cumsum(ones, axis=0) - 1
+    tl.store(target + place, values, mask=keep)
+    return count + tl.sum(ones)
+
+
+@triton.jit
+def taken(x, LO, rows, DP: tl.constexpr):
+    """Rows of the workspace as hi and lo; rows are few enough for 32-bit places."""
+    place = rows[:, None] * DP + tl.arange(0, DP)[None, :]
+    return tl.load(x + place), tl.load(x + LO + place)
+
+
+@triton.jit
+def approach(
+    x, LO, near, owners, gaps, todo, centre, number, size, DP: tl.constexpr, CB: tl.constexpr,
+    NB: tl.constexpr,
+):  # fmt: skip
+    """Squared distances of rows 0 … size−1 to the nearest of `number` centres, of which centre is the last,
+    in near, and which it is in owners; returns their sum. gaps are centre's from the earlier ones.
+    """
+    count = tl.zeros((), dtype=tl.int32)
+    for c0 in range(0, size, CB):
+        rows = c0 + tl.arange(0, CB)
+        ok = rows < size
+        if number > 1:
+            before = tl.load(near + rows, mask=ok, other=0.0)
+            owner = tl.load(owners + rows, mask=ok, other=0)
+            # ‖new − own‖ >= 2·‖x − own‖ leaves x where it is; a little is left for rounding.
+            count = listed(todo, rows, ok & (tl.load(gaps + owner) < 4.001 * before), count)
+        else:
+            tl.store(todo + rows, rows, mask=ok)
+            count = size + 0
+    tl.debug_barrier()
+    for c0 in range(0, count, NB):
+        at = c0 + tl.arange(0, NB)
+        ok = at < count
+        rows = tl.load(todo + at, mask=ok, other=0)
+        hi, lo = taken(x, LO, rows, DP)
+        difference = joined(hi, lo) - centre[None, :]
+        distance = tl.sum(difference * difference, axis=1)
+        before = tl.where(number > 1, tl.load(near + rows, mask=ok, other=0.0), float("inf"))
+        nearer = ok & (distance < before)
+        tl.store(near + rows, distance, mask=nearer)
+        tl.store(owners + rows, tl.zeros((NB,), dtype=tl.int32) + (number - 1), mask=nearer)
+    tl.debug_barrier()
+    total = tl.zeros((CB,), dtype=tl.float64)
+    for c0 in range(0, size, CB):
+        rows = c0 + tl.arange(0, CB)
+        total += tl.load(near + rows, mask=rows < size, other=0.0).to(tl.float64)
+    return tl.sum(total)
+
+
+@triton.jit(do_not_specialize=["number"])
+def near_kernel(
+    x_all, near_all, owners_all, gaps_all, todo_all, partial, centres_all, number, n, padded_n, strips,
+    KP: tl.constexpr, DP: tl.constexpr, NB: tl.constexpr, CB: tl.constexpr, STRIP: tl.constexpr,
+):  # fmt: skip
+    """Distances to centre number−1, where it is the nearest so far; the strip's sum of them."""
+    b = tl.program_id(1).to(tl.int64)
+    strip = tl.program_id(0)
+    LO = padded_n.to(tl.int64) * DP
+    first = strip.to(tl.int64) * STRIP
+    at = b * padded_n + first
+    centre = tl.load(centres_all + (b * KP + number - 1) * DP + tl.arange(0, DP))
+    total = approach(
+        x_all + b * 2 * LO + first * DP, LO, near_all + at, owners_all + at, gaps_all + b * KP,
+        todo_all + at, centre, number, tl.minimum(STRIP, n - strip * STRIP), DP, CB, NB,
+    )  # fmt: skip
+    tl.store(partial + b * strips + strip, total)
+
+
+@triton.jit
+def count_up_to(near, first, last, carry, target, CB: tl.constexpr):
+    """How many running sums of near, from carry on, are at most target; and the last running sum."""
+    count = tl.zeros((), dtype=tl.int32)
+    for c0 in range(first, last, CB):
+        index = c0 + tl.arange(0, CB)
+        ok = index < last
+        values = tl.load(near + index, mask=ok, other=0.0).to(tl.float64)
+        running = carry + tl.cumsum(values, axis=0)
+        count += tl.sum(((running <= target) & ok).to(tl.int32))
+        carry += tl.sum(values)
+    return count, carry
+
+
+@triton.jit
+def store_gaps(gaps, centres, row, KP: tl.constexpr, DP: tl.constexpr):
+    """Squared distances of a new centre from all in memory; those not chosen yet are of no use."""
+    i, j = tl.arange(0, KP), tl.arange(0, DP)
+    difference = tl.load(centres + i[:, None] * DP + j[None, :]) - row[None, :]
+    tl.store(gaps + i, tl.sum(difference * difference, axis=1))
+
+
+@triton.jit(do_not_specialize=["number"])
+def pick_kernel(
+    x_all, near_all, partial, gaps_all, centres_all, streams, key, number, n, padded_n, strips,
+    KP: tl.constexpr, DP: tl.constexpr, CB: tl.constexpr, SB: tl.constexpr, STRIP: tl.constexpr,
+):  # fmt: skip
+    """Centre `number` of k-means++, the strip first, then the patch in it; its gaps from the others."""
+    b = tl.program_id(0).to(tl.int64)
+    LO = padded_n.to(tl.int64) * DP
+    word = init_word(key, tl.load(streams + b), number)
+    index = (word * n) >> 32
+    if number > 0:
+        zero = tl.zeros((), dtype=tl.float64)
+        sums = partial + b * strips
+        every, total = count_up_to(sums, 0, strips, zero, zero, SB)
+        if total > 0:
+            target = word.to(tl.float64) * 2.3283064365386963e-10 * total
+            strip, end = count_up_to(sums, 0, strips, zero, target, SB)
+            strip = tl.minimum(strip, strips - 1)
+            earlier, before = count_up_to(sums, 0, strip, zero, zero, SB)
+            first = strip * STRIP
+            last = tl.minimum(first + STRIP, n)
+            count, after = count_up_to(near_all + b * padded_n, first, last, before, target, CB)
+            index = tl.minimum(first + count, last - 1).to(tl.int64)
+    row = row_of(x_all + b * 2 * LO, LO, index, DP)
+    store_gaps(gaps_all + b * KP, centres_all + b * KP * DP, row, KP, DP)
+    tl.debug_barrier()
+    tl.store(centres_all + (b * KP + number) * DP + tl.arange(0, DP), row)
+
+
+@triton.jit
+def random_kernel(
+    x_all, centres_all, streams, key, n, padded_n, K: tl.constexpr, KP: tl.constexpr, DP: tl.constexpr,
+):  # fmt: skip
+    """Centres at K distinct places (Floyd's sampling)."""
+    b = tl.program_id(0).to(tl.int64)
+    LO = padded_n.to(tl.int64) * DP
+    stream = tl.load(streams + b)
+    chosen = tl.full((KP,), -1, dtype=tl.int64)
+    for number in range(K):
+        last = n - K + number
+        candidate = (init_word(key, stream, number) * (last + 1)) >> 32
+        taken = tl.sum((chosen == candidate).to(tl.int32)) > 0
+        index = tl.where(taken, last, candidate)
+        chosen = tl.where(tl.arange(0, KP) == number, index, chosen)
+        row = row_of(x_all + b * 2 * LO, LO, index, DP)
+        tl.store(centres_all + (b * KP + number) * DP + tl.arange(0, DP), row)
