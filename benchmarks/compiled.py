@@ -111,7 +111,7 @@ def launches(*, quick: bool) -> Iterator[tuple[Tensor, vq.Quantizer]]:
 def launch(images: Tensor, defense: vq.Quantizer) -> None:
     """All kernels of a call and of its gradient."""
     recipe, padded = defense.recipe(), defense.grid.pad(images)
-    Gpu().shield(padded, recipe, DRAW)
+    Gpu()._run("images", padded, None, recipe, DRAW)  # what it calls would refuse a GPU that is not here
     channels, codes = images.shape[1], defense.codes
     if recipe.init == "random" or not soft.serves(recipe.grid, channels, codes):
         return

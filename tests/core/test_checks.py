@@ -11,11 +11,6 @@ from torch import Tensor
 import vqshield as vq
 from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError
-from vqshield.quantization import kernels as clustering
-from vqshield.quantization.kernels import Recipe
-from vqshield.quantization.kernels.base import check_magnitude
-from vqshield.quantization.kernels.reference import Reference
-from vqshield.quantization.noise import Draw
 
 IMAGES, STREAMS = noise_images(2, 1, 6, 6), torch.arange(2)
 DEFENSE = vq.PRD(codes=3, iterations=1, seed=0)
@@ -108,21 +103,7 @@ def test_another_error_is_not_hidden_by_what_was_put_off() -> None:
         end_of(work)
 
 
-class AsOnGpu(Reference):
-    """Looks at what the backend on a GPU looks at."""
-
-    def codebook(self, padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
-        checks.pixel_values(padded)
-        return super().codebook(padded, recipe, draw)
-
-    def quantize(self, padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
-        checks.pixel_values(padded)
-        check_magnitude("centres", centres)
-        return super().quantize(padded, centres, recipe, draw)
-
-
 def test_a_call_waits_once_and_in_training_never(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(clustering._BACKENDS, "torch", AsOnGpu())
     defense = vq.PRD(size=4, codes=2, iterations=1, backend="torch", seed=0)  # padded
     waits: list[int] = []
     read = checks._read

@@ -14,7 +14,6 @@ from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError
 from vqshield.quantization import kernels
 from vqshield.quantization.kernels import Backend, Recipe
-from vqshield.quantization.kernels.base import check_images
 from vqshield.quantization.noise import Draw
 from vqshield.quantization.patches import Disjoint
 
@@ -160,7 +159,6 @@ def _as_pixels(points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def _centres(backend: Backend, pixels: Tensor, recipe: Recipe, seed: int, start: int) -> Tensor:
     streams = torch.full((len(pixels),), start, dtype=torch.int64, device=pixels.device)
     draw = Draw(checks.whole("seed", seed, least=0, below=2**64), streams)
-    check_images(pixels, recipe, draw)
     return backend.codebook(pixels, recipe, draw)
 
 

@@ -9,13 +9,12 @@ import torch
 from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError
 from vqshield.quantization.kernels.base import Backend, Recipe
-from vqshield.quantization.kernels.cuda.program import can_run
+from vqshield.quantization.kernels.exact import Exact
 from vqshield.quantization.kernels.gpu import Gpu
 from vqshield.quantization.kernels.native import Native
-from vqshield.quantization.kernels.reference import Reference
 from vqshield.quantization.kernels.starts import START
 
-_BACKENDS: dict[str, Backend] = {backend.name: backend for backend in (Gpu(), Native(), Reference())}
+_BACKENDS: dict[str, Backend] = {backend.name: backend for backend in (Gpu(), Native(), Exact())}
 
 
 def list_backends() -> list[str]:
@@ -53,10 +52,7 @@ def kernel_name(name: str, device: torch.device | str = "cpu") -> str:
     """The kernels that a backend, "auto" among them, runs on a device: "native avx512", "torch",
     "gpu triton", or "gpu cuda+triton" where CUDA kernels serve what they can.
     """
-    backend = get(name, device)
-    if isinstance(backend, Gpu):
-        return f"{backend.name} {'cuda+triton' if can_run(torch.device(device)) else 'triton'}"
-    return f"{backend.name} {backend.describe()}" if isinstance(backend, Native) else backend.name
+    return get(name, device).kernel_name(torch.device(device))
 
 
 def get(name: str, device: torch.device | str = "cpu") -> Backend:

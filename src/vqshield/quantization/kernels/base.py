@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -51,78 +51,83 @@ class Recipe:
         return self.grid.dimensions(padded.shape[1])
 
 
-class Backend(Protocol):
+class Backend(ABC):
     """One implementation of the quantizers, for images padded to what the grid needs.
 
     An image's result depends on the image, the recipe, the seed and its stream alone, never on its batch.
+    Every call is checked here, once, before the implementation sees it.
     """
 
     name: str
-    dtypes: tuple[torch.dtype, ...]
+    dtypes: tuple[torch.dtype, ...] = checks.IMAGE_DTYPES
     """Of images; those of checks.IMAGE_DTYPES at least."""
+    looks_at_values = False
+    """Whether its kernels refuse wrong values themselves: then nothing looks at them before."""
 
+    @abstractmethod
     def missing(self, device: torch.device) -> str | None:
         """Why it cannot serve images on that device; None if it can."""
-        ...
+
+    def kernel_name(self, device: torch.device) -> str:
+        """The implementation that runs there."""
+        return self.name
 
     def codebook(self, padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
         """The centres (B, k, d) of k-means over the noisy patches of images (B, q, h, w); of bytes and halves
         they are float32."""
-        ...
+        return self._found("centres", padded, recipe, draw)
 
     def quantize(self, padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
         """Assignment and rebuild with given centres (B, k, d); clamped to [0, 1]."""
-        ...
+        return self._assigned("images", padded, centres, recipe, draw)
 
     def shield(self, padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
         """The codebook and then the quantized images: equal to the two calls above."""
-        ...
+        return self._found("images", padded, recipe, draw)
 
     def assignments(self, padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
         """The number (B, n) of the centre that quantize puts in place of each patch, int64."""
-        ...
+        return self._assigned("labels", padded, centres, recipe, draw)
 
     def lloyd(self, patches: Tensor, start: Tensor, *, iterations: int, tolerance: float) -> Tensor:
         """Plain k-means from given centres: (B, n, d), (B, k, d) → (B, k, d)."""
-        ...
-
-
-class CheckedBackend(ABC):
-    """A backend with kernels of its own: every call is checked here, once, before they see it."""
-
-    dtypes: tuple[torch.dtype, ...]
-
-    def codebook(self, padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
-        return self._checked("centres", padded, None, recipe, draw)
-
-    def quantize(self, padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
-        return self._checked("images", padded, centres, recipe, draw)
-
-    def shield(self, padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
-        return self._checked("images", padded, None, recipe, draw)
-
-    def assignments(self, padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
-        return self._checked("labels", padded, centres, recipe, draw)
-
-    def lloyd(self, patches: Tensor, start: Tensor, *, iterations: int, tolerance: float) -> Tensor:
         self._check_place("patches", patches)
         _check_lloyd(patches, start, iterations=iterations, tolerance=tolerance)
+        if not self.looks_at_values:
+            check_magnitude("patches", patches)
+            check_magnitude("start", start)
         return self._lloyd(patches, start, iterations, tolerance)
 
-    def _checked(
-        self, wanted: Wanted, padded: Tensor, centres: Tensor | None, recipe: Recipe, draw: Draw
+    def _found(self, wanted: Wanted, padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
+        """By centres that k-means finds."""
+        self._check_images(padded, recipe, draw)
+        _check_codes(padded, recipe)
+        return self._run(wanted, padded, None, recipe, draw)
+
+    def _assigned(
+        self, wanted: Wanted, padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw
     ) -> Tensor:
-        self._check_place("images", padded)
-        check_images(padded, recipe, draw, self.dtypes)
-        if centres is None:
-            _check_codes(padded, recipe)
-        else:
-            _check_centres(centres, padded, recipe)
+        """By given centres."""
+        self._check_images(padded, recipe, draw)
+        _check_centres(centres, padded, recipe)
+        if not self.looks_at_values:
+            check_magnitude("centres", centres)
         return self._run(wanted, padded, centres, recipe, draw)
 
-    @abstractmethod
+    def _check_images(self, padded: Tensor, recipe: Recipe, draw: Draw) -> None:
+        self._check_place("images", padded)
+        check_images(padded, recipe, draw, self.dtypes)
+        if not self.looks_at_values:
+            checks.pixel_values(padded)
+
     def _check_place(self, name: str, values: object) -> None:
-        """Refuse tensors that the kernels cannot reach."""
+        """Refuse tensors that the implementation cannot reach."""
+        if isinstance(values, Tensor):
+            reason = self.missing(values.device)
+            if reason is not None:
+                raise InvalidInputError(f"{name} on {values.device} cannot be served: {reason}")
+            if values.layout != torch.strided:
+                raise InvalidInputError(f"{name} of layout {values.layout} should be a dense tensor")
 
     @abstractmethod
     def _run(

@@ -1,13 +1,13 @@
 """The GPU backend: CUDA kernels where they serve, plain Triton kernels elsewhere; float32 results."""
 
-import importlib.util
+from functools import cache
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor
 
-from vqshield.core import checks
-from vqshield.core.errors import InvalidInputError
-from vqshield.quantization.kernels.base import CheckedBackend, Recipe, Wanted, check_magnitude
+from vqshield.quantization.kernels.base import Backend, Recipe, Wanted
+from vqshield.quantization.kernels.cuda.program import can_run
 from vqshield.quantization.kernels.cuda.resident import Resident
 from vqshield.quantization.kernels.cuda.strips import Strips
 from vqshield.quantization.kernels.shapes import Shape
@@ -16,7 +16,7 @@ from vqshield.quantization.kernels.triton.workspace import Sizes, Workspace
 from vqshield.quantization.noise import Draw
 
 
-class Gpu(CheckedBackend):
+class Gpu(Backend):
     """Needs an NVIDIA GPU, or TRITON_INTERPRET=1 to try the kernels on a CPU.
 
     The shape of the images and the number of codes decide which kernels run: `Resident` for small images and
@@ -24,25 +24,20 @@ class Gpu(CheckedBackend):
     """
 
     name = "gpu"
-    dtypes: tuple[torch.dtype, ...] = checks.IMAGE_DTYPES
 
     def missing(self, device: torch.device) -> str | None:
-        if importlib.util.find_spec("triton") is None:
+        if not _has_triton():
             return "the package triton is not installed"
         if device.type == "cuda" or (device.type == "cpu" and workspace.interpreting()):
             return None
         return "its kernels run on CUDA devices"
 
-    def _check_place(self, name: str, values: object) -> None:
-        if isinstance(values, Tensor) and (reason := self.missing(values.device)):
-            raise InvalidInputError(f"{name} cannot be on {values.device}: {reason}")
+    def kernel_name(self, device: torch.device) -> str:
+        return "gpu cuda+triton" if can_run(device) else "gpu triton"
 
     def _run(
         self, wanted: Wanted, padded: Tensor, centres: Tensor | None, recipe: Recipe, draw: Draw
     ) -> Tensor:
-        checks.pixel_values(padded)
-        if centres is not None:
-            check_magnitude("centres", centres)
         codes = recipe.codes if centres is None else centres.shape[1]
         resident = Resident.of(padded, recipe, codes)
         if resident is not None:
@@ -55,8 +50,6 @@ class Gpu(CheckedBackend):
     def _lloyd(self, patches: Tensor, start: Tensor, iterations: int, tolerance: float) -> Tensor:
         from vqshield.quantization.kernels.triton.launch import run_rounds
 
-        check_magnitude("patches", patches)
-        check_magnitude("start", start)
         batch, count, dimensions = patches.shape
         codes = start.shape[1]
         space = Workspace.make(batch, Sizes.of(count, codes, dimensions), patches.device, patches=True)
@@ -71,6 +64,11 @@ class Gpu(CheckedBackend):
         centres.copy_(start - middle)
         run_rounds(space, count, codes, dimensions, iterations=iterations, tolerance=tolerance)
         return (centres + middle).to(patches.dtype)
+
+
+@cache
+def _has_triton() -> bool:
+    return find_spec("triton") is not None
 
 
 def _by_parts(

@@ -28,7 +28,7 @@ from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError
 from vqshield.quantization.fixed_point import FixedPoint
 from vqshield.quantization.kernels.base import (
-    CheckedBackend,
+    Backend,
     Recipe,
     Wanted,
     check_magnitude,
@@ -100,7 +100,7 @@ class _SoftJob(ctypes.Structure):
     )
 
 
-class Native(CheckedBackend):
+class Native(Backend):
     """The compiled kernel; isa picks a build, None the best for this processor.
 
     Normal values are float32 (error below 1e-6), so about one noisy value in a hundred is rounded to the grid
@@ -119,7 +119,8 @@ class Native(CheckedBackend):
     """
 
     name = "native"
-    dtypes: tuple[torch.dtype, ...] = (*checks.IMAGE_DTYPES, *checks.NARROW_DTYPES)
+    dtypes = (*checks.IMAGE_DTYPES, *checks.NARROW_DTYPES)
+    looks_at_values = True
 
     def __init__(self, isa: str | None = None) -> None:
         self._isa = isa
@@ -133,6 +134,9 @@ class Native(CheckedBackend):
         except OSError as error:
             return f"no compiled kernel: {error}"
         return None
+
+    def kernel_name(self, device: torch.device) -> str:
+        return f"{self.name} {self.describe()}"
 
     def describe(self) -> str:
         """Which build serves, or why none."""
@@ -284,12 +288,6 @@ class Native(CheckedBackend):
         finally:
             stop.value = 1
         _check(status[0], job.message)
-
-    def _check_place(self, name: str, values: object) -> None:
-        if isinstance(values, Tensor) and (values.device.type, values.layout) != ("cpu", torch.strided):
-            raise InvalidInputError(
-                f"{name} on {values.device} ({values.layout}) should be a dense tensor on the CPU"
-            )
 
     def _library(self) -> ctypes.CDLL:
         return _load(self._isa) if self._isa else _best()

@@ -22,21 +22,24 @@ def listed(target, values, keep, count):
     return count + tl.sum(ones)
 
 
-@triton.jit
-def taken(x, LO, rows, DP: tl.constexpr):
-    """Rows of the workspace as hi and lo; rows are few enough for 32-bit places."""
-    place = rows[:, None] * DP + tl.arange(0, DP)[None, :]
-    return tl.load(x + place), tl.load(x + LO + place)
-
-
-@triton.jit
-def approach(
-    x, LO, near, owners, gaps, todo, centre, number, size, DP: tl.constexpr, CB: tl.constexpr,
-    NB: tl.constexpr,
+@triton.jit(do_not_specialize=["number"])
+def near_kernel(
+    x_all, near_all, owners_all, gaps_all, todo_all, partial, centres_all, number, n, padded_n, strips,
+    KP: tl.constexpr, DP: tl.constexpr, NB: tl.constexpr, CB: tl.constexpr, STRIP: tl.constexpr,
 ):  # fmt: skip
-    """Squared distances of rows 0 … size−1 to the nearest of `number` centres, of which centre is the last,
-    in near, and which it is in owners; returns their sum. gaps are centre's from the earlier ones.
+    """Squared distances of a strip's rows to the nearest of `number` centres in near, and which it is in
+    owners; the strip's sum of them. gaps are the last centre's from the earlier ones.
     """
+    b = tl.program_id(1).to(tl.int64)
+    strip = tl.program_id(0)
+    LO = padded_n.to(tl.int64) * DP
+    first = strip.to(tl.int64) * STRIP
+    size = tl.minimum(STRIP, n - strip * STRIP)
+    at_strip = b * padded_n + first
+    x, gaps = x_all + b * 2 * LO + first * DP, gaps_all + b * KP
+    near, owners, todo = near_all + at_strip, owners_all + at_strip, todo_all + at_strip
+    j = tl.arange(0, DP)
+    centre = tl.load(centres_all + (b * KP + number - 1) * DP + j)
     count = tl.zeros((), dtype=tl.int32)
     for c0 in range(0, size, CB):
         rows = c0 + tl.arange(0, CB)
@@ -54,8 +57,8 @@ def approach(
         at = c0 + tl.arange(0, NB)
         ok = at < count
         rows = tl.load(todo + at, mask=ok, other=0)
-        hi, lo = taken(x, LO, rows, DP)
-        difference = joined(hi, lo) - centre[None, :]
+        place = rows[:, None] * DP + j[None, :]  # rows are few enough for 32-bit places
+        difference = joined(tl.load(x + place), tl.load(x + LO + place)) - centre[None, :]
         distance = tl.sum(difference * difference, axis=1)
         before = tl.where(number > 1, tl.load(near + rows, mask=ok, other=0.0), float("inf"))
         nearer = ok & (distance < before)
@@ -66,26 +69,7 @@ def approach(
     for c0 in range(0, size, CB):
         rows = c0 + tl.arange(0, CB)
         total += tl.load(near + rows, mask=rows < size, other=0.0).to(tl.float64)
-    return tl.sum(total)
-
-
-@triton.jit(do_not_specialize=["number"])
-def near_kernel(
-    x_all, near_all, owners_all, gaps_all, todo_all, partial, centres_all, number, n, padded_n, strips,
-    KP: tl.constexpr, DP: tl.constexpr, NB: tl.constexpr, CB: tl.constexpr, STRIP: tl.constexpr,
-):  # fmt: skip
-    """Distances to centre number−1, where it is the nearest so far; the strip's sum of them."""
-    b = tl.program_id(1).to(tl.int64)
-    strip = tl.program_id(0)
-    LO = padded_n.to(tl.int64) * DP
-    first = strip.to(tl.int64) * STRIP
-    at = b * padded_n + first
-    centre = tl.load(centres_all + (b * KP + number - 1) * DP + tl.arange(0, DP))
-    total = approach(
-        x_all + b * 2 * LO + first * DP, LO, near_all + at, owners_all + at, gaps_all + b * KP,
-        todo_all + at, centre, number, tl.minimum(STRIP, n - strip * STRIP), DP, CB, NB,
-    )  # fmt: skip
-    tl.store(partial + b * strips + strip, total)
+    tl.store(partial + b * strips + strip, tl.sum(total))
 
 
 @triton.jit
