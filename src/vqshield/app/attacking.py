@@ -4,7 +4,6 @@ The attacks are those behind the figures that the page shows (`vqshield demo`), 
 """
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -31,37 +30,27 @@ class AttackKind:
 
     title: str
     explanation: str
-    threat: Callable[[], Threat]
-
-
-def _ignorant() -> Threat:
-    return Threat(name="ignorant", level="ignorant", attack=_DEMO.ignorant, surrogate="none")
-
-
-def _queries() -> Threat:
-    return threat(f"square:queries={QUERIES}", Linf(_DEMO.eps))
-
-
-def _through() -> Threat:
-    return Threat(name="through", level="adaptive", attack=_DEMO.adaptive, surrogate="soft", eot=_DEMO.draws)
+    threat: Threat
 
 
 ATTACKS = {
     "ignorant": AttackKind(
         title="ignores the shield",
         explanation=f"{_DEMO.steps} steps of PGD on the bare classifier; the shield comes as a surprise.",
-        threat=_ignorant,
+        threat=Threat(name="ignorant", level="ignorant", attack=_DEMO.ignorant, surrogate="none"),
     ),
     "queries": AttackKind(
         title="asks the shielded model",
         explanation=f"{QUERIES} queries of the shielded model (Square), no gradients.",
-        threat=_queries,
+        threat=threat(f"square:queries={QUERIES}", Linf(_DEMO.eps)),
     ),
     "through": AttackKind(
         title="goes through the shield",
         explanation=f"{_DEMO.steps} steps of PGD through the shield, with gradients made for quantizers, "
         f"averaged over {_DEMO.draws} draws.",
-        threat=_through,
+        threat=Threat(
+            name="through", level="adaptive", attack=_DEMO.adaptive, surrogate="soft", eot=_DEMO.draws
+        ),
     ),
 }
 
@@ -106,7 +95,7 @@ def attack(
     Raises:
         InvalidInputError: an unknown kind, a picture that the defense cannot take, or too long an attack.
     """
-    chosen = ATTACKS[checks.one_of("attack", kind, ATTACKS)].threat()
+    chosen = ATTACKS[checks.one_of("attack", kind, ATTACKS)].threat
     quantizer, classifier = choice.quantizer(seed), choice.classifier()
     model = Defended(classifier, quantizer)
     bare_before = ask(classifier, subject.small, draws=1)

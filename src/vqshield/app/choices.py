@@ -8,11 +8,12 @@ from torch import nn
 from vqshield.classifiers import small_cifar10, small_cifar10_hardened
 from vqshield.core import checks
 from vqshield.core.display_names import display_name
-from vqshield.defenses import PRD, SWRD, Quantizer, RandDisc, create, list_defenses
+from vqshield.defenses import SWRD, Quantizer, create, known_settings, list_defenses
 from vqshield.demo.study import TUNED
 
 HARDENED = "hardened"
 """The shield that the bundled fine-tuned classifier is used to, with that classifier; nothing to set."""
+SETTINGS = ("size", "codes", "sigma", "tau", "beta")
 MOST_SIZE, MOST_CODES, MOST_NOISE, MOST_BETA = 4, 100, 20, 10
 """As far as the paper goes, noise in 255ths: they bound the time that a call takes."""
 
@@ -54,18 +55,20 @@ class Choice:
 
     def quantizer(self, seed: int | None = None) -> Quantizer:
         """The defense itself; without a seed its draws cannot be foretold."""
-        sigma, tau = self.sigma / 255, self.tau / 255
         if self.defense == HARDENED:
             return SWRD.hardened("cifar10", seed=seed)
-        if self.name == "randdisc":
-            return RandDisc(codes=self.codes, sigma=sigma, tau=tau, seed=seed)
-        if self.name == "prd":
-            return PRD(size=self.size, codes=self.codes, sigma=sigma, tau=tau, seed=seed)
-        return SWRD(size=self.size, codes=self.codes, sigma=sigma, tau=tau, beta=self.beta, seed=seed)
+        values = {name: getattr(self, name) for name in settings_of(self.defense)}
+        values |= {name: values[name] / 255 for name in ("sigma", "tau")}
+        return create(self.name, **values, seed=seed)
 
     def classifier(self) -> nn.Module:
         """The bundled classifier that stands behind it."""
         return bundled_classifier(hardened=self.defense == HARDENED)
+
+
+def settings_of(defense: str) -> list[str]:
+    """The settings of a defense that can be chosen."""
+    return [] if defense == HARDENED else [name for name in SETTINGS if name in known_settings(defense)]
 
 
 def list_choices() -> list[str]:

@@ -1,51 +1,56 @@
 """What was found, as the pieces of HTML and the pixels that the page shows; assets/style.css dresses them."""
 
-import base64
 import math
 from html import escape
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from vqshield.app.attacking import ATTACKS, Attacked
 from vqshield.app.choices import Choice
+from vqshield.app.recorded import recorded
 from vqshield.app.shielding import Answers, Shielded
 from vqshield.app.subjects import class_name
-from vqshield.app.worth import Worth
 from vqshield.core.display_names import display_defense
 from vqshield.core.settings import format_value
-from vqshield.demo.pictures import as_bytes
-from vqshield.images.files import Bytes, encode_png
+from vqshield.demo.pictures import as_bytes, png, png_uri
+from vqshield.demo.study import Threat
+from vqshield.images.files import Bytes
 from vqshield.reports.numbers import percent
 
 SHOWN_SIDE = 384
 """Pixels that small pictures are enlarged to, every pixel a square: a browser would blur them."""
+_THREATS: tuple[Threat, ...] = ("none", "ignorant", "adaptive")
 _MEASURED = ("size", "codes", "noise", "sigma", "tau", "beta")  # the settings that the page shows
 
 
-def worth_panel(worth: Worth, choice: Choice) -> str:
-    """The figures that stay in view, the adaptive one largest."""
-    figures = "".join(
-        f'<div class="{kind}"><dt>{title}</dt><dd>{percent(share)}<span> %</span></dd></div>'
-        for kind, title, share in (
-            ("natural", "clean pictures", worth.natural),
-            ("ignorant", "attack that ignores the shield", worth.ignorant),
-            ("adaptive", "attack through the shield", worth.adaptive),
+def recorded_panel(choice: Choice) -> str:
+    """What was measured of a defense, which stays in view; the adaptive attack largest."""
+    found = recorded(choice)
+    natural, ignorant, adaptive = (found.rows[each] for each in _THREATS)
+    results = "".join(
+        f'<div class="{kind}"><dt>{title}</dt><dd>{percent(row.robust)}<span> %</span></dd></div>'
+        for kind, title, row in (
+            ("natural", "clean pictures", natural),
+            ("ignorant", "attack that ignores the shield", ignorant),
+            ("adaptive", "attack through the shield", adaptive),
         )
     )
     settings = ",".join(
-        f"{name}={format_value(worth.settings[name])}"
+        f"{name}={format_value(adaptive.settings[name])}"
         for name in _MEASURED
-        if name in worth.settings
-        and (name, worth.settings[name]) != ("noise", "patch")  # where it usually is
+        if name in adaptive.settings
+        and (name, adaptive.settings[name]) != ("noise", "patch")  # where it usually is
     )
-    other = "" if worth.measured(choice) else " <strong>Your settings differ and were not measured.</strong>"
+    other = "" if found.covers(choice) else " <strong>Your settings differ and were not measured.</strong>"
+    attack = adaptive.attack.replace("pgd", "PGD").replace("eot", "EOT")
     return (
-        f'<section class="vq-worth" aria-label="What the shield is worth">'
-        f"<h2>{escape(worth.defense)} keeps right</h2><dl>{figures}</dl>"
-        f"<p>{worth.n} CIFAR-10 test images, ε = {format_value(worth.eps)}, mean of {worth.runs} runs, "
-        f"{escape(display_defense(f'{choice.name}:{settings}'))}; through the shield: "
-        f"{escape(worth.attack)}, and longer attacks leave less. Audit {escape(worth.audit)}.{other}</p>"
+        f'<section class="vq-worth" aria-label="How much the shield protects">'
+        f"<h2>{escape(choice.title)} keeps right</h2><dl>{results}</dl>"
+        f"<p>{adaptive.n} CIFAR-10 test images, ε = {format_value(found.summary.epsilon)}, mean of "
+        f"{adaptive.runs} runs, {escape(display_defense(f'{choice.name}:{settings}'))}; through the shield: "
+        f"{escape(attack)}, and longer attacks leave less. Audit {escape(found.summary.audit)}.{other}</p>"
         "</section>"
     )
 
@@ -100,9 +105,9 @@ def codebook_panel(centres: Tensor) -> str:
     """The centres (k, 3, s, s): colours, or patches of a few pixels."""
     count, side = centres.shape[0], centres.shape[2]
     what = "colours" if side == 1 else f"patches of {side}×{side} pixels"
-    picture = base64.b64encode(encode_png(codebook_sheet(centres))).decode("ascii")
+    sheet = torch.from_numpy(codebook_sheet(centres)).permute(2, 0, 1)
     return (
-        f'<figure class="vq-codebook"><img src="data:image/png;base64,{picture}" '
+        f'<figure class="vq-codebook"><img src="{png_uri(png(sheet))}" '
         f'alt="the codebook: {count} {what}"><figcaption>The codebook of this draw: {count} {what}, found by '
         "k-means in this picture alone.</figcaption></figure>"
     )

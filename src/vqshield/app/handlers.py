@@ -2,15 +2,15 @@
 calls, and whatever is wrong with a picture or a setting becomes a notice: the page lives on.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vqshield.app import fragments
 from vqshield.app.attacking import attack
-from vqshield.app.choices import HARDENED, Choice, usual
+from vqshield.app.choices import SETTINGS, Choice, settings_of, usual
 from vqshield.app.shielding import shield
 from vqshield.app.subjects import Limits, Subject, bundled, uploaded
-from vqshield.app.worth import worth_of
 from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError, VqshieldError
 from vqshield.images.files import Bytes
@@ -62,39 +62,42 @@ class View:
 
 def show_shield(controls: Controls, limits: Limits, *, seed: int | None = None) -> View:
     """The picture, clean and shielded."""
-    view = View(notice="")
-    try:
-        choice = controls.choice()
-        view = replace(view, worth=fragments.worth_panel(worth_of(choice), choice))
-        subject = controls.subject(limits)
+
+    def shielded(subject: Subject, choice: Choice) -> View:
         found = shield(subject, choice, seed=seed)
-    except (VqshieldError, MemoryError) as error:
-        return replace(view, notice=fragments.notice(str(error) or "not enough memory", problem=True))
-    return replace(
-        view,
-        notice=fragments.notice(subject.note),
-        pair=(fragments.enlarged(subject.picture), fragments.enlarged(found.quantized)),
-        answers=fragments.shield_answers(found, choice, label=subject.label),
-        codebook=fragments.codebook_panel(found.centres),
-    )
+        return View(
+            notice=fragments.notice(subject.note),
+            pair=(fragments.enlarged(subject.picture), fragments.enlarged(found.quantized)),
+            answers=fragments.shield_answers(found, choice, label=subject.label),
+            codebook=fragments.codebook_panel(found.centres),
+        )
+
+    return _shown(controls, limits, shielded)
 
 
 def show_attack(controls: Controls, kind: str, limits: Limits, *, seed: int | None = None) -> View:
     """The picture as the classifier sees it, clean and attacked."""
-    view = View(notice="")
+
+    def attacked(subject: Subject, choice: Choice) -> View:
+        found = attack(subject, choice, kind, limits=limits, seed=seed)
+        return View(
+            notice=fragments.notice(subject.note),
+            pair=(fragments.enlarged(subject.small), fragments.enlarged(found.image)),
+            answers=fragments.attack_answers(found, choice),
+        )
+
+    return _shown(controls, limits, attacked)
+
+
+def _shown(controls: Controls, limits: Limits, show: Callable[[Subject, Choice], View]) -> View:
+    """A view with what was measured of the defense; an error becomes a notice."""
+    worth = None
     try:
         choice = controls.choice()
-        view = replace(view, worth=fragments.worth_panel(worth_of(choice), choice))
-        subject = controls.subject(limits)
-        found = attack(subject, choice, kind, limits=limits, seed=seed)
+        worth = fragments.recorded_panel(choice)
+        return replace(show(controls.subject(limits), choice), worth=worth)
     except (VqshieldError, MemoryError) as error:
-        return replace(view, notice=fragments.notice(str(error) or "not enough memory", problem=True))
-    return replace(
-        view,
-        notice=fragments.notice(subject.note),
-        pair=(fragments.enlarged(subject.small), fragments.enlarged(found.image)),
-        answers=fragments.attack_answers(found, choice),
-    )
+        return View(notice=fragments.notice(str(error) or "not enough memory", problem=True), worth=worth)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,12 +110,8 @@ class Control:
 
 def controls_of(defense: str) -> dict[str, Control]:
     """The sliders of a defense, by their names in Controls, at the settings that it was measured with."""
-    chosen = usual(defense)
-    missing = {"randdisc": ("size", "beta"), "prd": ("beta",)}.get(defense, ())
-    return {
-        name: Control(value=getattr(chosen, name), fixed=defense == HARDENED or name in missing)
-        for name in ("size", "codes", "sigma", "tau", "beta")
-    }
+    chosen, free = usual(defense), settings_of(defense)
+    return {name: Control(value=getattr(chosen, name), fixed=name not in free) for name in SETTINGS}
 
 
 def _whole(name: str, value: float) -> int:

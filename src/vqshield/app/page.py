@@ -16,13 +16,13 @@ from vqshield.app.choices import (
     MOST_CODES,
     MOST_NOISE,
     MOST_SIZE,
+    SETTINGS,
     Choice,
     list_choices,
 )
-from vqshield.app.fragments import enlarged, worth_panel
+from vqshield.app.fragments import enlarged, recorded_panel
 from vqshield.app.handlers import Controls, controls_of, show_attack, show_shield
 from vqshield.app.subjects import SIDE, Limits, class_name, offered_images
-from vqshield.app.worth import worth_of
 from vqshield.core.errors import InvalidInputError
 from vqshield.integrations import require
 
@@ -100,7 +100,7 @@ def create_page(limits: Limits) -> Any:
     gradio = _gradio()
     with gradio.Blocks(title=TITLE, analytics_enabled=False, delete_cache=_KEPT) as page:
         gradio.Markdown(INTRODUCTION)
-        worth = gradio.HTML(worth_panel(worth_of(FIRST), FIRST), elem_id="worth")
+        worth = gradio.HTML(recorded_panel(FIRST), elem_id="worth")
         with gradio.Row():
             with gradio.Column(scale=2, min_width=300):
                 inputs = _controls(gradio)
@@ -186,7 +186,7 @@ def _wire(
 ) -> None:
     """Say which event calls what."""
     names = [field.name for field in fields(Controls)]
-    values, sliders = [inputs[name] for name in names], ("size", "codes", "sigma", "tau", "beta")
+    values = [inputs[name] for name in names]
 
     def shield_values(*given: Any) -> tuple[Any, ...]:
         view = show_shield(Controls(**dict(zip(names, given, strict=True))), limits)
@@ -199,7 +199,7 @@ def _wire(
     def slider_values(defense: str) -> list[Any]:
         chosen = controls_of(defense)
         return [
-            gradio.update(value=chosen[name].value, interactive=not chosen[name].fixed) for name in sliders
+            gradio.update(value=chosen[name].value, interactive=not chosen[name].fixed) for name in SETTINGS
         ]
 
     def picked(event: Any) -> tuple[int, None]:
@@ -218,12 +218,12 @@ def _wire(
     hidden = {"queue": False, "api_visibility": "private", "show_progress": "hidden"}
     shield_on(page.load, api_visibility="private")
     shield_on(again.click, api_name="shield")
-    for name in sliders:
+    for name in SETTINGS:
         shield_on(inputs[name].release, api_visibility="private")
     for event in (inputs["upload"].upload, inputs["upload"].clear):
         shield_on(event, api_visibility="private")
     chosen = inputs["defense"].input(
-        slider_values, [inputs["defense"]], [inputs[name] for name in sliders], **hidden
+        slider_values, [inputs["defense"]], [inputs[name] for name in SETTINGS], **hidden
     )
     shield_on(chosen.then, api_visibility="private")
     selected = inputs["gallery"].select(picked, None, [inputs["number"], inputs["upload"]], **hidden)

@@ -14,7 +14,7 @@ def app(
         bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")
     ] = True,
 ) -> None:
-    """Open a page to shield pictures, attack them, and see what the shield is worth; works offline."""
+    """Open a page to shield pictures, attack them, and see how much the shield protects; works offline."""
     from vqshield.app.page import serve  # here, so that --help does not wait for torch
 
     serve(host=host, port=port, browser=browser)

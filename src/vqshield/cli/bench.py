@@ -10,7 +10,6 @@ from typing import Annotated
 import torch
 import typer
 from rich.console import Console
-from rich.table import Table
 from torch import Tensor
 
 from vqshield.cli.options import AsJson, Device
@@ -20,6 +19,7 @@ from vqshield.core.environment import environment
 from vqshield.core.settings import parse_spec
 from vqshield.defenses import create
 from vqshield.quantization.kernels import kernel_name
+from vqshield.reports.table import Column, Table
 
 WORKLOADS = (
     ("randdisc:codes=25", 32), ("prd:size=2,codes=25", 32), ("swrd:size=3,codes=25", 32),
@@ -48,24 +48,24 @@ def bench(
 ) -> None:
     """Measure how many images per second the quantizers take on this machine."""
     checks.real("seconds", seconds)
-    where, console = pick_device(device), Console()
+    where = pick_device(device)
     with _threads(threads):
         rows = [_measured(defense, side, where, seconds) for defense, side in WORKLOADS]
         machine = environment(where)
     if as_json:
         typer.echo(json.dumps({"rows": [asdict(row) for row in rows], "environment": machine}, indent=1))
         return
-    table = Table(title=f"Images per second on {machine['device']}, {rows[0].threads} CPU threads")
-    for heading in ("defense", "image", "kernel", "images/s"):
-        table.add_column(heading, justify="right" if heading == "images/s" else "left")
-    for row in rows:
-        speed = (
-            f"{row.images_per_second:,.0f}"
-            if row.images_per_second >= 100
-            else f"{row.images_per_second:.1f}"
-        )
-        table.add_row(row.defense, f"{row.side}×{row.side}", row.kernel, speed)
-    console.print(table)
+    table = Table(
+        title=f"Images per second on {machine['device']}, {rows[0].threads} CPU threads",
+        columns=[
+            Column("defense", "defense"),
+            Column("image", "image"),
+            Column("kernel", "kernel"),
+            Column("images_per_second", "images/s", "number", format=",.1f"),
+        ],
+        rows=[[row.defense, f"{row.side}×{row.side}", row.kernel, row.images_per_second] for row in rows],
+    )
+    Console().print(table.terminal())
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from vqshield.app.choices import list_choices, usual
-from vqshield.app.fragments import worth_panel
-from vqshield.app.worth import worth_of
+from vqshield.app.fragments import recorded_panel
+from vqshield.app.recorded import recorded
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,7 +27,7 @@ def test_every_choice_has_its_own_adaptive_figure(defense: str) -> None:
     choice = usual(defense)
     rows = json.loads((ROOT / "paper" / "results" / "demo.json").read_text())["rows"]
     (adaptive,) = [r for r in rows if r["defense"] == choice.title and r["threat"] == "adaptive"]
-    panel = worth_panel(worth_of(choice), choice)
+    panel = recorded_panel(choice)
     shown = re.findall(r'<div class="(\w+)"><dt>.*?</dt><dd>([\d.]+)<', panel)
     assert dict(shown)["adaptive"] == f"{100 * adaptive['robust']:.1f}"
     assert "differ" not in panel
@@ -39,9 +39,9 @@ def test_every_choice_has_its_own_adaptive_figure(defense: str) -> None:
 @pytest.mark.parametrize("change", [{"codes": 26}, {"sigma": 5.0}, {"tau": 0.0}, {"beta": 0.5}, {"size": 2}])
 def test_other_settings_were_not_measured_and_the_panel_says_so(change: dict[str, float]) -> None:
     choice = replace(usual("swrd"), **change)
-    assert "Your settings differ and were not measured" in worth_panel(worth_of(choice), choice)
+    assert "Your settings differ and were not measured" in recorded_panel(choice)
 
 
 def test_a_setting_that_the_defense_does_not_have_makes_no_difference() -> None:
     choice = replace(usual("randdisc"), beta=7.0, size=4)
-    assert worth_of(choice).measured(choice)
+    assert recorded(choice).covers(choice)
