@@ -10,6 +10,7 @@ from torch import Tensor
 
 from vqshield.auditing import FAIL, PASS, POWER, SUSPICIOUS, Flag, Uncertain, flags
 from vqshield.auditing.gradients import Differences, sign_agreement
+from vqshield.auditing.planting import Planted
 from vqshield.models.draws import Draws
 
 AUDITS = 200
@@ -42,7 +43,7 @@ class Luck:
             flags.noise_is_weaker(self.left(), reported),
             flags.draws_suffice(usual, self.left(), 5),
             flags.knowing_helps(reported, ignorant, self.left(), knows=True),
-            flags.planted(found, min(24, count), min(24, count), 0),
+            flags.planted(Planted(min(24, count), min(24, count), found, 0)),
             flags.as_good_elsewhere("mirrored", [(natural, self.left()), (usual, self.left())]),
         ]
 

@@ -27,6 +27,9 @@ from vqshield.auditing import (
     flags,
     read_audit,
 )
+from vqshield.auditing.answers import Answers
+from vqshield.auditing.planting import Planted
+from vqshield.auditing.slopes import Saturation
 from vqshield.core.errors import FileFormatError
 from vqshield.models.draws import Draws
 
@@ -177,7 +180,7 @@ def test_r8_says_why_a_figure_flatters() -> None:
     ],
 )  # fmt: skip
 def test_r9_finds_ninety_five_of_a_hundred_or_has_bad_luck(found: int, valid: int, outcome: str) -> None:
-    flag = flags.planted(found, valid, total=24, blindly=2)
+    flag = flags.planted(Planted(24, valid, found, blindly=2))
     assert (flag.name, flag.outcome) == ("R9", outcome)
     if outcome != NOT_RUN:
         assert flag.figures == {
@@ -282,25 +285,25 @@ def test_r10_in_small_steps_is_asked_for_where_the_direction_is_better_than_chan
 def test_r12_is_suspicious_of_traces_and_of_dropout_and_fails_before_that() -> None:
     same = {"when asked again": 0.0}
     for more, word in (
-        ({"traces": ["classifier's asked"]}, "asked"),
-        ({"dropout": ["dropout of 0.5"]}, "on"),
+        ({"traces": ("classifier's asked",)}, "asked"),
+        ({"dropout": ("dropout of 0.5",)}, "on"),
     ):
-        flag = flags.same_answers(same, False, {}, **more)
+        flag = flags.same_answers(Answers(same, **more))
         assert (flag.name, flag.outcome) == ("R12", SUSPICIOUS)
         assert word in flag.meaning
         assert next(iter(more.values()))[0] in flag.figures.values()
-        assert flags.same_answers({"when asked again": 0.5}, False, {}, **more).outcome == FAIL
+        assert flags.same_answers(Answers({"when asked again": 0.5}, **more)).outcome == FAIL
 
 
 def test_r13_fails_where_dividing_the_logits_helps_the_attack() -> None:
     for flat, outcome in ((0, PASS), (2, PASS), (3, UNDECIDED), (4, SUSPICIOUS)):
-        assert flags.not_flat(flat, 24, 5.0, None).outcome == outcome
+        assert flags.not_flat(Saturation(flat, 24, 5.0), None).outcome == outcome
     for pair, outcome in (
         (None, SUSPICIOUS),
         ((left(20), left(18)), SUSPICIOUS),
         ((left(25), left(2)), FAIL),
     ):
-        flag = flags.not_flat(24, 24, 4e4, pair)
+        flag = flags.not_flat(Saturation(24, 24, 4e4), pair)
         assert (flag.name, flag.outcome) == ("R13", outcome)
         assert flag.figures["images without a slope"] == "24 of 24"
         assert len(flag.figures) == (2 if pair is None else 4)
@@ -315,7 +318,7 @@ def test_r14_has_a_limit() -> None:
 
 def test_r12_compares_probabilities_of_a_model_that_is_not_random() -> None:
     for value, outcome in ((0.0, PASS), (0.01, PASS), (0.011, FAIL), (float("nan"), FAIL)):
-        flag = flags.same_answers({"when asked again": 0.0, "when asked alone": value}, False, {})
+        flag = flags.same_answers(Answers({"when asked again": 0.0, "when asked alone": value}))
         assert (flag.name, flag.outcome) == ("R12", outcome)
         assert ("differently when asked alone" in flag.meaning) is (outcome == FAIL)
 
@@ -323,7 +326,7 @@ def test_r12_compares_probabilities_of_a_model_that_is_not_random() -> None:
 def test_r12_compares_accuracies_of_a_model_that_is_random() -> None:
     for other, outcome in ((15, PASS), (18, PASS), (20, UNDECIDED), (28, FAIL), (3, FAIL)):
         flag = flags.same_answers(
-            {"when asked again": 0.7}, True, {"when asked alone": (left(15), left(other))}
+            Answers({"when asked again": 0.7}, True, {"when asked alone": (left(15), left(other))})
         )
         assert flag.outcome == outcome
 
@@ -348,8 +351,20 @@ def binomial(count: int, total: int, chance: float) -> float:
 
 COUNTS = [
     ("R1", 0.01, 0.1, range(38, 101), lambda count, images: flags.unbounded(left(count, images), 0.5)),
-    ("R9", 0.05, 0.5, range(7, 25), lambda count, images: flags.planted(images - count, images, images, 0)),
-    ("R13", 0.01, 0.25, range(15, 25), lambda count, images: flags.not_flat(count, images, 1.0, None)),
+    (
+        "R9",
+        0.05,
+        0.5,
+        range(7, 25),
+        lambda count, images: flags.planted(Planted(images, images, images - count, 0)),
+    ),
+    (
+        "R13",
+        0.01,
+        0.25,
+        range(15, 25),
+        lambda count, images: flags.not_flat(Saturation(count, images, 1.0), None),
+    ),
 ]
 
 
@@ -474,7 +489,7 @@ def test_an_audit_is_plain_enough_for_json() -> None:
         flags.unbounded(left(0), 0.5),
         flags.monotone("R2", "steps", [(5, left(15)), (10, left(12))]),
         flags.without_gradients(None, {"square": left(27)}),
-        flags.planted(3, 4, 5, 1),
+        flags.planted(Planted(5, 4, 3, 1)),
         flags.gradients_agree({"soft": AGREEMENT}, SURE, {}),
         flags.as_good_elsewhere("mirrored", [(left(28), left(0))]),
     ]

@@ -25,6 +25,7 @@ from vqshield.auditing import (
     flags,
 )
 from vqshield.auditing.page import audit_table, headline, render_audit, shown_figures
+from vqshield.auditing.planting import Planted
 from vqshield.core.errors import MissingExtraError
 from vqshield.models.draws import Draws
 
@@ -53,7 +54,7 @@ def report(
             flags.unbounded(left(0), 0.5),
             flags.monotone("R2", "steps", [(5, left(40)), (10, left(60))]),
             flags.below_natural(left(12), left(90)),
-            flags.planted(23, 24, 24, 1),
+            flags.planted(Planted(24, 24, 23, 1)),
             flags.flag("R10", PASS, "so", {"soft": SOFT}),
         ], 100)
     )  # fmt: skip

@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -12,13 +11,14 @@ from vqshield.attacks import Ball
 from vqshield.attacks.suites import expand
 from vqshield.attacks.threats import Threat
 from vqshield.auditing import flags
-from vqshield.auditing.answers import First, ask_first, ask_in_every_way
+from vqshield.auditing.answers import Questions
 from vqshield.auditing.gradients import (
     Differences,
     differences,
     expected_gradient,
     gradients_wanted,
     needed_draws,
+    random_signs,
     sign_agreement,
 )
 from vqshield.auditing.planting import plant_and_find
@@ -30,7 +30,6 @@ from vqshield.core.errors import InvalidInputError, NoGradientError
 from vqshield.defenses import Defense
 from vqshield.models.calling import evaluating
 from vqshield.models.draws import Draws, strongest
-from vqshield.quantization.noise import Draw, Stage
 from vqshield.runs.manifests import ThreatId
 from vqshield.runs.notes import Notes
 from vqshield.surrogates import Surrogate
@@ -40,7 +39,8 @@ _WITH_GRADIENTS = ("ste", "eot", "adaptive")
 _UNBOUNDED = 0.5
 _GRADIENT_IMAGES = 24
 _FINER = (1 / 4, 1 / 16)  # of the budget: R10's steps where the loss bends over all of it
-_VARIED = ("R1", "R2", "R3", "R7", "R9", "R10")  # of the strongest attack that uses gradients
+_VARIED = ("R1", "R2", "R3", "R7", "R9", "R10")
+_NOT_VARIED = "no attack given uses gradients of the defense"
 
 
 def audit(
@@ -80,11 +80,21 @@ class _Run:
         self.probes, self.texts, self.ball, self._report = probes, attacks, ball, report
         self.settings: AuditSettings = probes.settings
         self.given = self._threats(ball)
+        self.few, self.few_labels = probes.images[:_GRADIENT_IMAGES], probes.labels[:_GRADIENT_IMAGES]
         self.held_out = None if held_out is None else probes.on(*held_out, "held out")
+        values = probes.images[0].numel()
+        # L2 and L1 budgets as steps of each value that come to the same length.
+        self._per_value = 1.0 if ball.norm == "linf" else values**0.5
+        self._strongest: Threat | None = None
+
+    @property
+    def _main(self) -> Threat | None:
+        """The strongest attack given that uses gradients; None where the model has none."""
+        return None if self.probes.without_gradient is not None else self._strongest
 
     def audit(self) -> Audit:
         self._report("R5, the attacks given")
-        first = self._first()
+        questions = self._questions()
         natural = self.probes.natural()
         pairs = [self.probes.draws(threat) for threat in self.given]
         left = [pair[1] for pair in pairs]
@@ -94,10 +104,10 @@ class _Run:
             for number, draws in enumerate(left)
             if self.given[number].level in _WITH_GRADIENTS
         ]
-        main = self.given[min(with_gradients)[1]] if with_gradients else None
-        found = [flags.below_natural(reported, natural), *self._others(reported, main)]
-        found += self._varied(main, reported)
-        found += [self._moved(natural, main), self._answers(first), *self._slopes(main)]
+        if with_gradients:
+            self._strongest = self.given[min(with_gradients)[1]]
+        found = [flags.below_natural(reported, natural), *self._others(reported), *self._varied(reported)]
+        found += [self._moved(natural), self._answers(questions), *self._slopes()]
         ordered = tuple(flags.in_order(found, len(self.probes.images)))
         return Audit(
             passed=all(flag.outcome == PASS for flag in ordered),
@@ -110,41 +120,38 @@ class _Run:
             flags=ordered,
         )
 
-    def _others(self, reported: Draws, main: Threat | None) -> list[Flag]:
+    def _others(self, reported: Draws) -> list[Flag]:
         """R4, R6, R8: beside attacks that use less, or more, than those given."""
-        quick, ball = self.settings, self.ball
         self._report("R4")
-        ignorant = self._left("pgd:steps=20,step=eps/10,surrogate=none", ball)
-        square = self._left(f"square:queries={quick.queries},eot=3", ball)
+        ignorant = self._left("pgd:steps=20,step=eps/10,surrogate=none")
+        square = self._left(f"square:queries={self.settings.queries},eot=3")
         self._report("R6")
-        noise = self._left("noise", ball)
+        noise = self._left("noise")
         self._report("R8")
         probe = self.probes.left(self._probe())
         blind = {"transfer from the bare classifier": ignorant, "square": square}
-        why = self.probes.without_gradient
+        why, knows = self.probes.without_gradient, self._strongest is not None
         if why is not None:
             return flags.without_any_gradient(why, blind)
         return [
-            flags.without_gradients(reported if main else None, blind),
+            flags.without_gradients(reported if knows else None, blind),
             flags.noise_is_weaker(noise, reported),
-            flags.knowing_helps(reported, ignorant, probe, main is not None),
+            flags.knowing_helps(reported, ignorant, probe, knows),
         ]
 
-    def _varied(self, main: Threat | None, reported: Draws) -> list[Flag]:
+    def _varied(self, reported: Draws) -> list[Flag]:
         """R1, R2, R3, R7, R9, R10: the strongest attack that uses gradients, with more and with less."""
-        if main is None or self.probes.without_gradient is not None:
+        main = self._main
+        if main is None:
             for name in _VARIED:
                 self._report(name)
-            if self.probes.without_gradient is not None:
-                return []  # they are not run, as _others says
-            why = "no attack given uses gradients of the defense"
-            return [flags.not_run(name, why) for name in _VARIED]
-        place = [threat.name for threat in self.given].index(main.name)
+            # Of a model without a gradient _others says that they are not run.
+            without = self.probes.without_gradient is not None
+            return [] if without else [flags.not_run(name, _NOT_VARIED) for name in _VARIED]
         usual = self.probes.left(main)
-        result = []
         self._report("R1")
-        unbounded = self._threats(type(self.ball)(self._far()))[place]
-        result.append(flags.unbounded(self.probes.left(unbounded), self._far()))
+        far = _UNBOUNDED * self._per_value
+        result = [flags.unbounded(self._within(main, far), far)]
         self._report("R2")
         steps = getattr(main.attack, "steps", None)
         if isinstance(steps, int) and steps >= 4:
@@ -153,10 +160,10 @@ class _Run:
         else:
             result.append(flags.not_run("R2", f"{main.name} has no steps, or too few to vary"))
         self._report("R3")
-        eps, most = self.ball.eps, self.ball.most
-        others = [each for each in (eps / 2, min(2 * eps, most)) if each != eps]
-        sizes = {each: self.probes.left(self._threats(type(self.ball)(each))[place]) for each in others}
-        result.append(flags.monotone("R3", "eps", sorted({**sizes, eps: usual}.items())))
+        eps = self.ball.eps
+        others = [each for each in (eps / 2, min(2 * eps, self.ball.most)) if each != eps]
+        sizes = {eps: usual, **{each: self._within(main, each) for each in others}}
+        result.append(flags.monotone("R3", "eps", sorted(sizes.items())))
         self._report("R7")
         doubled = dataclasses.replace(main, eot=2 * main.eot)
         result.append(flags.draws_suffice(usual, self.probes.left(doubled), main.eot))
@@ -164,7 +171,7 @@ class _Run:
         judged = self._noted("R10", main, self._gradients)
         return [*result, flags.nothing_more_to_find(judged, reported)]
 
-    def _moved(self, natural: Draws, main: Threat | None) -> Flag:
+    def _moved(self, natural: Draws) -> Flag:
         """R11: on the mirrored or the shifted images, whichever the model takes better; on held-out ones."""
         self._report("R11")
         images = self.probes.images
@@ -172,56 +179,46 @@ class _Run:
         probes = {how: self.probes.on(moved, self.probes.labels, how) for how, moved in ways.items()}
         accuracies = {how: each.natural() for how, each in probes.items()}
         best = max(accuracies, key=lambda how: accuracies[how].mean)
-        attackable = main is not None and self.probes.without_gradient is None
-        threats = [main] if main is not None and attackable else []
-        attacked = [(self.probes.left(each), probes[best].left(each)) for each in threats]
-        held_out: list[tuple[Draws, Draws]] = []
-        if self.held_out is not None:
-            held_out = [(natural, self.held_out.natural())]
-            held_out += [(self.probes.left(each), self.held_out.left(each)) for each in threats]
-        return flags.as_good_elsewhere(best, [(natural, accuracies[best]), *attacked], held_out)
+        main = self._main
 
-    def _first(self) -> First:
-        """The model's answers before any attack, for R12: about images with noise of the attacks' size."""
-        images = self.probes.images[:_GRADIENT_IMAGES]
-        draw = Draw(self.settings.seed, torch.arange(len(images), device=images.device))
-        signs = draw.signs(Stage.ATTACK_START, 0, images[0].numel()).to(images.dtype).view_as(images)
-        noisy = (images + self._visible() * signs).clamp(0, 1)
-        return ask_first(self.probes.classifier, self.probes.fresh("R12"), noisy)
+        def compared(others: Probes, accuracy: Draws) -> list[tuple[Draws, Draws]]:
+            attacked = [] if main is None else [(self.probes.left(main), others.left(main))]
+            return [(natural, accuracy), *attacked]
 
-    def _answers(self, first: First) -> Flag:
+        moved = compared(probes[best], accuracies[best])
+        held_out = [] if self.held_out is None else compared(self.held_out, self.held_out.natural())
+        return flags.as_good_elsewhere(best, moved, held_out)
+
+    def _questions(self) -> Questions:
+        """R12: asked before any attack, about images with noise of the attacks' size."""
+        noise = self._visible() * random_signs(self.few, seed=self.settings.seed)[0]
+        return Questions(self.probes.classifier, self.probes.fresh("R12"), (self.few + noise).clamp(0, 1))
+
+    def _answers(self, questions: Questions) -> Flag:
         """R12."""
         self._report("R12")
-        probes, some = self.probes, slice(_GRADIENT_IMAGES)
 
         def measure() -> Flag:
-            found = ask_in_every_way(
-                probes.classifier, probes.fresh("R12"), first, probes.images[some], probes.labels[some],
-                runs=self.settings.runs,
-            )  # fmt: skip
-            return flags.same_answers(
-                found.differences, found.random, found.accuracies, traces=found.traces, dropout=found.dropout
-            )
+            again = questions.ask_again(self.few, self.few_labels, runs=self.settings.runs)
+            return flags.same_answers(again)
 
-        # Measured once: a model that was asked less in this process says less.
-        return probes.notes.value(Flag, {"flag": "R12"}, measure)
+        # Noted: a model that was asked less in this process says less.
+        return self.probes.notes.value(Flag, {"flag": "R12"}, measure)
 
-    def _slopes(self, main: Threat | None) -> list[Flag]:
+    def _slopes(self) -> list[Flag]:
         """R13, R14."""
         self._report("R13")
-        probes, some = self.probes, self.probes.images[:_GRADIENT_IMAGES]
-        found = saturation(probes.classifier, probes.fresh("R13"), some)
+        probes, main = self.probes, self._main
+        found = saturation(probes.classifier, probes.fresh("R13"), self.few)
         left = None
-        attackable = main is not None and probes.without_gradient is None
-        if main is not None and attackable and flags.flat_loss(found.flat, found.images) == FAIL:
+        if main is not None and flags.flat_loss(found) == FAIL:
             scaled = Rescaled(probes.classifier, max(found.lead, 1.0))
             rescaled = dataclasses.replace(probes, classifier=scaled, place="rescaled")
             left = (probes.left(main), rescaled.left(main))
         self._report("R14")
-        moved = jump(
-            probes.classifier, probes.fresh("R14"), some, step=self._visible(), seed=self.settings.seed
-        )
-        return [flags.not_flat(found.flat, found.images, found.lead, left), flags.continuous(moved)]
+        step, seed = self._visible(), self.settings.seed
+        moved = jump(probes.classifier, probes.fresh("R14"), self.few, step=step, seed=seed)
+        return [flags.not_flat(found, left), flags.continuous(moved)]
 
     def _noted(self, name: str, main: Threat, measure: Callable[[Threat], Flag]) -> Flag:
         """A flag that takes long, measured once."""
@@ -233,12 +230,12 @@ class _Run:
         probes, options = self.probes, self.settings
         try:
             planted = plant_and_find(
-                probes.classifier, probes.fresh("R9"), main, self.ball, probes.images[:_GRADIENT_IMAGES],
+                probes.classifier, probes.fresh("R9"), main, self.ball, self.few,
                 inner=15, draws=options.draws // 4, batch=options.batch, seed=options.seed,
             )  # fmt: skip
         except InvalidInputError as reason:
             return flags.not_run("R9", str(reason))
-        return flags.planted(planted.found, planted.valid, planted.total, planted.blindly)
+        return flags.planted(planted)
 
     def _gradients(self, main: Threat) -> Flag:
         """R10, at the images and where the attack leads them; the identity for comparison at the images.
@@ -247,15 +244,13 @@ class _Run:
         does tell the direction, in shorter ones: over the whole budget a bare network's loss is no straight
         line.
         """
-        probes, labels = self.probes, self.probes.labels[:_GRADIENT_IMAGES]
-        images = probes.images[:_GRADIENT_IMAGES]
-        name = str(main.surrogate)
-        draws = needed_draws(probes.classifier, probes.fresh("R10 draws"), images, self.settings.draws)
+        probes, name = self.probes, str(main.surrogate)
+        draws = needed_draws(probes.classifier, probes.fresh("R10 draws"), self.few, self.settings.draws)
         try:
             with gradients_wanted():
-                attacked = main(probes.classifier, probes.fresh("R10 attack"), images, labels)
+                attacked = main(probes.classifier, probes.fresh("R10 attack"), self.few, self.few_labels)
             places = [
-                self._place(name, "R10", images, [main.surrogate, "ste"], draws),
+                self._place(name, "R10", self.few, [main.surrogate, "ste"], draws),
                 self._place(f"{name}, attacked", "R10 attacked", attacked, [main.surrogate], draws),
             ]
         except NoGradientError as why:
@@ -275,25 +270,23 @@ class _Run:
         self, name: str, purpose: str, images: Tensor, surrogates: Sequence[str | Surrogate], draws: int
     ) -> "_Place":
         """Images, and what each surrogate takes for the gradient of the expected loss there."""
-        labels = self.probes.labels[: len(images)]
-        gradients = {
-            str(surrogate): [
+        gradients = {}
+        for surrogate in dict.fromkeys(surrogates):
+            defense = self.probes.fresh(f"{purpose} gradient")
+            gradients[str(surrogate)] = [
                 expected_gradient(
-                    self.probes.classifier, defense, surrogate, images, labels, draws=draws // 2
+                    self.probes.classifier, defense, surrogate, images, self.few_labels, draws=draws // 2
                 )
                 for _ in range(2)
             ]
-            for surrogate in dict.fromkeys(surrogates)
-            for defense in [self.probes.fresh(f"{purpose} gradient")]
-        }
-        return _Place(name, purpose, images, labels, gradients, draws)
+        return _Place(name, purpose, images, gradients, draws)
 
     def _judged(self, places: Sequence["_Place"], step: float) -> tuple[Flag, Uncertain]:
         """R10 in steps of that length; the attack's surrogate is each place's first."""
         probes, options = self.probes, self.settings
         measured = [
             differences(
-                probes.classifier, probes.fresh(place.purpose), place.images, place.labels, step=step,
+                probes.classifier, probes.fresh(place.purpose), place.images, self.few_labels, step=step,
                 directions=options.directions, draws=place.draws, batch=options.batch, seed=options.seed,
             )
             for place in places
@@ -312,8 +305,18 @@ class _Run:
     def _threats(self, ball: Ball) -> list[Threat]:
         return threats_of(self.texts, ball, seed=self.settings.seed)
 
-    def _left(self, text: str, ball: Ball) -> Draws:
-        return self.probes.left(expand(text, ball, seed=self.settings.seed)[0])
+    def _left(self, text: str) -> Draws:
+        return self.probes.left(expand(text, self.ball, seed=self.settings.seed)[0])
+
+    def _within(self, main: Threat, eps: float) -> Draws:
+        """What it leaves within another budget."""
+        place = [threat.name for threat in self.given].index(main.name)
+        return self.probes.left(self._threats(type(self.ball)(eps))[place])
+
+    def _with_steps(self, main: Threat, steps: int) -> Draws:
+        assert dataclasses.is_dataclass(main.attack)
+        attack = dataclasses.replace(main.attack, steps=steps)
+        return self.probes.left(dataclasses.replace(main, attack=attack))
 
     def _probe(self) -> Threat:
         """The short attack that knows the defense; with the identity where its surrogate cannot know that."""
@@ -326,20 +329,9 @@ class _Run:
             return dataclasses.replace(probe, surrogate="ste")
         return probe
 
-    def _with_steps(self, main: Threat, steps: int) -> Draws:
-        assert dataclasses.is_dataclass(main.attack)
-        attack = dataclasses.replace(main.attack, steps=steps)
-        return self.probes.left(dataclasses.replace(main, attack=attack))
-
-    def _far(self) -> float:
-        """Half of the range in each value; in L2 what that comes to over the whole image."""
-        values = self.probes.images[0].numel()
-        return _UNBOUNDED if self.ball.norm == "linf" else float(_UNBOUNDED * values**0.5)
-
     def _visible(self) -> float:
         """A step of each value that is as long as the budget."""
-        values = self.probes.images[0].numel()
-        return self.ball.eps if self.ball.norm == "linf" else float(self.ball.eps / values**0.5)
+        return self.ball.eps / self._per_value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -349,7 +341,6 @@ class _Place:
     name: str
     purpose: str
     images: Tensor
-    labels: Tensor
     gradients: dict[str, list[Tensor]]
     draws: int
 

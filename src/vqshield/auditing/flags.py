@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from torch import Tensor
 
+from vqshield.auditing.answers import Answers
+from vqshield.auditing.planting import Planted
 from vqshield.auditing.results import (
     FAIL,
     NOT_RUN,
@@ -27,6 +29,7 @@ from vqshield.auditing.results import (
     Uncertain,
 )
 from vqshield.auditing.settings import AuditSettings
+from vqshield.auditing.slopes import Saturation
 from vqshield.core.errors import InvalidInputError
 from vqshield.models.draws import Draws
 
@@ -113,17 +116,16 @@ def unbounded(left: Draws, eps: float, limit: float = 0.01) -> Flag:
 
 def monotone(name: str, what: str, curve: Sequence[tuple[float, Draws]]) -> Flag:
     """R2 and R3: along a growing effort the accuracy never rises."""
-    figures = {f"{what} {value:g}": draws for value, draws in curve}
     pairs = {
-        (a, b): _higher(after, before)
+        f"{what} {a:g} to {b:g}": _higher(after, before)
         for i, (a, before) in enumerate(curve)
         for b, after in curve[i + 1 :]
-    }  # fmt: skip
-    rises = [f"{what} {a:g} to {b:g}" for (a, b), outcome in pairs.items() if outcome == FAIL]
+    }
+    rise = next((pair for pair, outcome in pairs.items() if outcome == FAIL), "")
     return _judged(
         name, _worst(pairs.values()), f"accuracy does not rise with {what}",
-        f"accuracy rises from {''.join(rises[:1])}: the attack loses its way; a better one would win more",
-        figures,
+        f"accuracy rises from {rise}: the attack loses its way; a better one would win more",
+        {f"{what} {value:g}": draws for value, draws in curve},
     )  # fmt: skip
 
 
@@ -136,7 +138,7 @@ def without_gradients(white: Draws | None, others: Mapping[str, Draws], slack: f
         )  # fmt: skip
     outcomes = {name: _higher(white, other, slack) for name, other in others.items()}
     better = [name for name, outcome in outcomes.items() if outcome == FAIL]
-    best = min(better, key=lambda name: others[name].mean, default=None)
+    best = min(better, key=lambda name: others[name].mean, default="")
     return _judged(
         "R4", _worst(outcomes.values()), "attacks that know no gradient win no more than those that do",
         f"{best} beats the attack with gradients: those are masked, and the true accuracy is lower",
@@ -173,38 +175,35 @@ def draws_suffice(usual: Draws, doubled: Draws, eot: int, slack: float = 0.01) -
 
 def knowing_helps(reported: Draws, ignorant: Draws, probe: Draws, knows: bool) -> Flag:
     """R8: what is reported beside the ignorant attack and beside a probe that knows the defense."""
-    figures = {"reported": reported, "ignorant": ignorant, "probe that knows the defense": probe}
     against = _higher(reported, probe)
+    bad = "the attack that knows the defense does worse than one that ignores it: it is misled by the defense"
     if against == FAIL:
-        who = (
-            "it comes from attacks that are too weak"
-            if knows
-            else "it comes from attacks that ignore the defense"
+        bad = (
+            f"a short attack that knows the defense leaves {Uncertain.of(probe)}, not "
+            f"{Uncertain.of(reported)}: the reported figure flatters the defense, it comes from attacks that "
+            + ("are too weak" if knows else "ignore the defense")
         )
-        return flag(
-            "R8", FAIL, f"a short attack that knows the defense leaves {Uncertain.of(probe)}, not "
-            f"{Uncertain.of(reported)}: the reported figure flatters the defense, {who}", figures,
-        )  # fmt: skip
     return _judged(
         "R8", _worst([against, _higher(reported, ignorant)]),
-        "neither an attack that ignores the defense nor a probe that knows it wins more",
-        "the attack that knows the defense does worse than one that ignores it: it is misled by the defense",
-        figures,
+        "neither an attack that ignores the defense nor a probe that knows it wins more", bad,
+        {"reported": reported, "ignorant": ignorant, "probe that knows the defense": probe},
     )  # fmt: skip
 
 
-def planted(found: int, valid: int, total: int, blindly: int, limit: float = 0.05) -> Flag:
+def planted(counts: Planted, limit: float = 0.05) -> Flag:
     """R9."""
-    figures = {"planted": total, "confirmed": valid, "found": found, "found blindly": blindly}
-    if valid == 0:
+    if counts.valid == 0:
         return not_run("R9", "no planted image was confirmed: this test cannot judge the attack here")
     decided = _judged(
-        "R9", _counted(valid - found, valid, limit, above=0.5),
+        "R9", _counted(counts.valid - counts.found, counts.valid, limit, above=0.5),
         "where adversarial images are known to be, the attack finds them",
         "adversarial images are there, by construction, and the attack does not find them: it is too weak",
-        {**figures, "share": found / valid},
+        {
+            "planted": counts.total, "confirmed": counts.valid, "found": counts.found,
+            "found blindly": counts.blindly, "share": counts.found / counts.valid,
+        },
     )  # fmt: skip
-    return _if_enough(decided, valid)
+    return _if_enough(decided, counts.valid)
 
 
 def gradients_agree(
@@ -213,11 +212,9 @@ def gradients_agree(
 ) -> Flag:  # fmt: skip
     """R10: the attack's gradient at the images and where the attack leads; other surrogates beside it."""
     worst = min(places.values(), key=lambda each: each.truth)
-    figures: dict[str, Figure] = {
-        "correlation": worst.truth, "signs that agree": signs, **places, **others,
-    }  # fmt: skip
+    figures: dict[str, Figure] = {"correlation": worst.truth, "signs that agree": signs, **places, **others}
     # Signs count every image alike; where they agree as a good gradient's do, a few large losses decided.
-    confirmed = signs.mean < 0.5 + math.asin(least) / math.pi
+    confirmed = signs.mean < _signs_of(least)
     errors = _GRADIENT_ERRORS if confirmed else ERRORS
     poor = [
         name for name, each in places.items()
@@ -234,17 +231,21 @@ def gradients_agree(
             "for some images, and a better one would find more", figures,
         )  # fmt: skip
     if not all(map(_reliable, places.values())):
-        return flag(
-            "R10", UNDECIDED, "the measured changes are mostly sampling noise: take more draws", figures,
-        )  # fmt: skip
-    good = all(
+        meaning = "the measured changes are mostly sampling noise: take more draws"
+        return flag("R10", UNDECIDED, meaning, figures)
+    good = signs.mean - _BOUND * signs.standard_error > _signs_of(_CORRELATION) and all(
         each.truth + _GRADIENT_ERRORS * (each.error or 0.0) >= least
         and each.truth - _BOUND * (each.error or 0.0) > _CORRELATION
         for each in places.values()
-    ) and signs.mean - _BOUND * signs.standard_error > 0.5 + math.asin(_CORRELATION) / math.pi  # fmt: skip
+    )
     meaning = "its gradient predicts how the expected loss changes"
     needed = "more directions and draws decide it"
     return _judged("R10", PASS if good else UNDECIDED, meaning, "", figures, needed)
+
+
+def _signs_of(correlation: float) -> float:
+    """The share of signs that agree, of two normal variables with that correlation."""
+    return _HALF + math.asin(correlation) / math.pi
 
 
 def leads_somewhere(signs: Uncertain) -> bool:
@@ -272,14 +273,17 @@ def nothing_more_to_find(poor: Flag, reported: Draws) -> Flag:
 
 def without_any_gradient(why: str, others: Mapping[str, Draws]) -> list[Flag]:
     """Of a model that attacks find no gradient in: R4 and R10; what varies such attacks is not run."""
-    meaning = f"{why}: attacks with gradients cannot have attacked anything"
-    failed = [flag("R4", FAIL, meaning, others), no_gradient(why)]
+    failed = [_without_gradient("R4", why, others), no_gradient(why)]
     return [*failed, *(not_run(name, why) for name in ("R1", "R2", "R3", "R6", "R7", "R8", "R9"))]
 
 
 def no_gradient(why: str) -> Flag:
     """R10, where there is nothing to compare."""
-    return flag("R10", FAIL, f"{why}: attacks with gradients cannot have attacked anything")
+    return _without_gradient("R10", why, {})
+
+
+def _without_gradient(name: str, why: str, figures: Mapping[str, Draws]) -> Flag:
+    return flag(name, FAIL, f"{why}: attacks with gradients cannot have attacked anything", figures)
 
 
 def as_good_elsewhere(
@@ -303,109 +307,84 @@ def as_good_elsewhere(
             where = f"when images are {how}" if place == how else "on held-out images"
             outcomes[f"{kind} accuracy falls {where}"] = compare(given, other, slack)
     falls = [fall for fall, outcome in outcomes.items() if outcome == FAIL]
-    if falls:
-        return flag(
-            "R11", SUSPICIOUS, f"{falls[0]}: either those are harder, or the model knows these images by "
-            "heart; try others that nobody has seen", figures,
-        )  # fmt: skip
-    good = "the model does as well on images that it cannot know by heart"
-    return _judged("R11", _worst(outcomes.values()), good, "", figures)
-
-
-def same_answers(
-    differences: Mapping[str, float], random: bool, pairs: Mapping[str, tuple[Draws, Draws]], *,
-    traces: Sequence[str] = (), dropout: Sequence[str] = (),
-) -> Flag:  # fmt: skip
-    """R12.
-
-    Args:
-        differences: largest changes of a probability for the same image and draw: when asked again, alone
-            instead of in a batch, and so on.
-        random: whether the model answers the same question in different ways; then only accuracies compare.
-        pairs: accuracies in a batch and otherwise, by the otherwise.
-        traces: what being asked has changed in the model.
-        dropout: kinds of dropout that are on.
-    """
-    figures: dict[str, Figure | Draws] = {
-        f"largest change of a probability {how}": value for how, value in differences.items()
-    }
-    if random:
-        outcomes = {how: _different(*pair) for how, pair in pairs.items()}
-        figures |= {f"accuracy {how}": other for how, (_, other) in pairs.items()}
-        good = "the classifier draws at random itself; its accuracy is the same however it is asked"
-    else:
-        outcomes = {how: PASS if value <= _TOLERANCE else FAIL for how, value in differences.items()}
-        good = "asked again, alone or in a batch, with gradients or without, the model says the same"
-    if traces:
-        figures["changed by being asked"] = ", ".join(traces)
-    if dropout:
-        figures["dropout that is on"] = ", ".join(dropout)
-    wrong = [how for how, outcome in outcomes.items() if outcome == FAIL]
-    if wrong:
-        return flag(
-            "R12", FAIL, f"the model answers differently {wrong[0]}: what was measured says nothing about "
-            "how it answers elsewhere", figures,
-        )  # fmt: skip
-    if traces:
-        return flag(
-            "R12", SUSPICIOUS, f"being asked changes the {traces[0]}: so far answers stay the same, but a "
-            "model that counts its questions can answer the thousandth differently; look what it is for",
-            figures,
-        )  # fmt: skip
-    if dropout:
-        return flag(
-            "R12", SUSPICIOUS, f"{dropout[0]} is on in evaluation mode: perhaps by design, perhaps left on "
-            "(torch.nn.functional.dropout needs training=self.training); it hides gradients from attacks "
-            "that do not average over draws", figures,
-        )  # fmt: skip
-    return _judged("R12", _worst(outcomes.values()), good, "", figures)
-
-
-def not_flat(flat: int, images: int, lead: float, left: tuple[Draws, Draws] | None) -> Flag:
-    """R13.
-
-    Args:
-        flat: images whose cross-entropy has no slope in single precision.
-        images: of how many.
-        lead: the median lead of the first logit.
-        left: what the attack leaves, as it is and with the logits divided by a constant; where it was tried.
-    """
-    figures: dict[str, Figure | Draws] = {
-        "images without a slope": f"{flat} of {images}", "median lead of the first logit": lead,
-    }  # fmt: skip
-    outcome = flat_loss(flat, images)
-    if outcome != FAIL:
-        good = "the cross-entropy has a slope that attacks can follow"
-        return _judged("R13", outcome, good, "", figures)
-    if left is not None:
-        figures |= {"attack": left[0], "attack on logits divided by a constant": left[1]}
-        if _higher(*left) == FAIL:
-            return flag(
-                "R13", FAIL, "divided by a constant, which changes no answer, the logits give the attack "
-                "more: their size hides the gradient", figures,
-            )  # fmt: skip
-    return flag(
-        "R13", SUSPICIOUS, "the logits are so large that the cross-entropy is exactly zero, and flat: "
-        "attacks that climb it (most do) stand still; divide the logits by a constant, which changes no "
-        "answer", figures,
+    return _judged(
+        "R11", SUSPICIOUS if falls else _worst(outcomes.values()),
+        "the model does as well on images that it cannot know by heart",
+        f"{''.join(falls[:1])}: either those are harder, or the model knows these images by heart; try "
+        "others that nobody has seen", figures,
     )  # fmt: skip
 
 
-def flat_loss(flat: int, images: int) -> Outcome:
+def same_answers(found: Answers) -> Flag:
+    """R12: of a model that is not random probabilities are compared, of a random one accuracies."""
+    figures: dict[str, Figure | Draws] = {
+        f"largest change of a probability {how}": value for how, value in found.differences.items()
+    }
+    if found.random:
+        outcomes = {how: _different(*pair) for how, pair in found.accuracies.items()}
+        figures |= {f"accuracy {how}": other for how, (_, other) in found.accuracies.items()}
+        good = "the classifier draws at random itself; its accuracy is the same however it is asked"
+    else:
+        outcomes = {how: PASS if value <= _TOLERANCE else FAIL for how, value in found.differences.items()}
+        good = "asked again, alone or in a batch, with gradients or without, the model says the same"
+    if found.traces:
+        figures["changed by being asked"] = ", ".join(found.traces)
+    if found.dropout:
+        figures["dropout that is on"] = ", ".join(found.dropout)
+    outcome, bad = _worst(outcomes.values()), ""
+    if outcome == FAIL:
+        wrong = next(how for how, each in outcomes.items() if each == FAIL)
+        bad = f"the model answers differently {wrong}: what was measured says nothing about how it answers "
+        bad += "elsewhere"
+    elif found.traces:
+        outcome, bad = SUSPICIOUS, (
+            f"being asked changes the {found.traces[0]}: so far answers stay the same, but a model that "
+            "counts its questions can answer the thousandth differently; look what it is for"
+        )  # fmt: skip
+    elif found.dropout:
+        outcome, bad = SUSPICIOUS, (
+            f"{found.dropout[0]} is on in evaluation mode: perhaps by design, perhaps left on "
+            "(torch.nn.functional.dropout needs training=self.training); it hides gradients from attacks "
+            "that do not average over draws"
+        )  # fmt: skip
+    return _judged("R12", outcome, good, bad, figures)
+
+
+def not_flat(found: Saturation, left: tuple[Draws, Draws] | None) -> Flag:
+    """R13; left: what the attack leaves, as it is and with the logits divided by a constant, where tried."""
+    figures: dict[str, Figure | Draws] = {
+        "images without a slope": f"{found.flat} of {found.images}",
+        "median lead of the first logit": found.lead,
+    }
+    outcome, good = flat_loss(found), "the cross-entropy has a slope that attacks can follow"
+    bad = (
+        "the logits are so large that the cross-entropy is exactly zero, and flat: attacks that climb it "
+        "(most do) stand still; divide the logits by a constant, which changes no answer"
+    )
+    if outcome == FAIL:
+        outcome = SUSPICIOUS
+        if left is not None:
+            figures |= {"attack": left[0], "attack on logits divided by a constant": left[1]}
+            if _higher(*left) == FAIL:
+                outcome = FAIL
+                bad = "divided by a constant, which changes no answer, the logits give the attack more: "
+                bad += "their size hides the gradient"
+    return _judged("R13", outcome, good, bad, figures)
+
+
+def flat_loss(found: Saturation) -> Outcome:
     """Fail where more answers are without a slope than a share of one percent explains."""
-    return _counted(flat, images, 0.01, above=_POINTS)
+    return _counted(found.flat, found.images, 0.01, above=_POINTS)
 
 
 def continuous(jump: float, limit: float = 0.1) -> Flag:
     """R14: how far answers move for a change that nobody sees, as a share of what the budget does."""
-    figures = {"share of the budget's effect": jump, "limit": limit}
-    if jump > limit:
-        return flag(
-            "R14", SUSPICIOUS, "a ten thousandth of the budget moves the answers nearly as far as all of it: "
-            "noise that the image itself seeds, or a hash of it; attacks that average over draws "
-            "do not average over that, so their gradients are one noise's", figures,
-        )  # fmt: skip
-    return flag("R14", PASS, "answers change as little as their images do", figures)
+    return _judged(
+        "R14", SUSPICIOUS if jump > limit else PASS, "answers change as little as their images do",
+        "a ten thousandth of the budget moves the answers nearly as far as all of it: noise that the image "
+        "itself seeds, or a hash of it; attacks that average over draws do not average over that, so their "
+        "gradients are one noise's", {"share of the budget's effect": jump, "limit": limit},
+    )  # fmt: skip
 
 
 def check_images(count: int, settings: AuditSettings) -> None:

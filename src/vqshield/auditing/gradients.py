@@ -94,9 +94,7 @@ def differences(
 
     Both ends see the same draws, so that the difference between them is the images' rather than luck's.
     """
-    stream = torch.arange(directions * len(images), device=images.device)
-    drawn = Draw(seed, stream).signs(Stage.ATTACK_START, 0, images[0].numel())
-    signs = drawn.to(images.dtype).view(directions, *images.shape)
+    signs = random_signs(images, seed=seed, patterns=directions)
     changes, variances = [], []
     for number, pattern in enumerate(signs):
         up, down = (
@@ -114,6 +112,13 @@ def differences(
         images=images, labels=labels, signs=signs, step=step, draws=draws,
         changes=torch.stack(changes), variances=torch.stack(variances),
     )  # fmt: skip
+
+
+def random_signs(images: Tensor, *, seed: int, patterns: int = 1) -> Tensor:
+    """Patterns of signs for images (B, ...), (patterns, B, ...), each value drawn alone."""
+    draw = Draw(seed, torch.arange(patterns * len(images), device=images.device))
+    drawn = draw.signs(Stage.ATTACK_START, 0, images[0].numel())
+    return drawn.to(images.dtype).view(patterns, *images.shape)
 
 
 def needed_draws(classifier: nn.Module, defense: Defense, images: Tensor, draws: int) -> int:

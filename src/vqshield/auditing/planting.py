@@ -6,6 +6,8 @@ defense the fit is over many draws, and both the planting and the finding are ju
 ones. The planted points are patterns of large blocks: single pixels would not survive any quantizer.
 """
 
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -14,12 +16,12 @@ from torch import Tensor, nn
 
 from vqshield.attacks.balls import Ball
 from vqshield.attacks.threats import Threat
-from vqshield.auditing.gradients import gradients_wanted
+from vqshield.auditing.gradients import gradients_wanted, random_signs
 from vqshield.core.errors import InvalidInputError
 from vqshield.defended import Defended
 from vqshield.defenses import Defense
 from vqshield.models.draws import outputs
-from vqshield.quantization.noise import Draw, Stage
+from vqshield.runs.randomness import torch_seeded
 
 _BLOCK = 8
 _INSIDE = 0.5  # the inner points' share of the budget
@@ -53,12 +55,18 @@ class Features(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """(B, features)."""
         kept: list[Tensor] = []
-        hook = self._last[0].register_forward_hook(lambda _layer, given, _output: kept.append(given[0]))
-        try:
+        with _hooked(lambda _layer, given, _output: kept.append(given[0]), self._last):
             self.classifier(images)
-        finally:
-            hook.remove()
         return kept[-1].flatten(1)
+
+
+@contextmanager
+def _hooked(hook: Callable[..., Tensor | None], layers: Iterable[nn.Linear]) -> Iterator[None]:
+    """Call the hook with every layer that is called, what it was given, and its output."""
+    with ExitStack() as hooks:
+        for layer in layers:
+            hooks.callback(layer.register_forward_hook(hook).remove)
+        yield
 
 
 @torch.no_grad()
@@ -66,36 +74,27 @@ def _called_linears(classifier: nn.Module, images: Tensor) -> list[nn.Linear]:
     """In the order in which they are called."""
     called: list[nn.Linear] = []
     layers = [layer for layer in classifier.modules() if isinstance(layer, nn.Linear)]
-    hooks = [
-        layer.register_forward_hook(lambda layer, _given, _output: called.append(layer)) for layer in layers
-    ]
-    try:
+    with _hooked(lambda layer, _given, _output: called.append(layer), layers):
         _repeatably(classifier, images)
-    finally:
-        for hook in hooks:
-            hook.remove()
     return called
 
 
 @torch.no_grad()
 def _matters(classifier: nn.Module, layer: nn.Linear, images: Tensor) -> bool:
     """Whether the answers change as the layer's output does, more than they do by themselves."""
+
+    def disturb(_layer: nn.Module, _given: object, output: Tensor) -> Tensor:
+        return output + torch.linspace(1, 2, output.shape[-1]).to(output) * (1 + 10 * output.abs().max())
+
     usual, again = (_repeatably(classifier, images) for _ in range(2))
-    hook = layer.register_forward_hook(
-        lambda _layer, _given, output: output + torch.linspace(1, 2, output.shape[-1]).to(output)
-        * (1 + 10 * output.abs().max())
-    )  # fmt: skip
-    try:
+    with _hooked(disturb, [layer]):
         disturbed = _repeatably(classifier, images)
-    finally:
-        hook.remove()
     return float((disturbed - usual).abs().max()) > 10 * float((again - usual).abs().max())
 
 
 def _repeatably(classifier: nn.Module, images: Tensor) -> Tensor:
-    """With the same state of torch's random generators each time, which stay as they were."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
+    """With the same state of torch's random generators each time."""
+    with torch_seeded(0):
         answers: Tensor = classifier(images)
     return answers
 
@@ -161,13 +160,10 @@ def plant_and_find(
 
 def _patterns(images: Tensor, count: int, seed: int) -> Tensor:
     """Random signs in blocks, (count, B, q, h, w)."""
-    batch, channels, height, width = images.shape
-    rows, columns = -(-height // _BLOCK), -(-width // _BLOCK)
-    draw = Draw(seed, torch.arange(count * batch, device=images.device))
-    drawn = draw.signs(Stage.ATTACK_START, 0, channels * rows * columns)
-    signs = drawn.to(images.dtype).view(count * batch, channels, rows, columns)
-    large = F.interpolate(signs, scale_factor=_BLOCK)[:, :, :height, :width]
-    return large.reshape(count, *images.shape)
+    rows, columns = (-(-size // _BLOCK) for size in images.shape[2:])
+    blocks = random_signs(images[:, :, :rows, :columns], seed=seed, patterns=count)
+    large = F.interpolate(blocks.flatten(0, 1), scale_factor=_BLOCK)
+    return large[:, :, : images.shape[2], : images.shape[3]].reshape(count, *images.shape)
 
 
 def _longest(ball: Ball, patterns: Tensor) -> Tensor:

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from vqshield.auditing.gradients import random_signs
 from vqshield.defended import Defended
 from vqshield.defenses import Defense
-from vqshield.quantization.noise import Draw, Stage
+from vqshield.runs.randomness import torch_seeded
 
 _TINY = 1e-4  # of the budget: nobody sees it, and a network's answer changes by about as much
 
@@ -59,14 +60,11 @@ def jump(classifier: nn.Module, defense: Defense, images: Tensor, *, step: float
     The draw is the same, and torch's random generators start from the same state every time; what the logits
     move by when the same question is asked again is taken off.
     """
-    streams = defense.streams(images)
-    draw = Draw(seed, torch.arange(len(images), device=images.device))
-    signs = draw.signs(Stage.ATTACK_START, 0, images[0].numel()).to(images.dtype).view_as(images)
+    streams, signs = defense.streams(images), random_signs(images, seed=seed)[0]
     model = Defended(classifier, defense)
 
     def asked(size: float) -> Tensor:
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
+        with torch_seeded(0):
             logits: Tensor = model((images + size * step * signs).clamp(0, 1), streams=streams)
         return logits.double()
 
