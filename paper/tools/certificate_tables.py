@@ -9,15 +9,10 @@ from attack_tables import read as read_attacks
 from recorded import Record
 from tables import machine, named, percent, table
 from vqshield.certification.summary import CertificationSummary
+from vqshield.core.display_names import BOUND_NAMES
 
 BOUNDED = ("randdisc", "prd", "swrd")  # folders of paper/results/certify-cifar10-resnet18/
-BOUNDS = {
-    "proposition1": "Proposition 1",
-    "truncated_markov": "truncated Markov",
-    "empirical_bernstein": "empirical Bernstein",
-    "clopper_pearson": "Clopper\u2013Pearson",
-}
-EXACT = BOUNDS["clopper_pearson"]
+EXACT = BOUND_NAMES["clopper_pearson"]
 
 
 def certification(name: str) -> CertificationSummary:
@@ -29,12 +24,12 @@ def bounds() -> str:
     """Every error bound on the same draws, by defense and strength of the attack."""
     summaries = [certification(name) for name in BOUNDED]
     rows: list[list[str]] = []
-    lost: dict[str, list[float]] = {name: [] for name in BOUNDS}
+    lost: dict[str, list[float]] = {name: [] for name in BOUND_NAMES}
     for summary in summaries:
         defense = summary.manifest.defense
         for row in summary.draws:
             exact = row.bounds["clopper_pearson"]
-            shares = [row.bounds[name].certified_accuracy for name in BOUNDS]
+            shares = [row.bounds[name].certified_accuracy for name in BOUND_NAMES]
             eps = f"{round(row.eps * 255)}/255" if row.eps else "0"
             rows.append(
                 [
@@ -43,9 +38,16 @@ def bounds() -> str:
                     *map(percent, (row.accuracy, *shares, exact.union, exact.binomial)),
                 ]
             )
-            for name, share in zip(BOUNDS, shares, strict=True):
+            for name, share in zip(BOUND_NAMES, shares, strict=True):
                 lost[name].append(row.accuracy - share)
-    heads = ["accuracy in %", "ε", "measured", *BOUNDS.values(), "all images: union", "all images: binomial"]
+    heads = [
+        "accuracy in %",
+        "ε",
+        "measured",
+        *BOUND_NAMES.values(),
+        "all images: union",
+        "all images: binomial",
+    ]
     used = summaries[0].manifest
     return table(
         heads,
@@ -60,7 +62,7 @@ def bounds() -> str:
 
 def _given_away(lost: Mapping[str, Sequence[float]]) -> str:
     ranges = "; ".join(
-        f"{BOUNDS[name]} {percent(min(found))} to {percent(max(found))}" for name, found in lost.items()
+        f"{BOUND_NAMES[name]} {percent(min(found))} to {percent(max(found))}" for name, found in lost.items()
     )
     pairs = zip(lost["proposition1"], lost["clopper_pearson"], strict=True)
     kept = math.floor(100 * min(1 - exact / paper for paper, exact in pairs))

@@ -7,7 +7,6 @@ import recorded
 from attack_tables import MEASURED as ATTACKS
 from attack_tables import SUITE
 from attack_tables import read as read_attacks
-from certificate_tables import BOUNDS
 from reproduction_values import (
     Whose,
     compared,
@@ -21,6 +20,7 @@ from reproduction_values import (
     summary,
 )
 from tables import listed, percent, percent_or_dash, signed, table
+from vqshield.core.display_names import BOUND_NAMES
 from vqshield.reports.markdown import escape_markdown
 from vqshield_paper.reports.markdown import render_markdown
 from vqshield_paper.reproduction.model import PartSummary, Row, Summary, Value
@@ -38,7 +38,7 @@ def measured(id: str) -> str:
 
 def _measured(found: Summary) -> str:
     text = render_markdown(found, {})
-    for key, name in BOUNDS.items():
+    for key, name in BOUND_NAMES.items():
         text = text.replace(escape_markdown(key), name)
     lines = [line for line in text.splitlines() if line.startswith("|")]
     (only,) = found.parts

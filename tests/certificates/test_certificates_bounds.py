@@ -18,6 +18,7 @@ from vqshield.certificates import (
     list_bounds,
     truncated_markov,
 )
+from vqshield.core.display_names import BOUND_NAMES
 
 SIMULATIONS = 10_000
 ROUNDING = 1e-12
@@ -146,3 +147,7 @@ def test_one_call_is_the_two_steps() -> None:
     assert list(upper) == list_bounds()
     for name, values in bounds_from(seen, delta=0.1).items():
         assert torch.equal(values, upper[name])
+
+
+def test_every_bound_has_a_display_name() -> None:
+    assert list(BOUND_NAMES) == list_bounds()

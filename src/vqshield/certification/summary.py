@@ -32,6 +32,7 @@ from vqshield.certification.records import (
     VoteRecord,
 )
 from vqshield.core import checks
+from vqshield.core.display_names import BOUND_NAMES
 from vqshield.core.settings import format_value
 from vqshield.reports.numbers import percent
 from vqshield.reports.table import Column, Section, Table
@@ -41,12 +42,6 @@ from vqshield.runs.study import Recorded
 NORM, LINF = "linf", 8 / 255
 """The usual L-inf budget, which every summary compares with its radii."""
 _RADII = 10  # about this many where none are given
-_BOUNDS = {
-    "proposition1": "Proposition 1",
-    "truncated_markov": "truncated Markov",
-    "empirical_bernstein": "empirical Bernstein",
-    "clopper_pearson": "Clopper-Pearson",
-}
 _UNFINISHED = "The run is not finished: these are the results so far."
 
 
@@ -278,7 +273,7 @@ def bounds_table(title: str, summaries: Sequence[DrawsSummary]) -> Table:
     for each in summaries:
         rows.append(Section(f"{each.source}: draws right {percent(each.accuracy)}"))
         rows += [
-            [_BOUNDS.get(name, name), bound.certified_accuracy, bound.union, bound.binomial, each.images]
+            [BOUND_NAMES.get(name, name), bound.certified_accuracy, bound.union, bound.binomial, each.images]
             for name, bound in each.bounds.items()
         ]
     first = summaries[0]

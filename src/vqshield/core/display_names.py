@@ -1,4 +1,4 @@
-"""What people call a defense: the one place for display names and the paper's symbols."""
+"""What people call a defense or an error bound: the one place for display names and the paper's symbols."""
 
 from vqshield.core.entry_points import names_function
 from vqshield.core.settings import format_value, parse_spec
@@ -12,6 +12,13 @@ _NAMES = {
     "bitdepth": "bit depth", "median": "median filter", "jpeg": "JPEG", "resizepad": "resize and pad",
     "tv": "total variation", "essential": "Essential Features",
 }  # fmt: skip
+BOUND_NAMES = {
+    "proposition1": "Proposition 1",
+    "truncated_markov": "truncated Markov",
+    "empirical_bernstein": "empirical Bernstein",
+    "clopper_pearson": "Clopper–Pearson",
+}
+"""The error bounds of `vqshield.certificates.list_bounds`."""
 _SYMBOLS = {"size": "s", "codes": "k", "beta": "β", "sigma": "σ", "tau": "τ"}
 
 

@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from vqshield.certificates import list_bounds
 from vqshield.certification.study import Certification
 from vqshield.certification.summary import CertificationSummary
 from vqshield.core import checks
-from vqshield.core.display_names import display_defense, display_name
+from vqshield.core.display_names import BOUND_NAMES, display_defense, display_name
 from vqshield.core.settings import format_value
 from vqshield.runs.target import Target
 from vqshield_paper.kl.measurement import DivergenceSettings
@@ -23,11 +22,6 @@ _DRAWS_AT_ONCE = {True: 8000, False: 500}
 """By whether there is a GPU."""
 _PRECISION = {True: "bf16", False: "fp32"}
 _CODEBOOKS_AT_ONCE = {True: 10_000, False: 1000}
-_BOUND_TITLES = {
-    "truncated_markov": "truncated Markov",
-    "empirical_bernstein": "empirical Bernstein",
-    "clopper_pearson": "Clopper–Pearson",
-}
 _STUDY = "study"
 _LABEL_IMAGES = 10
 _LABEL_CODEBOOKS, _LABEL_LINES = 8, 64
@@ -135,13 +129,11 @@ class CertifiedPart(BudgetPart):
     def columns(self) -> tuple[Column, ...]:
         """The paper's bound, the others, and what they bound."""
         others = [
-            Column(key=name, title=_BOUND_TITLES.get(name, name))
-            for name in list_bounds()
-            if name != "proposition1"
+            Column(key=name, title=title) for name, title in BOUND_NAMES.items() if name != "proposition1"
         ]
         measured = f"measured, {self.attack.partition(':')[0]}"
         return (
-            Column(key="certified", title="Proposition 1"),
+            Column(key="certified", title=BOUND_NAMES["proposition1"]),
             *others,
             Column(key="accuracy", title=measured, level="ignorant"),
         )

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from vqshield.core.display_names import BOUND_NAMES
 from vqshield.runs.target import Target
 from vqshield_paper.gallery import Gallery, GallerySummary
 from vqshield_paper.reproduction.model import Column, PartSummary, Row, Value
@@ -12,11 +13,7 @@ from vqshield_paper.reproduction.published import PublishedValue
 from vqshield_paper.worked_example import WorkedExample, WorkedExampleRecord
 
 _GALLERY, _EXAMPLE = "gallery", "example"
-_BOUNDS = {
-    "proposition1": "Proposition 1",
-    "truncated_markov": "truncated Markov",
-    "clopper_pearson": "Clopper–Pearson",
-}
+_BOUNDS = ("proposition1", "truncated_markov", "clopper_pearson")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +80,7 @@ class ExamplePart(Part):
             status="complete" if records else "partial",
             norm="",
             unit="",
-            columns=tuple(Column(key=key, title=title) for key, title in _BOUNDS.items()),
+            columns=tuple(Column(key=key, title=BOUND_NAMES[key]) for key in _BOUNDS),
             rows=tuple(row for record in records for row in _rows(record)),
         )
 
