@@ -2,19 +2,19 @@
 Shield your model
 =================
 
-One line puts a quantizer in front of a classifier. What comes out is a module like any other, and
-every call draws fresh noise. This page shows what the shield makes of an image, what it costs, and
-what its randomness means for whoever uses the answers.
+One line puts a quantizer in front of a classifier. The result is a module like any other, and every
+call draws fresh noise. This page shows a quantized image, the cost in clean accuracy, and what the
+randomness means for your predictions.
 """
 
 # %%
 # A classifier and some images
 # ----------------------------
 #
-# Anything that maps images in [0, 1] to logits will do. Here it is the small network that comes
-# with the package, and images of the CIFAR-10 test set. A network that expects normalised images
-# gets its mean and standard deviation from ``vq.defend(network, "swrd", mean=..., std=...)``: they
-# are applied behind the shield, so that the shield sees pixels.
+# Any module from images in [0, 1] to logits works. This page uses the bundled small network and
+# images of the CIFAR-10 test set. A network that expects normalized images gets its mean and standard
+# deviation from ``vq.defend(network, "swrd", mean=..., std=...)``. They are applied behind the
+# defense, which must see pixels.
 
 import matplotlib.pyplot as plt
 import torch
@@ -28,19 +28,19 @@ classifier, photos = small_cifar10(), sample(100)
 images, labels = photos.floats(), photos.labels
 
 # %%
-# The shield
-# ----------
+# The defense
+# -----------
 #
-# ``"swrd"`` slides 3×3 windows over the image, finds 25 centres among them by k-means, and rebuilds
-# the image from centres alone. ``seed=0`` makes this page repeatable; leave it out when you deploy,
-# and the noise is unpredictable.
+# ``"swrd"`` slides 3×3 windows over the image, finds 25 centers among them by k-means, and rebuilds
+# the image from the centers. ``seed=0`` makes this page repeatable. Leave it out when you deploy:
+# the noise is then unpredictable.
 
 model = vq.defend(classifier, "swrd", size=3, codes=25, seed=0)
 print(model(images[:4]).shape)
 
 # %%
-# ``model.defense`` is the shield alone. This is what each of the three quantizers shows the
-# classifier; RandDisc has 25 colours, pRD 25 patches side by side, swRD 25 patches that overlap.
+# ``model.defense`` is the defense alone. Each row shows what the classifier sees. RandDisc has 25
+# colors, pRD 25 patches side by side, swRD 25 patches that overlap.
 
 shields = {
     "RandDisc": vq.RandDisc(codes=25, seed=0),
@@ -48,7 +48,7 @@ shields = {
     "swRD": model.defense,
 }
 rows = {
-    "as it came": images[:6],
+    "original": images[:6],
     **{name: shield(images[:6]) for name, shield in shields.items()},
 }
 figure, axes = plt.subplots(len(rows), 6, figsize=(7, 4.8), layout="constrained")
@@ -62,7 +62,7 @@ for line, (name, shown) in zip(axes, rows.items(), strict=True):
 # What it costs
 # -------------
 #
-# Accuracy on images that nobody attacked, over five draws of the noise each:
+# Clean accuracy, over five samples of the noise each:
 
 bare = draw_predictions(classifier, images, labels, runs=1)
 print(f"{'no defense':12} {100 * bare.mean:5.1f} %")
@@ -71,38 +71,38 @@ for name, shield in shields.items():
     print(f"{name:12} {100 * found.mean:5.1f} % ± {100 * found.std:.1f}")
 
 # %%
-# The classifier has never seen quantized images. A few epochs behind the shield give most of the
-# loss back: :doc:`3_harden_it`.
+# The classifier has never seen quantized images. Calibration or a few epochs of fine-tuning restore
+# most of the accuracy: :doc:`3_harden_it`.
 #
-# The answers are random
+# Predictions are random
 # ----------------------
 #
-# Two calls about the same image may disagree. So how an answer is used matters: one draw, the vote of
-# several, which costs as many calls of the classifier, or all of them, where a single wrong answer is
-# enough for an attacker who may ask again.
+# Two calls on the same image may disagree. So the way you use them matters: one sample, the vote of
+# several samples (at the cost of several forward passes), or all of them, if a single wrong answer
+# is enough for an attacker who may try again.
 
 draws = draw_predictions(model, images, labels, runs=15)
 agree = (draws.predictions == draws.predictions[0]).all(0).double().mean()
-print(f"all 15 draws give the same answer about {100 * agree:.0f} % of the images")
+print(f"all 15 samples agree on {100 * agree:.0f} % of the images")
 
 votes = {count: 100 * draws.vote(count) for count in (1, 3, 5, 9, 15)}
 worst = {count: 100 * draws.worst(count) for count in votes}
 figure, axis = plt.subplots(figsize=(6, 3.2), layout="constrained")
-axis.plot(list(votes), list(votes.values()), "o-", label="vote of N draws")
-axis.plot(list(worst), list(worst.values()), "s--", label="right in all of N draws")
-axis.axhline(100 * draws.mean, color="grey", linewidth=1, label="one draw, on average")
+axis.plot(list(votes), list(votes.values()), "o-", label="vote of N samples")
+axis.plot(list(worst), list(worst.values()), "s--", label="correct in all of N samples")
+axis.axhline(100 * draws.mean, color="grey", linewidth=1, label="one sample, on average")
 axis.set(xlabel="N", ylabel="accuracy, %", xticks=list(votes))
 axis.legend()
 
 # %%
-# Where a draw must be repeatable, name the stream: the same image, seed and stream give the same
-# result, in any batch.
+# To repeat a sample, name its stream: the same image, seed and stream give the same result, in any
+# batch.
 
 alone = model.defense(images[3:4], streams=torch.tensor([7]))
 among = model.defense(images[:8], streams=torch.arange(4, 12))
 print(torch.equal(alone[0], among[3]))
 
 # %%
-# Next: :doc:`2_attack_and_audit_it`, before you believe in any shield.
+# Next: :doc:`2_attack_and_audit_it`, before you trust any defense.
 
 # sphinx_gallery_thumbnail_number = 1

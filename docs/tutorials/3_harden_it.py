@@ -2,18 +2,17 @@
 Harden it
 =========
 
-A shield costs clean accuracy because the classifier behind it has never seen what the shield makes
-of an image. Hardening shows it that: fine-tuning behind the very shield that it will be used
-behind.
+A defense costs clean accuracy because the classifier has never seen defended images. Hardening
+fine-tunes it behind the defense that it will be used with.
 """
 
 # %%
-# Fine-tune behind the shield
-# ---------------------------
+# Fine-tune behind the defense
+# ----------------------------
 #
-# This page is built in seconds, so it tunes the bundled network for two epochs on 400 images,
-# gently and without augmentation, and tests on the 100 others. Real runs take all training images,
-# the default settings and a GPU: ``vq.harden("net.safetensors", "swrd", "cifar10", epochs=15)``.
+# This page takes seconds: it tunes the bundled network for two epochs on 400 images, without
+# augmentation, and tests on the 100 others. A real run uses all training images, the default
+# settings and a GPU: ``vq.harden("net.safetensors", "swrd", "cifar10", epochs=15)``.
 
 import tempfile
 
@@ -40,26 +39,25 @@ hardened = vq.harden(
     padding=0,
     out=tempfile.mkdtemp(),
 )
-print(f"behind the shield: {100 * hardened.before:.1f} % before, {100 * hardened.after:.1f} % after")
+print(f"behind the defense: {100 * hardened.before:.1f} % before, {100 * hardened.after:.1f} % after")
 
 # %%
-# A hundred test images tell the two apart only roughly: their standard error is about four points.
+# With a hundred test images, the standard error is about four points.
 #
-# ``hardened.model`` is ready for use; ``hardened.weights`` is a safetensors file, and the card
-# beside it names the shield. Use the classifier behind that shield only.
+# ``hardened.model`` is ready for use. ``hardened.weights`` is a safetensors file, and its card names
+# the defense. Use the classifier behind that defense only.
 #
-# A classifier that was hardened on everything
-# --------------------------------------------
+# A classifier that was hardened on all training images
+# -----------------------------------------------------
 #
-# The package brings one: the same network after 30 epochs on all CIFAR-10 training images, behind
-# swRD with noise on the image. The images below are of the test set, so neither network was
-# trained on them.
+# The package includes one: the same network after 30 epochs on all CIFAR-10 training images, behind
+# swRD with noise on the image. The images below are from the test set.
 
 shield = vq.SWRD.hardened("cifar10", seed=0)
 models = {
-    "no shield": small_cifar10(),
-    "shielded": vq.Defended(small_cifar10(), shield),
-    "shielded, hardened": vq.Defended(small_cifar10_hardened(), shield),
+    "no defense": small_cifar10(),
+    "defended": vq.Defended(small_cifar10(), shield),
+    "defended, hardened": vq.Defended(small_cifar10_hardened(), shield),
 }
 clean = {
     name: draw_predictions(model, images[:200], labels[:200], runs=2)
@@ -72,8 +70,8 @@ for name, draws in clean.items():
 # What it does not change
 # -----------------------
 #
-# An attacker who knows weights and shield still gets through. Attacked with soft gradients, a few
-# steps, on a few images:
+# An attacker who knows weights and defense still wins. A short attack with soft gradients, on a few
+# images:
 
 few, right = images[:10], labels[:10]
 attack = ["pgd:steps=10,surrogate=none", "pgd:steps=8,eot=2,surrogate=soft,loss=margin"]
@@ -86,12 +84,12 @@ for name, model in models.items():
 figure, axis = plt.subplots(figsize=(6.5, 3), layout="constrained")
 for number, (name, values) in enumerate(shares.items()):
     axis.bar([place + 0.27 * number for place in range(3)], values, width=0.25, label=name)
-axis.set_xticks([0.27, 1.27, 2.27], ["no attack", "ignores the shield", "knows the shield"])
+axis.set_xticks([0.27, 1.27, 2.27], ["no attack", "ignores the defense", "knows the defense"])
 axis.set(ylabel="accuracy, %", ylim=(0, 105))
 axis.legend()
 
 # %%
-# On the bare classifier both attacks are the same white-box attack. Where the last group matters to
-# you, train against attacks without a shield: ``vq.harden(classifier, "none",
-# method="adversarial:eps=8/255,steps=7")``. Training through one is not better (:doc:`/threats`).
-# :doc:`/hardening` has all methods and settings.
+# On the bare classifier both are the same white-box attack. If the last group matters to you, train
+# adversarially without a defense: ``vq.harden(classifier, "none",
+# method="adversarial:eps=8/255,steps=7")``. Training through a defense is not better
+# (:doc:`/threats`). :doc:`/hardening` has all methods.

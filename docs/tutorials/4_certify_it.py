@@ -2,19 +2,18 @@
 Certify it
 ==========
 
-An attack shows that something can be broken; that nothing was found shows little. A certificate is
-a proof: within this radius no image whatsoever changes the answer. Radii are small, and this page
-shows how small.
+A failed attack proves nothing. A certificate is a proof: within its radius, no image changes the
+prediction. Radii are small, and this page shows how small.
 """
 
 # %%
-# What draws prove, in L2
-# -----------------------
+# An L2 radius from samples
+# -------------------------
 #
-# A quantizer that sees the image through Gaussian noise alone is a randomised smoothing of what
-# lies behind it. ``noise="shared"`` puts one draw of it on the image before it is cut. Where a
-# class wins the vote clearly, the same class wins it for every image nearby, whatever an attacker
-# does (:doc:`/certificates` has the proof).
+# A quantizer that sees the image only through Gaussian noise is randomized smoothing.
+# ``noise="shared"`` adds one draw of it to the image before it is cut. If a class wins the vote
+# clearly, it also wins for every image nearby, whatever the attack (:doc:`/certificates` has the
+# proof).
 
 import matplotlib.pyplot as plt
 
@@ -30,14 +29,13 @@ shielded = vq.certify(
     radii=radii,
     limit=10,
 ).vote
-right = f"{100 * shielded.right:.0f} % of {shielded.images} images voted right"
+right = f"{100 * shielded.right:.0f} % of {shielded.images} votes are correct"
 print(f"{right}, mean radius {shielded.mean_radius:.3f}")
-print(f"largest radius that {shielded.draws} draws can prove: {shielded.largest_radius:.3f}")
+print(f"largest radius that {shielded.draws} samples can certify: {shielded.largest_radius:.3f}")
 
 # %%
-# Nothing but the noise gives this certificate, so noise alone is what a quantizer must be compared
-# with. Both at the same sigma, in front of the bundled classifier as it is, which was trained for
-# neither:
+# The noise gives this certificate, so noise alone is the baseline. Both have the same sigma. The
+# bundled classifier was trained for neither:
 
 noise = vq.certify(
     defense="gaussian:sigma=0.1", certificate="vote", n0=20, n=150, radii=radii, limit=10
@@ -50,38 +48,41 @@ axis.set(xlabel="L2 radius", ylabel="certified accuracy, %", ylim=(0, 100))
 axis.legend()
 
 # %%
-# With classifiers that were fine-tuned for each, noise alone comes out slightly ahead:
-# :doc:`/certificates` has both tables.
+# With classifiers that were fine-tuned for each, noise alone is slightly better:
+# :doc:`/results-certificates` has both tables.
 #
 # How far is that?
 # ----------------
 #
-# The usual attacks move every pixel by up to 8/255. A certificate that covers all of these needs an
-# L2 radius of
+# Common attacks change every pixel by up to 8/255. A certificate that covers them needs an L2 radius
+# of
 
 values = 3 * 32 * 32
 needed = radius_for_linf(eps=8 / 255, values=values, norm="l2")
 covered = linf_radius(radius=shielded.largest_radius, values=values)
-print(f"{needed:.2f}. The {shielded.largest_radius:.2f} above cover {255 * covered:.2f}/255 a pixel.")
+print(
+    f"{needed:.2f}. The {shielded.largest_radius:.2f} above covers {255 * covered:.2f}/255 per pixel."
+)
 
 # %%
-# Two independent draws of the noise, one for the codebook and one for the assignment, count as one
-# smaller Gaussian. The paper's own setting, 4/255 for each, is worth
+# Two independent draws, one for the codebook and one for the assignment, count as one smaller
+# Gaussian. The paper's setting, 4/255 for each, counts as
 
 print(f"{255 * effective_sigma(sigma=4 / 255, tau=4 / 255):.2f}/255")
 
 # %%
-# Exactly, in L1
-# --------------
+# An exact L1 radius
+# ------------------
 #
-# Splitting cuts the axis of every value into cells and asks the classifier once for every shift of
-# the cuts. All answers are counted, nothing is sampled: the certificate holds for certain, for
-# every 8-bit image within the radius.
+# Splitting cuts the axis of every value into cells and evaluates the classifier once per shift of
+# the cuts. Nothing is sampled: the certificate is exact, for every 8-bit image within the radius.
 
 exact = vq.certify_l1(
     defense="splitting:scale=0.15", limit=10, radii=[0.01 * step for step in range(9)]
 )
-print(f"{exact.shifts} shifts, {100 * exact.right:.0f} % right, mean radius {exact.mean_radius:.3f}")
+print(
+    f"{exact.shifts} shifts, {100 * exact.right:.0f} % correct, mean radius {exact.mean_radius:.3f}"
+)
 
 figure, axis = plt.subplots(figsize=(6.5, 3), layout="constrained")
 points = exact.curve
@@ -95,5 +96,5 @@ axis.set(xlabel="L1 radius", ylabel="certified accuracy, %", ylim=(0, 100))
 axis.legend()
 
 # %%
-# What is certified is the vote of all shifts, so that is what has to be deployed.
-# :doc:`/certificates` says what each certificate covers and what it assumes.
+# The vote of all shifts is certified, so deploy that vote. :doc:`/certify` has the commands,
+# :doc:`/certificates` the assumptions.
