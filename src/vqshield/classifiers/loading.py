@@ -59,16 +59,26 @@ def read_classifier(path: str | Path, arch: str | None, device: str | torch.devi
     """The classifier of a file: images in [0,1] -> logits, float32, frozen, in eval mode."""
     weights, metadata = read_tensors(Path(path))
     mean, std = (_numbers(metadata, key, path) for key in ("mean", "std"))
+    options, size = (_object(metadata, key, path) for key in ("options", "input"))
     if "fc.weight" not in weights:
         raise FileFormatError(f"{path} has no 'fc.weight'; it holds {_some(sorted(weights))}")
     if weights["fc.weight"].ndim != 2:
         raise FileFormatError(
             f"{path}: 'fc.weight' has shape {tuple(weights['fc.weight'].shape)}, expected (classes, features)"
         )
+    if taken := options.keys() & {"name", "classes", "in_channels"}:
+        raise FileFormatError(f"{path}: options set {_some(sorted(taken))}, which the weights decide")
+    named, classes = arch or metadata.get("arch") or _guess_arch(weights, path), len(weights["fc.weight"])
     try:
-        model = _model(weights, metadata, mean, std, arch, path)
+        with torch.device("meta"):  # no memory and no random numbers for weights that are replaced
+            network = build(named, classes=classes, in_channels=len(mean), **options)
+        _fill(network, weights, path)
+        model = Normalised(network, mean=mean, std=std, **size)
     except InvalidInputError as error:  # the settings that do not fit are the file's
         raise FileFormatError(f"{path}: {error}") from error
+    except TypeError as error:
+        said = metadata.get("input", "")[:200]
+        raise FileFormatError(f"{path}: input={said!r} is not size, crop and resize") from error
     check_finite(model, str(path))
     return model.eval().requires_grad_(False).to(device)
 
@@ -92,33 +102,6 @@ def check_finite(model: nn.Module, what: str) -> None:
                 f"{what}: {name!r} holds nan or infinity ({bad} of {values.numel()} values); "
                 "all weights should be finite"
             )
-
-
-def _model(
-    weights: Mapping[str, Tensor],
-    metadata: Mapping[str, str],
-    mean: list[float],
-    std: list[float],
-    arch: str | None,
-    path: str | Path,
-) -> Normalised:
-    options = _object(metadata, "options", path)
-    if taken := options.keys() & {"name", "classes", "in_channels"}:
-        raise FileFormatError(f"{path}: options set {_some(sorted(taken))}, which the weights decide")
-    with torch.device("meta"):  # no memory and, above all, no random numbers for weights that are replaced
-        network = build(
-            arch or metadata.get("arch") or _guess_arch(weights, path),
-            classes=len(weights["fc.weight"]),
-            in_channels=len(mean),
-            **options,
-        )
-    _fill(network, weights, path)
-    try:
-        return Normalised(network, mean=mean, std=std, **_object(metadata, "input", path))
-    except TypeError as error:
-        raise FileFormatError(
-            f"{path}: input={metadata.get('input', '')[:200]!r} is not size, crop and resize"
-        ) from error
 
 
 def _stored_weights(network: nn.Module) -> dict[str, Tensor]:

@@ -1,6 +1,8 @@
 """Every classifier by a text: a file, a name, a library's model, or a function of the user's."""
 
 import hashlib
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -25,8 +27,12 @@ from vqshield.core.tensors import read_metadata
 
 BUNDLED = PLAIN
 
-_BUNDLED = {BUNDLED: small_cifar10, HARDENED: small_cifar10_hardened}
-_NAMES = (*_BUNDLED, *FAMILY)
+_LITES = {name: partial(efficientnet_lite, name) for name in FAMILY}
+_NAMES: dict[str, Callable[[], Normalised]] = {
+    BUNDLED: small_cifar10,
+    HARDENED: small_cifar10_hardened,
+    **_LITES,
+}
 _LIBRARIES = {"timm": from_timm, "torchvision": from_torchvision}
 
 _FORMS = {
@@ -51,7 +57,7 @@ def classifier_forms() -> dict[str, str]:
 
 def is_bundled(text: str) -> bool:
     """Whether a text names a classifier that comes with the package."""
-    return text in _BUNDLED
+    return text in (BUNDLED, HARDENED)
 
 
 def is_source(text: str) -> bool:
@@ -79,8 +85,6 @@ def load_classifier(
         return read_classifier(which, arch, device)
     if arch is not None:
         raise InvalidInputError(f"arch={arch!r} is for weight files; {which!r} brings its own network")
-    if which in _BUNDLED:
-        return _BUNDLED[which](device)
     model = _made(which).float().eval().requires_grad_(False)
     check_finite(model, which)
     return model.to(device)
@@ -93,13 +97,12 @@ def load_with_norms(which: str, device: str | torch.device = "cpu") -> Normalise
 
 def named_defense(which: str | Path) -> str | None:
     """The spec string of the defense that a classifier was fine-tuned behind, where its file names one."""
-    text, file = str(which), str(which)
-    if is_source(text):
-        file = text.partition("@")[2]
-    if text in _BUNDLED:
+    text = str(which)
+    if is_bundled(text):
         with bundled_file(text) as path:
             return read_metadata(path).get("shield")
-    return read_metadata(Path(file)).get("shield") if file_exists(Path(file)) else None
+    path = Path(text.partition("@")[2] if is_source(text) else text)
+    return read_metadata(path).get("shield") if file_exists(path) else None
 
 
 def weights_digest(model: nn.Module) -> str:
@@ -118,8 +121,8 @@ def source_digest(text: str) -> str | None:
 
 
 def _made(text: str) -> Normalised:
-    if text in FAMILY:
-        return efficientnet_lite(text)
+    if text in _NAMES:
+        return _NAMES[text]()
     source, _, name = text.partition(":")
     if not source or not name:
         raise InvalidInputError(f"classifier={text!r} is incomplete; give {', '.join(_FORMS)}")
