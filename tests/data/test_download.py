@@ -226,9 +226,9 @@ def test_unknown_names_and_a_missing_pooch_are_told(monkeypatch, tmp_path):
         download("imagenet", tmp_path)
 
     def without(name):
-        raise ImportError(name)
+        raise ModuleNotFoundError(name=name)
 
-    monkeypatch.setattr("vqshield.data.fetching.import_module", without)
+    monkeypatch.setattr("vqshield.core.extras.import_module", without)
     with pytest.raises(MissingExtraError, match=r"pooch.*\.\[cli\]"):
         download("mnist", tmp_path)
 

@@ -293,6 +293,6 @@ def test_only_bytes_of_a_known_layout_are_encoded(pixels):
 
 
 def test_without_pillow_the_extra_is_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "PIL", None)
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
     with pytest.raises(MissingExtraError, match=r'pip install "\.\[cli\]"'):
         encode_png(np.zeros((2, 2), np.uint8))

@@ -1,5 +1,6 @@
 """What the networks share: a name and options that rebuild them, and their initial weights."""
 
+from collections.abc import Callable
 from typing import ClassVar
 
 from torch import nn
@@ -39,6 +40,14 @@ def conv3x3(inputs: int, outputs: int, *, stride: int = 1) -> nn.Conv2d:
 def conv1x1(inputs: int, outputs: int, *, stride: int = 1) -> nn.Conv2d:
     """A 1x1 convolution, used on shortcuts."""
     return nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False)
+
+
+def stage(
+    block: Callable[..., nn.Module], inputs: int, outputs: int, *, count: int, stride: int
+) -> nn.Sequential:
+    """So many residual blocks; the first one changes channels and size."""
+    first = block(inputs, outputs, stride=stride)
+    return nn.Sequential(first, *(block(outputs, outputs, stride=1) for _ in range(count - 1)))
 
 
 def initialise(network: nn.Module) -> None:

@@ -9,15 +9,14 @@ import contextlib
 import hashlib
 import io
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 
 import torch
 from torch import nn
 
 from vqshield.classifiers.normalised import Normalised
-from vqshield.core.errors import FileFormatError, MissingExtraError
+from vqshield.core.errors import FileFormatError
+from vqshield.core.extras import require
 
 ARCHITECTURE = "efficientnet_lite_pytorch"
 
@@ -49,7 +48,7 @@ FAMILY = {
 def efficientnet_lite(name: str) -> Normalised:
     """One of the family by its name, with its weights."""
     lite = FAMILY[name]
-    library, package = _imported(ARCHITECTURE), _imported(lite.package)
+    library, package = (require(each, "imagenet") for each in (ARCHITECTURE, lite.package))
     path = Path(getattr(package, f"EfficientnetLite{lite.number}ModelFile").get_model_file_path())
     if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != lite.sha256:
         raise FileFormatError(f"{path} is not the published weight file; reinstall {lite.package}")
@@ -63,10 +62,3 @@ def efficientnet_lite(name: str) -> Normalised:
         size=(lite.side, lite.side),
         crop=lite.side / (lite.side + 32),
     )
-
-
-def _imported(package: str) -> ModuleType:
-    try:
-        return import_module(package)
-    except ImportError as error:
-        raise MissingExtraError(package, "imagenet") from error

@@ -5,7 +5,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vqshield.classifiers.base import FoldableNorms, Network, conv1x1, conv3x3, initialise
+from vqshield.classifiers.base import FoldableNorms, Network, conv1x1, conv3x3, initialise, stage
 from vqshield.core.checks import one_of
 from vqshield.core.serialization import Json
 
@@ -62,10 +62,10 @@ class ResNet18(FoldableNorms, Network):
             self.conv1 = nn.Conv2d(in_channels, 64, 7, stride=2, padding=3, bias=False)
             self.pool = nn.MaxPool2d(3, stride=2, padding=1)
         self.bn1 = nn.BatchNorm2d(64)
-        self.layer1 = _stage(64, 64, stride=1)
-        self.layer2 = _stage(64, 128, stride=2)
-        self.layer3 = _stage(128, 256, stride=2)
-        self.layer4 = _stage(256, 512, stride=2)
+        self.layer1 = stage(BasicBlock, 64, 64, count=2, stride=1)
+        self.layer2 = stage(BasicBlock, 64, 128, count=2, stride=2)
+        self.layer3 = stage(BasicBlock, 128, 256, count=2, stride=2)
+        self.layer4 = stage(BasicBlock, 256, 512, count=2, stride=2)
         self.fc = nn.Linear(512, classes)
         initialise(self)
 
@@ -81,7 +81,3 @@ class ResNet18(FoldableNorms, Network):
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))  # (n, 512, h/8, w/8)
         logits: Tensor = self.fc(x.mean((2, 3)))
         return logits
-
-
-def _stage(inputs: int, outputs: int, *, stride: int) -> nn.Sequential:
-    return nn.Sequential(BasicBlock(inputs, outputs, stride=stride), BasicBlock(outputs, outputs, stride=1))

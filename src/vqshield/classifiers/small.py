@@ -6,7 +6,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vqshield.classifiers.base import FoldableNorms, Network, conv3x3, initialise
+from vqshield.classifiers.base import FoldableNorms, Network, conv3x3, initialise, stage
 from vqshield.classifiers.resnet import BasicBlock
 from vqshield.core.checks import whole
 from vqshield.core.errors import InvalidInputError
@@ -46,9 +46,8 @@ class SmallResNet(FoldableNorms, Network):
         stages: list[nn.Module] = []
         inputs = widths[0]
         for number, (width, count) in enumerate(zip(widths, blocks, strict=True)):
-            strides = [1 if number == 0 else 2] + [1] * (count - 1)
-            for stride in strides[:count]:
-                stages.append(BasicBlock(inputs, width, stride=stride))
+            if count:
+                stages += stage(BasicBlock, inputs, width, count=count, stride=1 if number == 0 else 2)
                 inputs = width
         self.layers = nn.Sequential(*stages)
         self.fc = nn.Linear(inputs, classes)
@@ -76,7 +75,7 @@ def _check(widths: Sequence[int], blocks: Sequence[int], unshuffle: int) -> None
         raise InvalidInputError(
             f"widths={tuple(widths)} and blocks={tuple(blocks)} should be of one length, 1 to {MOST_STAGES}"
         )
-    for stage, (width, count) in enumerate(zip(widths, blocks, strict=True)):
-        whole(f"widths[{stage}]", width, least=1, below=MOST_WIDTH + 1)
-        whole(f"blocks[{stage}]", count, least=0 if stage == 0 else 1, below=MOST_BLOCKS + 1)
+    for number, (width, count) in enumerate(zip(widths, blocks, strict=True)):
+        whole(f"widths[{number}]", width, least=1, below=MOST_WIDTH + 1)
+        whole(f"blocks[{number}]", count, least=0 if number == 0 else 1, below=MOST_BLOCKS + 1)
     whole("unshuffle", unshuffle, least=1, below=3)

@@ -1,11 +1,12 @@
 """WRN-28-10 (Zagoruyko and Komodakis 2016): pre-activation blocks, 36.5 million parameters."""
 
+from functools import partial
 from typing import ClassVar
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vqshield.classifiers.base import FoldableNorms, Network, conv1x1, conv3x3, initialise
+from vqshield.classifiers.base import FoldableNorms, Network, conv1x1, conv3x3, initialise, stage
 from vqshield.core.checks import real
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.serialization import Json
@@ -51,9 +52,10 @@ class WideResNet28x10(Network):
         if dropout == 1:
             raise InvalidInputError("dropout=1 should be below 1")
         self.conv1 = conv3x3(in_channels, WIDTHS[0])
-        self.layer1 = _stage(WIDTHS[0], WIDTHS[1], stride=1, dropout=dropout)
-        self.layer2 = _stage(WIDTHS[1], WIDTHS[2], stride=2, dropout=dropout)
-        self.layer3 = _stage(WIDTHS[2], WIDTHS[3], stride=2, dropout=dropout)
+        block = partial(PreActivationBlock, dropout=dropout)
+        self.layer1 = stage(block, WIDTHS[0], WIDTHS[1], count=BLOCKS, stride=1)
+        self.layer2 = stage(block, WIDTHS[1], WIDTHS[2], count=BLOCKS, stride=2)
+        self.layer3 = stage(block, WIDTHS[2], WIDTHS[3], count=BLOCKS, stride=2)
         self.bn1 = nn.BatchNorm2d(WIDTHS[3])
         self.fc = nn.Linear(WIDTHS[3], classes)
         initialise(self)
@@ -68,9 +70,3 @@ class WideResNet28x10(Network):
         x = F.relu(self.bn1(x))
         logits: Tensor = self.fc(x.mean((2, 3)))
         return logits
-
-
-def _stage(inputs: int, outputs: int, *, stride: int, dropout: float) -> nn.Sequential:
-    first = PreActivationBlock(inputs, outputs, stride=stride, dropout=dropout)
-    others = (PreActivationBlock(outputs, outputs, stride=1, dropout=dropout) for _ in range(BLOCKS - 1))
-    return nn.Sequential(first, *others)

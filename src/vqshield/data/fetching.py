@@ -11,12 +11,12 @@ import urllib.request
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from vqshield.core.checks import one_of
-from vqshield.core.errors import FileFormatError, MissingExtraError
+from vqshield.core.errors import FileFormatError
+from vqshield.core.extras import require
 from vqshield.core.files import write_atomically
 from vqshield.data.cache import cache_folder
 from vqshield.data.homes import HOMES, Home
@@ -43,7 +43,7 @@ def download(name: str, folder: str | Path | None = None, *, progress: Progress 
     """
     one_of("name", name, list_downloadable())
     place = cache_folder() if folder is None else Path(folder)
-    pooch = _pooch()
+    pooch = require("pooch", "cli")
     for home in HOMES[name]:
         if _is_here(home, place):
             continue
@@ -154,10 +154,3 @@ def _quiet(pooch: Any) -> Iterator[None]:
         yield
     finally:
         logger.setLevel(before)
-
-
-def _pooch() -> Any:
-    try:
-        return import_module("pooch")
-    except ImportError as error:
-        raise MissingExtraError("pooch", "cli") from error

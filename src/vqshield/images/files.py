@@ -19,7 +19,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from vqshield.core.errors import FileFormatError, InvalidInputError, MissingExtraError, VqshieldError
+from vqshield.core.errors import FileFormatError, InvalidInputError, VqshieldError
+from vqshield.core.extras import require
 from vqshield.core.files import write_atomically
 
 if TYPE_CHECKING:
@@ -113,11 +114,7 @@ def encode_png(pixels: Bytes, *, icc_profile: bytes | None = None) -> bytes:
 
 def pillow() -> Any:
     """The module PIL.Image."""
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise MissingExtraError("pillow", "cli") from error
-    return Image
+    return require("PIL.Image", "cli", "pillow")
 
 
 @contextmanager

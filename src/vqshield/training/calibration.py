@@ -159,8 +159,8 @@ def calibrate(
     work = _Work(classifier, shield, chosen, samples, batch, seed, progress)
     candidates = CANDIDATES if method == AUTO else ()
     work.expect(candidates)
-    trials = work.trials(candidates) if candidates else {}
-    applied = max(trials, key=lambda each: trials[each].log_likelihood) if trials else method
+    agreement, likelihood = work.trials(candidates)
+    applied = max(candidates, key=likelihood.__getitem__) if candidates else method
     if applied == GIVEN:
         warnings.warn(
             f"no calibration with {len(chosen)} images agrees better with the bare classifier than the "
@@ -175,8 +175,8 @@ def calibrate(
         samples=samples,
         batch=batch,
         seed=seed,
-        agreement={each: round(trial.agreement, 4) for each, trial in trials.items()},
-        log_likelihood={each: round(trial.log_likelihood, 4) for each, trial in trials.items()},
+        agreement={each: round(value, 4) for each, value in agreement.items()},
+        log_likelihood={each: round(value, 4) for each, value in likelihood.items()},
     )
     if out is not None:
         facts: dict[str, Json] = {
@@ -265,18 +265,6 @@ def channel_statistics(classifier: nn.Module, batches: Iterable[Tensor]) -> dict
     }
 
 
-class _Trial(NamedTuple):
-    agreement: float
-    log_likelihood: float
-
-
-class _Measured(NamedTuple):
-    """Of the same images: what every layer is given for them clean, and behind the defense."""
-
-    clean: dict[str, Statistics]
-    shielded: dict[str, Statistics]
-
-
 class _Work:
     """The measurements on one classifier, defense and set of images."""
 
@@ -310,11 +298,13 @@ class _Work:
             for held, others in self._folds():
                 self._total += len(others) * each + len(held) * (1 + self._samples * len(candidates))
 
-    def trials(self, candidates: Sequence[str]) -> dict[str, _Trial]:
-        """How well each candidate agrees with the bare classifier on images that it was not measured on."""
+    def trials(self, candidates: Sequence[str]) -> tuple[dict[str, float], dict[str, float]]:
+        """How well each candidate agrees with the bare classifier on images that it was not measured on:
+        the share of equal classes, and the mean log-probability of the bare classifier's class.
+        """
         right: dict[str, list[Tensor]] = {each: [] for each in candidates}
         sure: dict[str, list[Tensor]] = {each: [] for each in candidates}
-        for held, others in self._folds():
+        for held, others in self._folds() if candidates else ():
             self._restore()
             with torch.no_grad():
                 parts = list(self._batches(held))
@@ -328,32 +318,28 @@ class _Work:
                             logits = ask_for_logits(self.classifier, self._shielded(part, sample))
                         right[each].append((logits.argmax(1) == classes).double())
                         sure[each].append(-F.cross_entropy(logits.double(), classes, reduction="none"))
-        return {
-            each: _Trial(float(torch.cat(right[each]).mean()), float(torch.cat(sure[each]).mean()))
-            for each in candidates
-        }
+        agreement, likelihood = (
+            {each: float(torch.cat(found[each]).mean()) for each in candidates} for found in (right, sure)
+        )
+        return agreement, likelihood
 
-    def measured(self, numbers: Tensor) -> _Measured:
-        """The statistics over the images of these numbers."""
+    def measured(self, numbers: Tensor) -> dict[str, tuple[Statistics, Statistics]]:
+        """What every layer is given for the images of these numbers, clean and behind the defense."""
         parts = list(self._batches(numbers))
         clean = channel_statistics(self.classifier, (self._floats(part) for part in parts))
-        return _Measured(
-            clean,
-            channel_statistics(
-                self.classifier,
-                (self._shielded(part, sample) for sample in range(self._samples) for part in parts),
-            ),
-        )
+        samples = (self._shielded(part, sample) for sample in range(self._samples) for part in parts)
+        shielded = channel_statistics(self.classifier, samples)
+        return {name: (clean[name], shielded[name]) for name in shielded}
 
-    def apply(self, measured: _Measured, method: str) -> None:
+    def apply(self, measured: Mapping[str, tuple[Statistics, Statistics]], method: str) -> None:
         """Give the classifier the statistics that a method makes of what was measured."""
         self._restore()
         kind, share = _parsed(method)
         norms = batch_norms(self.classifier)
-        for name, after in measured.shielded.items() if kind != GIVEN else ():
+        for name, (before, after) in measured.items() if kind != GIVEN else ():
             norm, given = norms[name], self._given[name]
             if kind == PAIRED:
-                before, eps = measured.clean[name], getattr(norm.layer, "eps", 1e-5)
+                eps = getattr(norm.layer, "eps", 1e-5)
                 ratio = (given.variance + eps) / (before.variance + eps)
                 after = Statistics(
                     given.mean + (after.mean - before.mean) * ratio.sqrt(),

@@ -129,13 +129,10 @@ class TrainSettings:
         return None if self.start is None else Path(self.start).name
 
     @cached_property
-    def _start(self) -> dict[str, str] | None:
-        if self.start is None:
-            return None
-        digest = hashlib.sha256(Path(self.start).read_bytes()).hexdigest()
-        return {"file": Path(self.start).name, "sha256": digest}
+    def _start_digest(self) -> str | None:
+        return None if self.start is None else hashlib.sha256(Path(self.start).read_bytes()).hexdigest()
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as JSON holds them; the file to start from by its name and SHA-256."""
-        own = json.loads(json.dumps({**asdict(self), "start": self._start}))
-        return {**RECIPE, **own}
+        start = None if self.start is None else {"file": self.start_name, "sha256": self._start_digest}
+        return {**RECIPE, **json.loads(json.dumps({**asdict(self), "start": start}))}
