@@ -31,7 +31,7 @@ class Checkup:
         backends: what each serves here, or why it does not.
         cache: the folder for data sets and weights; cached: what lies there.
         extras: the packages that an optional part still needs, by its name; None: vqshield runs from its
-            source, uninstalled, and nobody has noted what it needs.
+            source, uninstalled, and its requirements are not known.
     """
 
     version: str

@@ -1,6 +1,6 @@
-"""A picture under attack: by somebody who does not know of the shield, who asks it, or who sees through it.
+"""A picture under attack: defense-unaware, by queries, or adaptive.
 
-The attacks are those behind the figures that the page shows (`vqshield demo`), and one by queries.
+The attacks are those of the results that the page shows (`vqshield demo`), and one by queries.
 """
 
 import time
@@ -122,7 +122,7 @@ def attack(
 
 
 class _Stopped(nn.Module):
-    """The same classifier, which refuses to answer once the time is over: attacks ask it in every step."""
+    """The same classifier, which raises an error once the time is over; attacks query it in every step."""
 
     def __init__(self, classifier: nn.Module, seconds: float) -> None:
         super().__init__()

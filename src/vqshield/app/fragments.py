@@ -50,7 +50,7 @@ def recorded_panel(choice: Choice) -> str:
         f"<h2>{escape(choice.title)} keeps right</h2><dl>{results}</dl>"
         f"<p>{adaptive.n} CIFAR-10 test images, ε = {format_value(found.summary.epsilon)}, mean of "
         f"{adaptive.runs} runs, {escape(display_defense(f'{choice.name}:{settings}'))}; through the shield: "
-        f"{escape(attack)}, and longer attacks leave less. Audit {escape(found.summary.audit)}.{other}</p>"
+        f"{escape(attack)}, and longer attacks lower it. Audit {escape(found.summary.audit)}.{other}</p>"
         "</section>"
     )
 

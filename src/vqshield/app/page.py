@@ -1,4 +1,4 @@
-"""The page itself, in Gradio, and the server behind it: it works offline and reports to nobody."""
+"""The page in Gradio and its server, which work offline and send no reports."""
 
 import os
 import signal
@@ -60,7 +60,7 @@ def serve(
     gradio = _gradio()
     # A thread a call, a call a core: threads that share cores wait for each other most of the time.
     torch.set_num_threads(1)
-    show_shield(_first_controls(), limits)  # the first call is slow: nobody should have to wait for it
+    show_shield(_first_controls(), limits)  # the first call is slow: do it before the first visitor
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C: the uploads are removed
     with TemporaryDirectory(
         prefix="vqshield-app-", dir=os.environ.get(_UPLOADS), ignore_cleanup_errors=True
@@ -78,14 +78,14 @@ def serve(
             )  # fmt: skip
         except OSError as error:
             raise InvalidInputError(
-                f"port {port} of {host} is taken, or {host} is no address of this machine; choose another"
+                f"port {port} of {host} is taken, or {host} is not an address of this machine; choose another"
             ) from error
         print(f"vqshield app is at http://{host}:{page.server_port} until Ctrl-C", flush=True)
         page.block_thread()
 
 
 def _host_check(host: str) -> Any:
-    """Refuse Host headers with foreign names, by which a page from elsewhere could read this one.
+    """Refuse Host headers with foreign names: with these, a page from elsewhere could read this one.
 
     At 0.0.0.0 and :: any name may be this machine's, so all are answered.
     """
@@ -244,7 +244,7 @@ def _first_controls() -> Controls:
 
 
 def _gradio() -> Any:
-    """The library, told before it is imported that nobody wants to be counted."""
+    """The library, with its analytics switched off before it is imported."""
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
     return require("gradio", "app")

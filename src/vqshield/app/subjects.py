@@ -14,7 +14,7 @@ from vqshield.demo.pictures import as_bytes
 from vqshield.images.files import Picture, read_image
 
 SIDE = 32
-"""What the bundled classifiers take."""
+"""Pixels: the side of the bundled classifiers' input."""
 OFFERED = 20
 """Bundled images to pick from: two a class."""
 
@@ -45,7 +45,7 @@ class Subject:
 
     Attributes:
         picture: (3, h, w) in [0, 1], shielded at this size.
-        small: (3, 32, 32), what the classifier is asked about and attacks change; of a bundled image it is
+        small: (3, 32, 32), the classifier's input, which attacks change; of a bundled image it is
             the picture.
         label: its class, where that is known.
         note: what was done to it, for the visitor; empty for a bundled image.
@@ -80,7 +80,7 @@ def uploaded(path: Path, limits: Limits) -> Subject:
         )
     try:
         read = read_image(path, max_pixels=limits.max_pixels)
-    except VqshieldError as error:  # where uploads lie on the server is nobody's business
+    except VqshieldError as error:  # hide where uploads lie on the server
         raise FileFormatError(str(error).replace(str(path), path.name)) from error
     whole = _on_white(read)
     picture = _reduced(whole, limits.max_side)

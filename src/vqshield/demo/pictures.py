@@ -23,14 +23,15 @@ def png(image: Tensor) -> str:
 
 
 def png_uri(file: str) -> str:
-    """The address by which a page embeds a PNG file in base64."""
+    """A data URI of a PNG file in base64."""
     return f"data:image/png;base64,{file}"
 
 
 def moved_bytes(clean: Tensor, moved: Tensor, within: Ball) -> Tensor:
-    """What an attack made of clean bytes, as bytes that do not leave the ball.
+    """An attack's images as bytes that do not leave the ball around the clean bytes.
 
-    Rounding to the nearest byte can, where eps is no multiple of 1/255; then changes are rounded down.
+    Rounding to the nearest byte can leave it where eps is not a multiple of 1/255; there changes are
+    rounded down.
     """
     change = moved.detach().cpu().double() * 255 - clean
     nearest = change.round()
@@ -41,7 +42,7 @@ def moved_bytes(clean: Tensor, moved: Tensor, within: Ball) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class GalleryPicture:
-    """A picture as pages embed it, a data URI; verdict: what the classifier takes it for."""
+    """A picture as pages embed it, a data URI; verdict: the predicted class."""
 
     caption: str
     image: str

@@ -90,7 +90,7 @@ class DemoSettings:
 
     @property
     def score(self) -> Square:
-        """The attack that asks for scores."""
+        """The score-based query attack."""
         return Square(ball=Linf(self.eps), seed=self.seed)
 
 
@@ -127,7 +127,7 @@ class DemoRow:
 
 @dataclass(frozen=True, kw_only=True)
 class DemoSummary:
-    """What the demo found, as far as it came."""
+    """The demo's results so far."""
 
     title: str
     complete: bool
@@ -259,7 +259,7 @@ class Demo:
             "none": ("none", natural),
             "transfer": (pgd, judged(transferred)),
             "ignorant": (pgd, unaware),
-            "score": (f"square, {options.calls} calls", judged(self._asked(model))),
+            "score": (f"square, {options.calls} calls", judged(self._queried(model))),
             "adaptive": (informed, aware),
         }
         self.rows += [
@@ -278,9 +278,9 @@ class Demo:
         ]
 
     def _informed(self, model: "_Counted") -> Tensor:
-        """Images that were moved through the shield; those that are lost for certain take no more steps.
+        """Adversarial images through the shield; images misclassified in every sample take no more steps.
 
-        The bar counts the steps as planned: what is judged in between stands for steps that are not taken.
+        The progress bar counts the steps as planned, also those that are not taken.
         """
         options = self.settings
         end = model.count + options.steps * options.draws * len(self.images)
@@ -290,7 +290,7 @@ class Demo:
         model.report(end - model.count)
         return found
 
-    def _asked(self, model: "_Counted") -> Tensor:
+    def _queried(self, model: "_Counted") -> Tensor:
         """Images of an attacker who queries the model for its scores; every sample is a call."""
         options, before = self.settings, model.count
         found = options.score.trace(model, self.images, self.labels, calls=(options.calls,)).images[-1]
@@ -317,7 +317,7 @@ class Demo:
 
 
 def sentences(rows: Sequence[DemoRow], settings: DemoSettings) -> list[str]:
-    """What the figures mean, plainly, in a few sentences."""
+    """What the results mean, in a few sentences."""
     accuracy = {(row.defense, row.threat): row.robust for row in rows}
     if (BEST, "adaptive") not in accuracy:
         return []
@@ -328,8 +328,8 @@ def sentences(rows: Sequence[DemoRow], settings: DemoSettings) -> list[str]:
         f"{100 * (accuracy[NONE, 'none'] - accuracy[BEST, 'none']):.0f} points "
         f"({accuracy[NONE, 'none']:.0%} to {accuracy[BEST, 'none']:.0%}).",
         f"An attacker who knows of it and attacks through it leaves {accuracy[BEST, 'adaptive']:.0%} "
-        f"with only {settings.steps} steps of {settings.draws} draws, and longer attacks leave less: "
-        "the shield is no protection against an adversary who expects it.",
+        f"with only {settings.steps} steps of {settings.draws} draws, and longer attacks lower it: "
+        "the shield does not protect against an adversary who expects it.",
     ]
     if (CALIBRATED, "none") in accuracy:
         said.append(
@@ -353,7 +353,7 @@ def sentences(rows: Sequence[DemoRow], settings: DemoSettings) -> list[str]:
 
 
 class _InParts(nn.Module):
-    """The same classifier, asked about a few images at a time: their activations stay in a CPU's caches."""
+    """The same classifier, a few images at a time, so that activations stay in the CPU's caches."""
 
     def __init__(self, classifier: nn.Module) -> None:
         super().__init__()
@@ -364,7 +364,7 @@ class _InParts(nn.Module):
 
 
 class _Counted(nn.Module):
-    """The same model, with a word to whoever counts the images it has classified."""
+    """The same model, which reports how many images it has classified."""
 
     def __init__(self, model: nn.Module, tell: Callable[[int], None]) -> None:
         super().__init__()

@@ -24,7 +24,7 @@ class ShieldTransform(_Transform):  # type: ignore[misc]
     """Shields images (h, w, q) or (h, w), uint8 or float32 in [0, 1]; masks and boxes stay as they are.
 
     Args:
-        defense: a quantizer by text, "swrd:size=3", or a Defense.
+        defense: a spec string, "swrd:size=3", or a Defense.
         seed: the seed of the draws; None takes fresh entropy.
         p: the probability that an image is shielded.
     """

@@ -22,8 +22,8 @@ class ShieldPreprocessor(_Preprocessor):  # type: ignore[misc]
     own noise.
 
     Args:
-        defense: a quantizer by text, "swrd:size=3", or a Defense.
-        surrogate: what stands in for its gradient, as of `vqshield.Defended`, but for "score".
+        defense: a spec string, "swrd:size=3", or a Defense.
+        surrogate: its gradient, as of `vqshield.Defended`, except "score".
         seed: the seed of the draws.
         clip_values: the range of the estimator's images, as (0, 1) or (0, 255).
         channels_first: whether images are (B, q, h, w) or (B, h, w, q).
@@ -55,7 +55,7 @@ class ShieldPreprocessor(_Preprocessor):  # type: ignore[misc]
         self._check_params()
 
     def forward(self, x: Tensor, y: Any = None) -> tuple[Tensor, Any]:
-        """Shielded images, float32 as in all of ART, and the labels as they came."""
+        """Shielded images, float32 as in all of ART, and the labels unchanged."""
         low, high = self.clip_values
         images = x.float()  # HopSkipJump hands doubles over, which a float32 network would refuse
         images = images if self.channels_first else images.permute(0, 3, 1, 2)

@@ -18,8 +18,8 @@ class ShieldAugmentation(_Augmentation):  # type: ignore[misc]
     The parameters of a call are the stream numbers, so `augment(images, params=augment._params)` repeats it.
 
     Args:
-        defense: a quantizer by text, "swrd:size=3", or a Defense.
-        surrogate: what stands in for its gradient, as of `vqshield.Defended`, but for "score".
+        defense: a spec string, "swrd:size=3", or a Defense.
+        surrogate: its gradient, as of `vqshield.Defended`, except "score".
         seed: the seed of the draws.
         p: the probability that an image is shielded.
         same_on_batch: whether all images of a batch share one stream number.

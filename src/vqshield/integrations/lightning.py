@@ -24,9 +24,9 @@ class ShieldCallback(_Callback):  # type: ignore[misc]
     Images should be in [0, 1]: normalisation belongs into the module.
 
     Args:
-        defense: a quantizer by text, "swrd:size=3", or a Defense.
+        defense: a spec string, "swrd:size=3", or a Defense.
         seed: the seed of the draws; None takes fresh entropy.
-        stages: in which of the trainer's stages; "fit" is training with its validation.
+        stages: stages of the trainer; "fit" is training with its validation.
         key: where a batch that is a list, tuple or dictionary holds its images.
     """
 

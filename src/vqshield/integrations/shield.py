@@ -13,8 +13,8 @@ class Shield(nn.Module):
     """A defense by itself, with a gradient of its own: what every adapter puts into its framework.
 
     Args:
-        defense: a quantizer by text, "swrd:size=3", or a Defense.
-        surrogate: what stands in for its gradient, as of `vqshield.Defended`; "score" needs a classifier,
+        defense: a spec string, "swrd:size=3", or a Defense.
+        surrogate: its gradient, as of `vqshield.Defended`; "score" needs a classifier,
             and is refused here.
         seed: the seed of the draws; None for the defense's own.
 

@@ -20,7 +20,7 @@ def defended_timm(
 
     Args:
         model: as timm.create_model made it; its data configuration says size, crop, mean and std.
-        defense: a quantizer by text, "swrd:size=3", or a Defense.
+        defense: a spec string, "swrd:size=3", or a Defense.
         surrogate: as of `vqshield.Defended`.
         seed: the seed of the draws; None takes fresh entropy.
     """

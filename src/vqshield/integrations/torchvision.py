@@ -27,7 +27,7 @@ class ShieldTransform(_Transform):  # type: ignore[misc]
     and with a seed they repeat when the program is run again the same way.
 
     Args:
-        defense: a quantizer by text, "swrd:size=3", or a Defense.
+        defense: a spec string, "swrd:size=3", or a Defense.
         seed: the seed of the draws; None takes fresh entropy.
     """
 

@@ -22,7 +22,7 @@ def shielded_processor(processor: Any, defense: str | Defense = "swrd", *, seed:
 
     Args:
         processor: an image processor of transformers 5, of its torchvision or its PIL backend.
-        defense: a quantizer by text, "swrd:size=3", or a Defense.
+        defense: a spec string, "swrd:size=3", or a Defense.
         seed: the seed of the draws; None takes fresh entropy.
 
     Raises:

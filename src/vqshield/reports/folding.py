@@ -1,4 +1,4 @@
-"""Tables for a terminal or a log of any width: what does not fit beside the rest stands below it, uncut."""
+"""Tables for terminals and logs of any width: a wide table wraps into several, and no value is cut."""
 
 from collections.abc import Sequence
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from vqshield.core.errors import MissingExtraError
-from vqshield.reports.numbers import percent
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -23,7 +22,7 @@ def page(template: str, *, folder: Path = TEMPLATES, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"percent": percent, "inline_svg": inline_svg}
+    environment.filters["inline_svg"] = inline_svg
     return environment.get_template(template).render(**values)
 
 

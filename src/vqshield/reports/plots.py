@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Plot:
-    """A picture in the formats a report needs, and what stands for it where it cannot be seen.
+    """A picture in the formats that a report needs, with a description for readers who cannot see it.
 
     Attributes:
         stacked_svg: with its panels below each other, for a phone.

@@ -51,7 +51,7 @@ class Column:
         kind: "text"; "percent": fractions, shown in percent; "number"; "count": whole numbers; "seconds".
             Any column may hold text instead of a number, which is shown as it is.
         group: what this column and its neighbours belong to; its heading then is "group: title".
-        help: what stands below the heading, in HTML.
+        help: a line below the heading, in HTML.
         mark: of the heading, as of a Cell.
         format: Python's format specification of its numbers (default: .1f for percent, .3g, ",.0f").
         unit: what follows each number, as in 12.3/255.
@@ -73,7 +73,7 @@ class Column:
 
     @property
     def heading(self) -> str:
-        """What stands above it."""
+        """Its title, after its group's."""
         return f"{self.group}: {self.title}" if self.group else self.title
 
     @property
@@ -135,10 +135,10 @@ class Cell:
 
     Attributes:
         value: text, a number, an accuracy, or None where there is none.
-        notes: lines below it; where there is no value, why.
+        notes: lines below it, or why the value is missing.
         mark: "low" and "struck" (doubtful) for accuracies, "good", "bad" and "unsure" for verdicts; "quoted"
             for the name of a row that was not measured here.
-        badge: a word beside it, as in "JPEG (baseline)".
+        badge: a word after it, as in "JPEG (baseline)".
         file: next to the page or document, which the value leads to.
     """
 
@@ -177,7 +177,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Section:
-    """A line among the rows that stands above those of one defense; without a title, a rule."""
+    """A heading among the rows, above those of one defense; without a title, a rule."""
 
     title: str = ""
 
@@ -195,10 +195,10 @@ class Table:
     Attributes:
         title: above it in a terminal, and in JSON. Pages and documents have headings of their own.
         columns: from left to right, each with another name.
-        rows: a value or a Cell for each column; a Section stands above its rows.
+        rows: a value or a Cell for each column; a Section precedes its rows.
         caption: one line: data, N, budget.
         facts: what holds for the whole table, a name and a text each.
-        missing: what stands where there is no value.
+        missing: the text of a missing value.
 
     Raises:
         InvalidInputError: two columns have one name, or a row has more or fewer cells than there are columns.
@@ -270,7 +270,7 @@ class Table:
         """For rich's Console: a table that is wider than the terminal is printed in pieces, never cut.
 
         Args:
-            notes: whether the notes of cells stand below their values.
+            notes: whether to print the notes of cells below their values.
 
         Raises:
             MissingExtraError: rich is not installed.
@@ -421,7 +421,7 @@ class Table:
         return stream.getvalue()
 
     def to_plain(self) -> dict[str, Any]:
-        """All of it for JSON: None stands for a number that is not finite."""
+        """All of it for JSON, with None for numbers that are not finite."""
         rows = [
             {
                 key: value if not isinstance(value, float) or math.isfinite(value) else None
