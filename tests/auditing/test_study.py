@@ -169,7 +169,7 @@ def test_too_few_images_are_refused_before_the_model_is_called(tmp_path: Path) -
         ({"attacks": []}, "attacks should name at least one threat or suite, not none"),
         ({"held_out": (IMAGES[0], LABELS)}, "should have 4 dimensions"),
     ],
-    ids=str,
+    ids=["unknown", "seeded", "unknown setting", "wrong type", "no attacks", "held out"],
 )
 def test_what_cannot_be_audited_is_refused_before_anything_is_written(
     tmp_path: Path, changed: dict, message: str
