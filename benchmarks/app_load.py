@@ -27,9 +27,8 @@ from gradio_client import Client, handle_file
 from PIL import Image
 from serve_load import Latency, free_port, latency
 
-from vqshield.app.attacking import ATTACKS
-from vqshield.app.choices import list_choices
-from vqshield.app.handlers import controls_of
+from vqshield.app.choices import SETTINGS, list_choices, usual
+from vqshield.app.experiments import ATTACKS
 from vqshield.app.subjects import OFFERED
 from vqshield.core.environment import environment
 from vqshield.core.files import write_json
@@ -113,7 +112,7 @@ class Sessions:
     def _controls(self, number: int) -> Iterator[list[object]]:
         for call in itertools.count(number):
             defense = list_choices()[call % len(list_choices())]
-            settings = {name: each.value for name, each in controls_of(defense).items()}
+            settings = {name: getattr(usual(defense), name) for name in SETTINGS}
             settings["codes"] = 10 + 7 * call % 60
             uploads = call % UPLOAD_EVERY == 0
             yield [

@@ -2,7 +2,7 @@
 
 import io
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +11,9 @@ import torch
 from PIL import Image
 
 from vqshield.app import fragments
-from vqshield.app.attacking import ATTACKS
-from vqshield.app.choices import HARDENED, list_choices
-from vqshield.app.handlers import Controls, View, controls_of, show_attack, show_shield
+from vqshield.app.choices import HARDENED, SETTINGS, list_choices, settings_of, usual
+from vqshield.app.experiments import ATTACKS, shield
+from vqshield.app.handlers import Controls, View, show_attack, show_shield
 from vqshield.app.subjects import OFFERED, Limits, bundled, offered_images, uploaded
 from vqshield.core.errors import FileFormatError, InvalidInputError
 
@@ -22,8 +22,7 @@ DRAWN = re.compile(r"(\d+) of 20")
 
 
 def controls(defense: str = "swrd", **changes: float | str | None) -> Controls:
-    usual = {name: each.value for name, each in controls_of(defense).items()}
-    return replace(Controls(number=0, upload=None, defense=defense, **usual), **changes)
+    return replace(Controls(number=0, upload=None, **asdict(usual(defense))), **changes)
 
 
 def saved(folder: Path, name: str, image: Image.Image, **options: object) -> str:
@@ -56,8 +55,6 @@ def test_a_bundled_picture_is_shown_clean_and_shielded(defense: str) -> None:
 
 @pytest.mark.parametrize(("defense", "size"), [("randdisc", 1), ("prd", 2), ("swrd", 3), (HARDENED, 3)])
 def test_the_codebook_is_of_the_draw_that_is_shown(defense: str, size: int) -> None:
-    from vqshield.app.shielding import shield
-
     chosen = controls(defense).choice()
     found = shield(bundled(4), chosen, seed=3)
     assert found.centres.shape == (25, 3, size, size)
@@ -236,13 +233,13 @@ def test_an_unknown_attack_gets_a_message() -> None:
 
 
 def test_sliders_that_a_defense_does_not_have_are_fixed() -> None:
-    fixed = {name: {key for key, each in controls_of(name).items() if each.fixed} for name in list_choices()}
+    fixed = {name: {*SETTINGS} - {*settings_of(name)} for name in list_choices()}
     assert fixed == {
         "randdisc": {"size", "beta"}, "prd": {"beta"}, "swrd": set(),
         HARDENED: {"size", "codes", "sigma", "tau", "beta"},
     }  # fmt: skip
     with pytest.raises(InvalidInputError, match="moat"):
-        controls_of("moat")
+        usual("moat")
 
 
 def test_a_codebook_sheet_has_a_tile_for_every_centre() -> None:

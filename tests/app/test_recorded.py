@@ -10,7 +10,6 @@ import pytest
 
 from vqshield.app.choices import list_choices, usual
 from vqshield.app.fragments import recorded_panel
-from vqshield.app.recorded import recorded
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -44,4 +43,4 @@ def test_other_settings_were_not_measured_and_the_panel_says_so(change: dict[str
 
 def test_a_setting_that_the_defense_does_not_have_makes_no_difference() -> None:
     choice = replace(usual("randdisc"), beta=7.0, size=4)
-    assert recorded(choice).covers(choice)
+    assert choice.is_recorded

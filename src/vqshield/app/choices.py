@@ -1,18 +1,21 @@
-"""What a visitor chooses: a defense with its settings, and the classifier that belongs behind it."""
+"""What a visitor chooses: a defense with its settings, its classifier, and what was measured of both."""
 
 from dataclasses import dataclass
 from functools import cache
+from importlib import resources
 
 from torch import nn
 
 from vqshield.classifiers import small_cifar10, small_cifar10_hardened
 from vqshield.core import checks
 from vqshield.core.display_names import display_name
+from vqshield.core.files import parse_json
+from vqshield.core.serialization import from_plain
 from vqshield.defenses import SWRD, Quantizer, create, known_settings, list_defenses
-from vqshield.demo.study import TUNED
+from vqshield.demo.study import TUNED, DemoRow, DemoSummary, Threat
 
 HARDENED = "hardened"
-"""The shield that the bundled fine-tuned classifier is used to, with that classifier; nothing to set."""
+"""The preset that the bundled fine-tuned classifier is used to, with that classifier; nothing to set."""
 SETTINGS = ("size", "codes", "sigma", "tau", "beta")
 MOST_SIZE, MOST_CODES, MOST_NOISE, MOST_BETA = 4, 100, 20, 10
 """As far as the paper goes, noise in 255ths: they bound the time that a call takes."""
@@ -20,12 +23,9 @@ MOST_SIZE, MOST_CODES, MOST_NOISE, MOST_BETA = 4, 100, 20, 10
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """A defense and its settings; those that it does not have are passed over.
+    """A defense of `list_choices()` and its settings; those that it does not have are ignored.
 
-    Args:
-        defense: a name of `list_choices()`.
-        size, codes, beta: s, k and beta.
-        sigma, tau: the noise, in 255ths of a pixel's range, as people write it.
+    sigma and tau, the noise, are in 255ths of a pixel's range.
     """
 
     defense: str = "swrd"
@@ -48,22 +48,27 @@ class Choice:
         """What people call it."""
         return TUNED if self.defense == HARDENED else display_name(self.defense)
 
-    @property
-    def name(self) -> str:
-        """The quantizer's name."""
-        return "swrd" if self.defense == HARDENED else self.defense
-
     def quantizer(self, seed: int | None = None) -> Quantizer:
-        """The defense itself; without a seed its draws cannot be foretold."""
+        """The defense itself; without a seed its samples cannot be predicted."""
         if self.defense == HARDENED:
             return SWRD.hardened("cifar10", seed=seed)
         values = {name: getattr(self, name) for name in settings_of(self.defense)}
         values |= {name: values[name] / 255 for name in ("sigma", "tau")}
-        return create(self.name, **values, seed=seed)
+        return create(self.defense, **values, seed=seed)
 
     def classifier(self) -> nn.Module:
         """The bundled classifier that stands behind it."""
         return bundled_classifier(hardened=self.defense == HARDENED)
+
+    @property
+    def recorded(self) -> dict[Threat, DemoRow]:
+        """What `vqshield demo` measured of this defense, by threat, with whichever settings."""
+        return {row.threat: row for row in recorded_demo().rows if row.defense == self.title}
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether it was measured with these very settings."""
+        return dict(self.recorded["none"].settings) == self.quantizer().settings()
 
 
 def settings_of(defense: str) -> list[str]:
@@ -92,5 +97,13 @@ def usual(defense: str) -> Choice:
 
 @cache
 def bundled_classifier(*, hardened: bool) -> nn.Module:
-    """Read once, then shared by all sessions: it is only ever asked."""
+    """Read once, then shared by all sessions, which only query it."""
     return small_cifar10_hardened() if hardened else small_cifar10()
+
+
+@cache
+def recorded_demo() -> DemoSummary:
+    """The packaged copy of paper/results/demo.json, which paper/tools/update_docs.py makes."""
+    name = "demo.json"
+    text = (resources.files("vqshield.app") / "assets" / name).read_bytes()
+    return from_plain(DemoSummary, parse_json(text, name), name)

@@ -3,13 +3,13 @@ calls, and whatever is wrong with a picture or a setting becomes a notice: the p
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from vqshield.app import fragments
-from vqshield.app.attacking import attack
-from vqshield.app.choices import SETTINGS, Choice, settings_of, usual
-from vqshield.app.shielding import shield
+from vqshield.app.choices import Choice
+from vqshield.app.experiments import attack, shield
 from vqshield.app.subjects import Limits, Subject, bundled, uploaded
 from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError, VqshieldError
@@ -18,9 +18,8 @@ from vqshield.images.files import Bytes
 
 @dataclass(frozen=True, kw_only=True)
 class Controls:
-    """What the controls of the page hold.
-
-    number: of the bundled picture. upload: where the visitor's own lies, which then is the one.
+    """The values of the page's controls: the number of a bundled picture, the path of an upload that is used
+    instead, and the fields of a Choice.
     """
 
     number: float
@@ -33,7 +32,7 @@ class Controls:
     beta: float
 
     def choice(self) -> Choice:
-        """The defense; a slider's whole numbers may come as 25.0."""
+        """The defense."""
         return Choice(
             defense=self.defense, size=_whole("s", self.size), codes=_whole("k", self.codes),
             sigma=self.sigma, tau=self.tau, beta=self.beta,
@@ -46,8 +45,7 @@ class Controls:
         return bundled(_whole("picture", self.number))
 
 
-@dataclass(frozen=True, kw_only=True)
-class View:
+class View(NamedTuple):
     """What an event shows; None clears a part of the page.
 
     pair: two pictures of equal size for the slider between them, (h, w, 3) bytes.
@@ -64,12 +62,12 @@ def show_shield(controls: Controls, limits: Limits, *, seed: int | None = None) 
     """The picture, clean and shielded."""
 
     def shielded(subject: Subject, choice: Choice) -> View:
-        found = shield(subject, choice, seed=seed)
+        result = shield(subject, choice, seed=seed)
         return View(
             notice=fragments.notice(subject.note),
-            pair=(fragments.enlarged(subject.picture), fragments.enlarged(found.quantized)),
-            answers=fragments.shield_answers(found, choice, label=subject.label),
-            codebook=fragments.codebook_panel(found.centres),
+            pair=(fragments.enlarged(subject.picture), fragments.enlarged(result.quantized)),
+            answers=fragments.shield_answers(result, choice, label=subject.label),
+            codebook=fragments.codebook_panel(result.centres),
         )
 
     return _shown(controls, limits, shielded)
@@ -79,11 +77,11 @@ def show_attack(controls: Controls, kind: str, limits: Limits, *, seed: int | No
     """The picture as the classifier sees it, clean and attacked."""
 
     def attacked(subject: Subject, choice: Choice) -> View:
-        found = attack(subject, choice, kind, limits=limits, seed=seed)
+        result = attack(subject, choice, kind, limits=limits, seed=seed)
         return View(
             notice=fragments.notice(subject.note),
-            pair=(fragments.enlarged(subject.small), fragments.enlarged(found.image)),
-            answers=fragments.attack_answers(found, choice),
+            pair=(fragments.enlarged(subject.small), fragments.enlarged(result.image)),
+            answers=fragments.attack_answers(result, choice),
         )
 
     return _shown(controls, limits, attacked)
@@ -95,23 +93,9 @@ def _shown(controls: Controls, limits: Limits, show: Callable[[Subject, Choice],
     try:
         choice = controls.choice()
         worth = fragments.recorded_panel(choice)
-        return replace(show(controls.subject(limits), choice), worth=worth)
+        return show(controls.subject(limits), choice)._replace(worth=worth)
     except (VqshieldError, MemoryError) as error:
         return View(notice=fragments.notice(str(error) or "not enough memory", problem=True), worth=worth)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Control:
-    """What a slider becomes when another defense is chosen; one that the defense does not have is fixed."""
-
-    value: float
-    fixed: bool
-
-
-def controls_of(defense: str) -> dict[str, Control]:
-    """The sliders of a defense, by their names in Controls, at the settings that it was measured with."""
-    chosen, free = usual(defense), settings_of(defense)
-    return {name: Control(value=getattr(chosen, name), fixed=name not in free) for name in SETTINGS}
 
 
 def _whole(name: str, value: float) -> int:

@@ -2,26 +2,19 @@
 
 import os
 import signal
-from collections.abc import Callable, Sequence
-from dataclasses import fields
+from collections.abc import Callable
+from dataclasses import asdict, fields
 from importlib import resources
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 
-from vqshield.app.attacking import ATTACKS
-from vqshield.app.choices import (
-    MOST_BETA,
-    MOST_CODES,
-    MOST_NOISE,
-    MOST_SIZE,
-    SETTINGS,
-    Choice,
-    list_choices,
-)
+from vqshield.app import choices
+from vqshield.app.choices import SETTINGS, Choice, list_choices, settings_of, usual
+from vqshield.app.experiments import ATTACKS
 from vqshield.app.fragments import enlarged, recorded_panel
-from vqshield.app.handlers import Controls, controls_of, show_attack, show_shield
+from vqshield.app.handlers import Controls, View, show_attack, show_shield
 from vqshield.app.subjects import SIDE, Limits, class_name, offered_images
 from vqshield.core.errors import InvalidInputError
 from vqshield.integrations import require
@@ -33,10 +26,7 @@ INTRODUCTION = (
     "Every picture is cut into patches, and each patch becomes the nearest of *k* centres found in that "
     "picture. See what the classifier makes of it, then attack it."
 )
-_KEPT = (
-    3600,
-    3600,
-)  # seconds: how often pictures that were shown are cleared away, and how old they are then
+_HOUR = 3600  # seconds
 _UPLOADS = "GRADIO_TEMP_DIR"
 _SYSTEM_FONTS = ["system-ui", "sans-serif"]
 
@@ -44,13 +34,7 @@ _SYSTEM_FONTS = ["system-ui", "sans-serif"]
 def serve(
     *, host: str = "127.0.0.1", port: int = 7860, browser: bool = False, limits: Limits | None = None
 ) -> None:
-    """Serve the page until Ctrl-C.
-
-    Args:
-        host: address to listen at; 127.0.0.1 can be reached from this machine alone.
-        port: port to listen at.
-        browser: open the page in a browser.
-        limits: what is taken from visitors.
+    """Serve the page until Ctrl-C; at 127.0.0.1, it can be reached from this machine alone.
 
     Raises:
         MissingExtraError: Gradio is not installed.
@@ -60,7 +44,8 @@ def serve(
     gradio = _gradio()
     # A thread a call, a call a core: threads that share cores wait for each other most of the time.
     torch.set_num_threads(1)
-    show_shield(_first_controls(), limits)  # the first call is slow: do it before the first visitor
+    first = Controls(number=0, upload=None, **asdict(FIRST))
+    show_shield(first, limits)  # the first call is slow: do it before the first visitor
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C: the uploads are removed
     with TemporaryDirectory(
         prefix="vqshield-app-", dir=os.environ.get(_UPLOADS), ignore_cleanup_errors=True
@@ -98,31 +83,28 @@ def _host_check(host: str) -> Any:
 def create_page(limits: Limits) -> Any:
     """The page, ready to be launched: a gradio.Blocks."""
     gradio = _gradio()
-    with gradio.Blocks(title=TITLE, analytics_enabled=False, delete_cache=_KEPT) as page:
+    parts: dict[str, Any] = {}  # by name; the controls by the fields of Controls
+    with gradio.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(_HOUR, _HOUR)) as page:
         gradio.Markdown(INTRODUCTION)
-        worth = gradio.HTML(recorded_panel(FIRST), elem_id="worth")
+        parts["worth"] = gradio.HTML(recorded_panel(FIRST), elem_id="worth")
         with gradio.Row():
             with gradio.Column(scale=2, min_width=300):
-                inputs = _controls(gradio)
-                again = gradio.Button("Shield again: fresh noise", elem_id="again")
+                parts |= _controls(gradio)
+                parts["again"] = gradio.Button("Shield again: fresh noise", elem_id="again")
             with gradio.Column(scale=3, min_width=300):
-                notice = gradio.HTML(elem_id="notice")
-                pair = _slider(gradio, "clean ◂ ▸ shielded", "shielded")
-                answers = gradio.HTML(elem_id="answers")
-                codebook = gradio.HTML(elem_id="codebook")
+                parts["notice"] = gradio.HTML(elem_id="notice")
+                parts["pair"] = _slider(gradio, "clean ◂ ▸ shielded", "shielded")
+                parts["answers"] = gradio.HTML(elem_id="answers")
+                parts["codebook"] = gradio.HTML(elem_id="codebook")
             with gradio.Column(scale=3, min_width=300):
-                kind = gradio.Radio(
-                    [(f"An attacker who {each.title}", name) for name, each in ATTACKS.items()],
+                parts["kind"] = gradio.Radio(
+                    [(f"An attacker who {kind.title}", name) for name, kind in ATTACKS.items()],
                     value="through", label="Attack", elem_id="kind",
                 )  # fmt: skip
-                attack = gradio.Button("Attack", variant="primary", elem_id="attack")
-                attacked_pair = _slider(gradio, f"clean ◂ ▸ attacked, {SIDE}×{SIDE}", "attacked")
-                attacked_answers = gradio.HTML(elem_id="attacked-answers")
-        _wire(
-            gradio, page, limits, inputs, kind, again=again, attack=attack,
-            shield_outputs=[notice, worth, pair, answers, codebook],
-            attacked=[attacked_pair, attacked_answers],
-        )  # fmt: skip
+                parts["attack"] = gradio.Button("Attack", variant="primary", elem_id="attack")
+                parts["attacked pair"] = _slider(gradio, f"clean ◂ ▸ attacked, {SIDE}×{SIDE}", "attacked")
+                parts["attacked answers"] = gradio.HTML(elem_id="attacked-answers")
+        _wire(gradio, page, limits, parts)
     page.queue(max_size=limits.waiting, default_concurrency_limit=1)
     return page
 
@@ -130,23 +112,6 @@ def create_page(limits: Limits) -> Any:
 def _controls(gradio: Any) -> dict[str, Any]:
     """The controls of the left column, by the names of the fields of Controls, and the gallery."""
     offered = offered_images()
-    gallery = gradio.Gallery(
-        [
-            (enlarged(image), class_name(int(label)))
-            for image, label in zip(offered.images, offered.labels, strict=True)
-        ],
-        label="Pick a picture", columns=5, height="auto", allow_preview=False, buttons=[], interactive=False,
-        object_fit="contain", format="png", elem_id="gallery",
-    )  # fmt: skip
-    number = gradio.Number(0, visible="hidden", label="picture", precision=0)
-    upload = gradio.File(
-        label="Or drop your own: PNG or JPEG", file_types=[".png", ".jpg", ".jpeg"], height=170,
-        elem_id="upload",
-    )  # fmt: skip
-    defense = gradio.Radio(
-        [(Choice(defense=name).title, name) for name in list_choices()], value=FIRST.defense, label="Defense",
-        elem_id="defense",
-    )  # fmt: skip
 
     def slider(name: str, least: float, most: float, step: float, label: str) -> Any:
         return gradio.Slider(
@@ -154,16 +119,31 @@ def _controls(gradio: Any) -> dict[str, Any]:
         )
 
     return {
-        "gallery": gallery,
-        "number": number,
-        "upload": upload,
-        "defense": defense,
-        "size": slider("size", 1, MOST_SIZE, 1, "s: side of a patch, pixels"),
-        "codes": slider("codes", 1, MOST_CODES, 1, "k: centres of the codebook"),
-        "sigma": slider("sigma", 0, MOST_NOISE, 0.1, "σ: noise when centres are sought, in 255ths"),
-        "tau": slider("tau", 0, MOST_NOISE, 0.1, "τ: noise when a centre is chosen, in 255ths"),
-        "beta": slider("beta", 0, MOST_BETA, 0.5, "β: how much windows that fit well count for more"),
-    }
+        "gallery": gradio.Gallery(
+            [
+                (enlarged(image), class_name(int(label)))
+                for image, label in zip(offered.images, offered.labels, strict=True)
+            ],
+            label="Pick a picture", columns=5, height="auto", allow_preview=False, buttons=[],
+            interactive=False, object_fit="contain", format="png", elem_id="gallery",
+        ),
+        "number": gradio.Number(0, visible="hidden", label="picture", precision=0),
+        "upload": gradio.File(
+            label="Or drop your own: PNG or JPEG", file_types=[".png", ".jpg", ".jpeg"], height=170,
+            elem_id="upload",
+        ),
+        "defense": gradio.Radio(
+            [(Choice(defense=name).title, name) for name in list_choices()], value=FIRST.defense,
+            label="Defense", elem_id="defense",
+        ),
+        "size": slider("size", 1, choices.MOST_SIZE, 1, "s: side of a patch, pixels"),
+        "codes": slider("codes", 1, choices.MOST_CODES, 1, "k: centres of the codebook"),
+        "sigma": slider("sigma", 0, choices.MOST_NOISE, 0.1, "σ: noise when centres are sought, in 255ths"),
+        "tau": slider("tau", 0, choices.MOST_NOISE, 0.1, "τ: noise when a centre is chosen, in 255ths"),
+        "beta": slider(
+            "beta", 0, choices.MOST_BETA, 0.5, "β: how much windows that fit well count for more"
+        ),
+    }  # fmt: skip
 
 
 def _slider(gradio: Any, label: str, name: str) -> Any:
@@ -172,75 +152,54 @@ def _slider(gradio: Any, label: str, name: str) -> Any:
     )
 
 
-def _wire(
-    gradio: Any,
-    page: Any,
-    limits: Limits,
-    inputs: dict[str, Any],
-    kind: Any,
-    *,
-    again: Any,
-    attack: Any,
-    shield_outputs: Sequence[Any],
-    attacked: Sequence[Any],
-) -> None:
-    """Say which event calls what."""
+def _wire(gradio: Any, page: Any, limits: Limits, parts: dict[str, Any]) -> None:
+    """Connect events to handlers."""
     names = [field.name for field in fields(Controls)]
-    values = [inputs[name] for name in names]
+    controls = [parts[name] for name in names]
+    sliders = [parts[name] for name in SETTINGS]
+    shielded = [parts[name] for name in View._fields]
+    attacked = [parts["attacked pair"], parts["attacked answers"]]
 
-    def shield_values(*given: Any) -> tuple[Any, ...]:
-        view = show_shield(Controls(**dict(zip(names, given, strict=True))), limits)
-        return view.notice, view.worth, view.pair, view.answers, view.codebook
+    def shield_values(*values: Any) -> View:
+        return show_shield(Controls(**dict(zip(names, values, strict=True))), limits)
 
-    def attack_values(kind: str, *given: Any) -> tuple[Any, ...]:
-        view = show_attack(Controls(**dict(zip(names, given, strict=True))), kind, limits)
-        return view.notice, view.worth, view.pair, view.answers
+    def attack_values(kind: str, *values: Any) -> tuple[Any, ...]:
+        return show_attack(Controls(**dict(zip(names, values, strict=True))), kind, limits)[:4]
 
     def slider_values(defense: str) -> list[Any]:
-        chosen = controls_of(defense)
-        return [
-            gradio.update(value=chosen[name].value, interactive=not chosen[name].fixed) for name in SETTINGS
-        ]
+        measured, free = usual(defense), settings_of(defense)
+        return [gradio.update(value=getattr(measured, name), interactive=name in free) for name in SETTINGS]
 
     def picked(event: Any) -> tuple[int, None]:
         return event.index, None
 
     picked.__annotations__["event"] = gradio.SelectData  # by this Gradio knows what to hand over
 
-    cores = os.cpu_count() or 1
-
-    def shield_on(event: Callable[..., Any], **more: Any) -> None:
+    def shield_on(event: Callable[..., Any], **options: Any) -> None:
         event(
-            shield_values, values, shield_outputs, concurrency_limit=cores, concurrency_id="shield",
-            show_progress="minimal", trigger_mode="always_last", **more,
+            shield_values, controls, shielded, concurrency_limit=os.cpu_count() or 1, concurrency_id="shield",
+            show_progress="minimal", trigger_mode="always_last", **options,
         )  # fmt: skip
 
-    hidden = {"queue": False, "api_visibility": "private", "show_progress": "hidden"}
     shield_on(page.load, api_visibility="private")
-    shield_on(again.click, api_name="shield")
-    for name in SETTINGS:
-        shield_on(inputs[name].release, api_visibility="private")
-    for event in (inputs["upload"].upload, inputs["upload"].clear):
+    shield_on(parts["again"].click, api_name="shield")
+    for slider in sliders:
+        shield_on(slider.release, api_visibility="private")
+    for event in (parts["upload"].upload, parts["upload"].clear):
         shield_on(event, api_visibility="private")
-    chosen = inputs["defense"].input(
-        slider_values, [inputs["defense"]], [inputs[name] for name in SETTINGS], **hidden
-    )
+    hidden = {"queue": False, "api_visibility": "private", "show_progress": "hidden"}
+    chosen = parts["defense"].input(slider_values, [parts["defense"]], sliders, **hidden)
     shield_on(chosen.then, api_visibility="private")
-    selected = inputs["gallery"].select(picked, None, [inputs["number"], inputs["upload"]], **hidden)
+    selected = parts["gallery"].select(picked, None, [parts["number"], parts["upload"]], **hidden)
     shield_on(selected.then, api_visibility="private")
-    attacking = attack.click(
-        attack_values, [kind, *values], [*shield_outputs[:2], *attacked], api_name="attack",
+    attacking = parts["attack"].click(
+        attack_values, [parts["kind"], *controls], [*shielded[:2], *attacked], api_name="attack",
         concurrency_limit=1, concurrency_id="attack", show_progress="minimal",
     )  # fmt: skip
     # An attack belongs to the values it was made with: cancel one that still runs, clear one that is shown.
-    changes = [each.change for each in (kind, *values)]
+    changes = [part.change for part in (parts["kind"], *controls)]
     gradio.on(changes, None, cancels=[attacking], **hidden)
     gradio.on(changes, lambda: (None, None), None, attacked, trigger_mode="multiple", **hidden)
-
-
-def _first_controls() -> Controls:
-    values = {name: control.value for name, control in controls_of(FIRST.defense).items()}
-    return Controls(number=0, upload=None, defense=FIRST.defense, **values)
 
 
 def _gradio() -> Any:

@@ -13,48 +13,29 @@ from vqshield.data import ImageSet, sample
 from vqshield.demo.pictures import as_bytes
 from vqshield.images.files import Picture, read_image
 
-SIDE = 32
-"""Pixels: the side of the bundled classifiers' input."""
-OFFERED = 20
-"""Bundled images to pick from: two a class."""
+SIDE = 32  # pixels, of the bundled classifiers' input
+OFFERED = 20  # bundled images to pick from, two per class
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What is taken from visitors, and for how long one may keep a core busy.
+    """What is taken from visitors, and for how long one may keep a core busy."""
 
-    Args:
-        max_bytes: of an uploaded file.
-        max_pixels: by the file's header, before anything is unpacked.
-        max_side: a larger picture is reduced to this many pixels on its longer side, which bounds the time
-            that shielding takes.
-        attack_seconds: an attack that takes longer is stopped.
-        waiting: calls that may wait; more are refused with a message.
-    """
-
-    max_bytes: int = 8 << 20
-    max_pixels: int = 16_000_000
-    max_side: int = 512
+    max_bytes: int = 8 << 20  # of an uploaded file
+    max_pixels: int = 16_000_000  # by the file's header, before anything is unpacked
+    max_side: int = 512  # pixels; a picture with a longer side is reduced, which bounds the shielding's time
     attack_seconds: float = 30.0
-    waiting: int = 64
+    waiting: int = 64  # calls; more are refused with a message
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A picture, and how the classifier sees it.
+    """A picture, and how the classifier sees it."""
 
-    Attributes:
-        picture: (3, h, w) in [0, 1], shielded at this size.
-        small: (3, 32, 32), the classifier's input, which attacks change; of a bundled image it is
-            the picture.
-        label: its class, where that is known.
-        note: what was done to it, for the visitor; empty for a bundled image.
-    """
-
-    picture: Tensor
-    small: Tensor
-    label: int | None
-    note: str = ""
+    picture: Tensor  # (3, h, w) in [0, 1], shielded at this size
+    small: Tensor  # (3, 32, 32), the classifier's input, which attacks change
+    label: int | None  # where it is known
+    note: str = ""  # for the visitor: what was done to an upload
 
 
 def bundled(number: int) -> Subject:
@@ -83,13 +64,16 @@ def uploaded(path: Path, limits: Limits) -> Subject:
     except VqshieldError as error:  # hide where uploads lie on the server
         raise FileFormatError(str(error).replace(str(path), path.name)) from error
     whole = _on_white(read)
-    picture = _reduced(whole, limits.max_side)
-    return Subject(
-        picture=picture,
-        small=picture if picture.shape[1:] == (SIDE, SIDE) else _resized(_middle_square(whole), SIDE, SIDE),
-        label=None,
-        note=_note(whole, picture),
-    )
+    height, width = whole.shape[1:]
+    picture, scale = whole, limits.max_side / max(height, width)
+    if scale < 1:
+        picture = _resized(whole, max(round(height * scale), 1), max(round(width * scale), 1))
+    small = picture
+    if picture.shape[1:] != (SIDE, SIDE):
+        side = min(height, width)
+        top, left = (height - side) // 2, (width - side) // 2
+        small = _resized(whole[:, top : top + side, left : left + side], SIDE, SIDE)
+    return Subject(picture=picture, small=small, label=None, note=_note(whole, picture))
 
 
 def class_name(label: int) -> str:
@@ -110,21 +94,6 @@ def _on_white(read: Picture) -> Tensor:
         return colour.contiguous()
     alpha = read.alpha.float() / 255
     return colour * alpha + (1 - alpha)
-
-
-def _reduced(picture: Tensor, side: int) -> Tensor:
-    height, width = picture.shape[1:]
-    if max(height, width) <= side:
-        return picture
-    scale = side / max(height, width)
-    return _resized(picture, max(round(height * scale), 1), max(round(width * scale), 1))
-
-
-def _middle_square(picture: Tensor) -> Tensor:
-    height, width = picture.shape[1:]
-    side = min(height, width)
-    top, left = (height - side) // 2, (width - side) // 2
-    return picture[:, top : top + side, left : left + side]
 
 
 def _resized(picture: Tensor, height: int, width: int) -> Tensor:

@@ -1,16 +1,17 @@
-"""A picture under attack: defense-unaware, by queries, or adaptive.
+"""Shield a picture and attack it: what the page shows after a click.
 
 The attacks are those of the results that the page shows (`vqshield demo`), and one by queries.
 """
 
+import math
 import time
+from collections import Counter
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from vqshield.app.choices import Choice
-from vqshield.app.shielding import Answers, ask
 from vqshield.app.subjects import Limits, Subject
 from vqshield.attacks import Linf
 from vqshield.attacks.threats import Threat, threat
@@ -19,14 +20,68 @@ from vqshield.core.errors import InvalidInputError
 from vqshield.defended import Defended
 from vqshield.demo.pictures import as_bytes, moved_bytes
 from vqshield.demo.study import DemoSettings
+from vqshield.models.calling import Model
+from vqshield.models.draws import draw_predictions
 
+DRAWS = 20
 QUERIES = 500
 _DEMO = DemoSettings()
+
+Answers = Counter[int]
+"""How many samples gave each class for one picture: the most frequent class first, of ties the lowest."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shielded:
+    """A shielded picture and its classes.
+
+    Attributes:
+        quantized: the sample that is shown, of the picture's shape.
+        centres: its codebook, (k, 3, s, s), the darkest first.
+        bare, answers: the classes without and with the shield.
+        seconds: for the sample that is shown. answering: for all that were classified.
+    """
+
+    quantized: Tensor
+    centres: Tensor
+    bare: Answers
+    answers: Answers
+    seconds: float
+    answering: float
+
+
+@torch.no_grad()
+def shield(subject: Subject, choice: Choice, *, seed: int | None = None) -> Shielded:
+    """Shield a picture and classify it; without a seed, every call has fresh noise.
+
+    Raises:
+        InvalidInputError: a picture that this defense cannot take, such as one with fewer patches than k.
+    """
+    quantizer, classifier = choice.quantizer(seed), choice.classifier()
+    picture = subject.picture[None]
+    streams = quantizer.streams(picture)  # of one sample: the codebook below is the one behind the picture
+    began = time.perf_counter()
+    quantized = quantizer(picture, streams=streams)[0]
+    seconds = time.perf_counter() - began
+    centres = quantizer.codebook(picture, streams=streams)[0]
+    began = time.perf_counter()
+    answers = ask(Defended(classifier, quantizer), subject.small)
+    answering = time.perf_counter() - began
+    side = math.isqrt(centres.shape[1] // 3)
+    patches = centres.clamp(0, 1).view(len(centres), 3, side, side)
+    return Shielded(
+        quantized=quantized,
+        centres=patches[patches.mean((1, 2, 3)).argsort(stable=True)],
+        bare=ask(classifier, subject.small, draws=1),
+        answers=answers,
+        seconds=seconds,
+        answering=answering,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttackKind:
-    """An attack that can be pressed for, and what its button says."""
+    """An attack that visitors can choose, and what the page says of it."""
 
     title: str
     explanation: str
@@ -57,14 +112,15 @@ ATTACKS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Attacked:
-    """What the page shows of an attack.
+    """An attacked picture and its classes.
 
     Attributes:
         image: the attacked picture, (3, 32, 32), bytes; largest: its largest change of a value, in bytes.
         label: the class that the attack leads away from; known: whether that is the true one, or what the
-            bare classifier said of the clean picture.
-        bare_before, bare, before, answers: the answers of the bare classifier and of the shielded one, about
-            the clean picture and about the attacked one. No draw that the attack saw is among them.
+            bare classifier said of the clean picture, bare_before.
+        bare: the bare classifier's answer about the attacked picture.
+        before, answers: the shielded classifier's about the clean and the attacked picture, from samples that
+            the attack did not see.
         seconds: that the attack took.
     """
 
@@ -83,14 +139,7 @@ class Attacked:
 def attack(
     subject: Subject, choice: Choice, kind: str, *, limits: Limits, seed: int | None = None
 ) -> Attacked:
-    """Attack a picture at the size that the classifier sees.
-
-    Args:
-        subject: the picture.
-        choice: the defense.
-        kind: one of ATTACKS.
-        limits: how long it may take.
-        seed: of the defense, for a result that can be repeated.
+    """Attack a picture at the size that the classifier sees; without a seed, with fresh noise.
 
     Raises:
         InvalidInputError: an unknown kind, a picture that the defense cannot take, or too long an attack.
@@ -99,13 +148,13 @@ def attack(
     quantizer, classifier = choice.quantizer(seed), choice.classifier()
     model = Defended(classifier, quantizer)
     bare_before = ask(classifier, subject.small, draws=1)
-    label = bare_before.first if subject.label is None else subject.label
+    label = next(iter(bare_before)) if subject.label is None else subject.label
     began = time.perf_counter()
     stopped = _Stopped(classifier, limits.attack_seconds)
-    found = chosen(stopped, quantizer, subject.small[None], torch.tensor([label]))
+    adversarial = chosen(stopped, quantizer, subject.small[None], torch.tensor([label]))
     seconds = time.perf_counter() - began
     clean = as_bytes(subject.small[None])
-    image = moved_bytes(clean, found, chosen.attack.ball)[0]
+    image = moved_bytes(clean, adversarial, chosen.attack.ball)[0]
     shown = image.float() / 255
     return Attacked(
         kind=kind,
@@ -119,6 +168,13 @@ def attack(
         answers=ask(model, shown),
         seconds=seconds,
     )
+
+
+def ask(model: Model, image: Tensor, *, draws: int = DRAWS) -> Answers:
+    """Classify an image in fresh samples."""
+    no_labels = torch.zeros(1, dtype=torch.int64)  # answers are counted, not judged
+    answers = draw_predictions(model, image[None], no_labels, runs=draws).predictions[:, 0].tolist()
+    return Counter(dict(sorted(Counter(answers).items(), key=lambda pair: (-pair[1], pair[0]))))
 
 
 class _Stopped(nn.Module):
