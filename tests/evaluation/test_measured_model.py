@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import vqshield as vq
 from vqshield.auditing import AuditSettings
 from vqshield.classifiers import named_defense, save_classifier, small_cifar10
-from vqshield.classifiers.bundled import bundled_as_trained
+from vqshield.classifiers.sources import bundled_as_trained
 from vqshield.core.errors import InvalidInputError
 from vqshield.data import sample
 from vqshield.images.files import encode_png

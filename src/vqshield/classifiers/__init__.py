@@ -1,20 +1,20 @@
-"""Classifiers: networks by name, weights from safetensors, and those that other packages bring."""
+"""Classifiers: networks by name, weights from safetensors files, and models of other packages."""
 
-from vqshield.classifiers.base import Network
-from vqshield.classifiers.bundled import bundled_as_trained, small_cifar10, small_cifar10_hardened
-from vqshield.classifiers.fitting import as_shown_to, check_classes, class_count
 from vqshield.classifiers.folding import folded
 from vqshield.classifiers.loading import save_classifier
-from vqshield.classifiers.normalised import Normalised
-from vqshield.classifiers.registry import build, list_classifiers
+from vqshield.classifiers.networks import Network, build, list_classifiers
+from vqshield.classifiers.normalised import Normalised, as_shown_to, check_classes, class_count
 from vqshield.classifiers.sources import (
     BUNDLED,
+    bundled_as_trained,
     classifier_forms,
     is_bundled,
     is_source,
     load_classifier,
     load_with_norms,
     named_defense,
+    small_cifar10,
+    small_cifar10_hardened,
     source_digest,
     weights_digest,
 )

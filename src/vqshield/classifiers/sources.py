@@ -1,23 +1,21 @@
-"""Every classifier by a text: a file, a name, a library's model, or a function of the user's."""
+"""Load any classifier: a bundled name, a weight file, a library's model, or a user's function."""
 
 import hashlib
-from collections.abc import Callable
-from functools import partial
+from contextlib import AbstractContextManager
+from importlib import resources
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from vqshield.classifiers.bundled import (
-    HARDENED,
-    PLAIN,
-    bundled_as_trained,
-    bundled_file,
-    small_cifar10,
-    small_cifar10_hardened,
+from vqshield.classifiers.external import (
+    LITES,
+    efficientnet_lite,
+    from_function,
+    from_timm,
+    from_torchvision,
 )
-from vqshield.classifiers.efficientnet_lite import FAMILY, efficientnet_lite
-from vqshield.classifiers.external import from_function, from_timm, from_torchvision
+from vqshield.classifiers.folding import fastest_form
 from vqshield.classifiers.loading import check_finite, read_classifier
 from vqshield.classifiers.normalised import Normalised
 from vqshield.core.entry_points import function_digest
@@ -25,22 +23,15 @@ from vqshield.core.errors import InvalidInputError
 from vqshield.core.files import file_exists
 from vqshield.core.tensors import read_metadata
 
-BUNDLED = PLAIN
+BUNDLED, HARDENED = "small-cifar10", "small-cifar10-hardened"
 
-_LITES = {name: partial(efficientnet_lite, name) for name in FAMILY}
-_NAMES: dict[str, Callable[[], Normalised]] = {
-    BUNDLED: small_cifar10,
-    HARDENED: small_cifar10_hardened,
-    **_LITES,
-}
 _LIBRARIES = {"timm": from_timm, "torchvision": from_torchvision}
-
 _FORMS = {
     BUNDLED: "CIFAR-10, 32x32, bundled",
     HARDENED: 'the same, fine-tuned for use behind SWRD.hardened("cifar10")',
     **{
         name: f"ImageNet, {lite.side}x{lite.side}, weights in the package {lite.package} (extra imagenet)"
-        for name, lite in FAMILY.items()
+        for name, lite in LITES.items()
     },
     "FILE.safetensors": "one of the networks above with weights from vqshield train or harden",
     "timm:NAME[@FILE]": "a model of timm, with its pretrained weights or those of a safetensors file",
@@ -56,13 +47,13 @@ def classifier_forms() -> dict[str, str]:
 
 
 def is_bundled(text: str) -> bool:
-    """Whether a text names a classifier that comes with the package."""
+    """Whether this is the name of a classifier that comes with the package."""
     return text in (BUNDLED, HARDENED)
 
 
 def is_source(text: str) -> bool:
-    """Whether a text names a classifier other than a weight file."""
-    return text in _NAMES or (":" in text and not file_exists(Path(text)))
+    """Whether this names a classifier other than a weight file."""
+    return is_bundled(text) or text in LITES or (":" in text and not file_exists(Path(text)))
 
 
 def load_classifier(
@@ -74,8 +65,8 @@ def load_classifier(
         which: a safetensors file, a name such as "efficientnet-lite0", "timm:NAME", "torchvision:NAME", or
             "module:function"; the module may be a file in the current directory. The last three take the
             weights of a safetensors file where "@FILE" follows.
-        arch: the network of a file that does not say so itself.
-        device: where it goes.
+        arch: the network of a file whose metadata does not name it.
+        device: where the classifier is put.
 
     Raises:
         InvalidInputError: where there is no such classifier.
@@ -85,9 +76,36 @@ def load_classifier(
         return read_classifier(which, arch, device)
     if arch is not None:
         raise InvalidInputError(f"arch={arch!r} is for weight files; {which!r} brings its own network")
-    model = _made(which).float().eval().requires_grad_(False)
+    if is_bundled(which):
+        return _fast(which, "cpu").to(device)
+    model = _external(which).float().eval().requires_grad_(False)
     check_finite(model, which)
     return model.to(device)
+
+
+def small_cifar10(device: str | torch.device = "cpu") -> Normalised:
+    """The bundled CIFAR-10 classifier: images in [0,1] -> logits, frozen, in eval mode.
+
+    Norms are folded and weights laid out channels-last: the fastest form on a CPU. Gradients towards images
+    are contiguous all the same.
+    """
+    return _fast(BUNDLED, device)
+
+
+def small_cifar10_hardened(device: str | torch.device = "cpu") -> Normalised:
+    """The same network fine-tuned behind ``vq.SWRD.hardened("cifar10")``, for use behind it alone."""
+    return _fast(HARDENED, device)
+
+
+def bundled_as_trained(name: str, device: str | torch.device = "cpu") -> Normalised:
+    """A bundled classifier with its batch norms, for training: folded ones cannot be trained."""
+    with bundled_file(name) as path:
+        return read_classifier(path, None, device)
+
+
+def bundled_file(name: str) -> AbstractContextManager[Path]:
+    """The file of a bundled classifier."""
+    return resources.as_file(resources.files("vqshield.classifiers") / "assets" / f"{name}.safetensors")
 
 
 def load_with_norms(which: str, device: str | torch.device = "cpu") -> Normalised:
@@ -106,7 +124,7 @@ def named_defense(which: str | Path) -> str | None:
 
 
 def weights_digest(model: nn.Module) -> str:
-    """SHA-256 of all weights by name, for classifiers that no single file stands for."""
+    """SHA-256 of all weights by name, for classifiers that are not identified by one file."""
     digest = hashlib.sha256()
     for name, value in sorted(model.state_dict().items()):
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
@@ -120,9 +138,9 @@ def source_digest(text: str) -> str | None:
     return function_digest(text) if function and module not in _FORMS else None
 
 
-def _made(text: str) -> Normalised:
-    if text in _NAMES:
-        return _NAMES[text]()
+def _external(text: str) -> Normalised:
+    if text in LITES:
+        return efficientnet_lite(text)
     source, _, name = text.partition(":")
     if not source or not name:
         raise InvalidInputError(f"classifier={text!r} is incomplete; give {', '.join(_FORMS)}")
@@ -130,4 +148,10 @@ def _made(text: str) -> Normalised:
     weights = Path(file) if at else None
     if source in _LIBRARIES:
         return _LIBRARIES[source](name, weights)
-    return from_function(source, name, weights)
+    return from_function(f"{source}:{name}", weights)
+
+
+def _fast(name: str, device: str | torch.device) -> Normalised:
+    classifier = fastest_form(bundled_as_trained(name, device))
+    assert isinstance(classifier, Normalised)
+    return classifier

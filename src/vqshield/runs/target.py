@@ -18,7 +18,7 @@ from vqshield.classifiers import (
     source_digest,
     weights_digest,
 )
-from vqshield.classifiers.bundled import bundled_file
+from vqshield.classifiers.sources import bundled_file
 from vqshield.core import checks
 from vqshield.core.devices import pick_device
 from vqshield.core.display_names import IN_MEMORY
