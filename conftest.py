@@ -65,9 +65,9 @@ def defense_name(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def quick_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers that are forked off a process that has imported torch once, instead of importing it each."""
-    from vqshield.runs.executors import team
+    from vqshield.runs.executors import processes
 
     if "forkserver" in multiprocessing.get_all_start_methods():
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["vqshield.evaluation.study"])
-        monkeypatch.setattr(team, "_SPAWN", context)
+        monkeypatch.setattr(processes, "_SPAWN", context)

@@ -25,9 +25,9 @@ from vqshield.auditing import (
     audit,
     traces,
 )
+from vqshield.core.seeds import torch_seeded
 from vqshield.core.serialization import to_plain
 from vqshield.runs.notes import NOTES, Notes
-from vqshield.runs.randomness import torch_seeded
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -5,7 +5,9 @@ import torch
 
 from vqshield.cli.executors import ExecutorOptions
 from vqshield.core.errors import InvalidInputError
-from vqshield.runs.executors import Executor, LocalExecutor, ProcessesExecutor, RayExecutor
+from vqshield.runs.executors import Executor, LocalExecutor
+from vqshield.runs.executors.processes import ProcessesExecutor
+from vqshield.runs.executors.ray import RayExecutor
 
 
 @pytest.mark.parametrize(

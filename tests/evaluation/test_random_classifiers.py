@@ -15,7 +15,7 @@ from vqshield.core.errors import InvalidInputError
 from vqshield.data import sample
 from vqshield.evaluation.study import evaluate
 from vqshield.models.calling import evaluating
-from vqshield.runs.randomness import answers_digest, answers_vary
+from vqshield.runs.target import answers_digest, answers_vary
 
 FAST = {"autoattack": "autoattack:version=rand,draws=1", "square": "square:queries=2", "apgd": "apgd:steps=2",
         "pgd": "pgd:steps=2", "noise": "noise:tries=2", "rays": "rays:queries=4"}  # fmt: skip

@@ -1,6 +1,7 @@
 """The loop that every run goes through, wherever cells are measured; and executors by name."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +14,11 @@ from vqshield.core.errors import InvalidInputError, MissingExtraError
 from vqshield.core.serialization import to_plain
 from vqshield.data import sample
 from vqshield.evaluation.study import Evaluation
-from vqshield.runs.executors import (
-    Executor,
-    LocalExecutor,
-    ProcessesExecutor,
-    RayExecutor,
-    executor,
-    list_executors,
-)
-from vqshield.runs.executors import ray as ray_module
-from vqshield.runs.executors.base import finders, measure
-from vqshield.runs.study import Study
+from vqshield.runs.executors import Executor, LocalExecutor, executor, list_executors
+from vqshield.runs.executors.pool import PoolExecutor, Request, finders
+from vqshield.runs.executors.processes import ProcessesExecutor
+from vqshield.runs.executors.ray import Cluster, RayExecutor
+from vqshield.runs.study import Study, measure, no_progress
 from vqshield.runs.target import Target
 
 TWO = ProcessesExecutor(workers=2)
@@ -79,57 +74,73 @@ def test_cells_that_need_the_same_wait_for_the_first_of_them() -> None:
     assert finders(Squares(count=7), 0) == {}, "a study that shares nothing"
 
 
-class SlowRay:
-    """Stands for Ray: at each wait one task is finished, that which `choose` takes of those that can run."""
+class SlowPool:
+    """At each wait one cell is finished, the one that `choose` takes of those that run."""
 
-    def __init__(self, choose: Callable[[list[int]], int]) -> None:
-        self.choose, self.begun, self.finished = choose, list[tuple[int, int | None]](), list[int]()
+    def __init__(self, size: int, choose: Callable[[list[int]], int]) -> None:
+        self.size, self.choose = size, choose
+        self.started, self.running, self.finished = list[int](), list[int](), list[int]()
         self.most = 0
 
-    def begin(self, number: int, after: int | None) -> int:
-        self.begun.append((number, after))
-        return number
+    def start(self, number: int) -> None:
+        self.started.append(number)
+        self.running.append(number)
+        self.most = max(self.most, len(self.running))
 
-    def wait(self, tasks: list[int]) -> tuple[list[int], list[int]]:
-        blocked = {number for number, after in self.begun if after in tasks}
-        self.most = max(self.most, len(set(tasks) - blocked))
-        chosen = self.choose([task for task in tasks if task not in blocked])
-        self.finished.append(chosen)
-        return [chosen], [task for task in tasks if task != chosen]
+    def wait(self) -> dict[int, Any]:
+        number = self.choose(self.running)
+        self.running.remove(number)
+        self.finished.append(number)
+        study = Squares(count=number + 1)
+        return {number: measure(study, study.cells[number])}
 
-    def nodes(self) -> list[dict[str, Any]]:
-        return [{"Alive": True, "Resources": {"CPU": 1}}, {"Alive": False, "Resources": {"CPU": 9}}]
+
+def measured_by(pool: SlowPool, study: Squares, first: int) -> Iterator[int]:
+    """The numbers whose squares come back."""
+
+    class Slow(PoolExecutor):
+        def pool(self, request: Request) -> nullcontext[SlowPool]:
+            return nullcontext(pool)
+
+    for found in Slow().measured(study, first, no_progress):
+        yield found.records[0].image
 
 
 @pytest.mark.parametrize("choose", [min, max])
-@pytest.mark.parametrize("ahead", [None, 1, 2, 5])
-def test_whichever_task_ends_first_the_order_is_that_of_the_cells(
-    choose: Callable[[list[int]], int], ahead: int | None
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_whichever_cell_ends_first_the_order_is_that_of_the_cells(
+    choose: Callable[[list[int]], int], size: int
 ) -> None:
-    ray, finder = SlowRay(choose), {3: 2, 4: 2, 7: 6, 90: 2}
-    given = list(RayExecutor(ahead=ahead)._in_order(ray, range(1, 100), finder, ray.begin))
-    assert given == [number for number, _ in ray.begun] == list(range(1, 100)), "one task a cell"
-    assert sorted(ray.finished) == given
-    assert all(ray.finished.index(finder[each]) < ray.finished.index(each) for each in finder)
-    assert ray.most <= (ahead or 2) + 2, "no more at once, but for those that another held up"
+    study, pool = Parities(count=100), SlowPool(size, choose)
+    assert list(measured_by(pool, study, 1)) == list(range(1, 100))
+    assert sorted(pool.started) == sorted(pool.finished) == list(range(1, 100)), "each once"
+    for number, finder in finders(study, 1).items():
+        assert pool.finished.index(finder) < pool.finished.index(number)
+    assert pool.most == size
 
 
 def test_a_long_cell_stops_the_others_only_when_many_are_held() -> None:
-    ray = SlowRay(max)
-    assert next(RayExecutor(ahead=2)._in_order(ray, range(100), {}, ray.begin)) == 0
-    assert len(ray.begun) == 16 * 2
-    assert ray.finished == [*range(1, 32), 0]
+    pool = SlowPool(2, max)
+    assert next(measured_by(pool, Squares(count=100), 0)) == 0
+    assert len(pool.started) == 16 * 2
+    assert pool.finished == [*range(1, 32), 0]
 
 
-def test_a_task_that_waits_leaves_its_place_to_another() -> None:
-    ray = SlowRay(min)
-    finder = {1: 0, 2: 0}
-    assert next(RayExecutor(ahead=2)._in_order(ray, range(9), finder, ray.begin)) == 0
-    assert ray.begun == [(0, None), (1, 0), (2, 0), (3, None)]
-    ray = SlowRay(min)
-    given = RayExecutor(ahead=1)._in_order(ray, range(9), {4: 0}, ray.begin)
-    assert list(given) == list(range(9))
-    assert (4, None) in ray.begun, "what was found long ago is not waited for"
+def test_a_cluster_that_grows_measures_more_at_once() -> None:
+    class Nodes:
+        many = 1
+
+        def nodes(self) -> list[dict[str, Any]]:
+            there = {"Alive": True, "Resources": {"CPU": 1}}
+            return [there] * self.many + [{"Alive": False, "Resources": {"CPU": 9}}]
+
+    nodes = Nodes()
+    cluster = Cluster(nodes, RayExecutor())
+    assert cluster.size == 2, "two tasks for each CPU"
+    nodes.many = 3
+    assert cluster.size == 6
+    assert Cluster(nodes, RayExecutor(cpus=2)).size == 2, "one where none fits now"
+    assert Cluster(nodes, RayExecutor(ahead=5)).size == 5
 
 
 def test_executors_by_name() -> None:
@@ -163,9 +174,9 @@ def test_executors_that_cannot_work_are_named(name: str, options: dict, message:
 
 def test_without_ray_its_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> None:
-        raise ModuleNotFoundError(name)
+        raise ModuleNotFoundError(name, name=name)
 
-    monkeypatch.setattr(ray_module, "import_module", missing)
+    monkeypatch.setattr("vqshield.core.extras.import_module", missing)
     with pytest.raises(MissingExtraError, match=r'pip install "\.\[cluster\]"'):
         RayExecutor().run(Squares(), tmp_path)
 

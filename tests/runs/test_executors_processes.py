@@ -40,7 +40,8 @@ from square_studies import (
 )
 
 from vqshield.core.errors import InvalidInputError, VqshieldError
-from vqshield.runs.executors import LocalExecutor, ProcessesExecutor
+from vqshield.runs.executors import LocalExecutor
+from vqshield.runs.executors.processes import ProcessesExecutor
 
 pytestmark = pytest.mark.slow
 __all__ = ["here", "one_thread"]  # fixtures
@@ -132,7 +133,7 @@ def test_a_worker_that_is_killed_takes_no_record_with_it(tmp_path: Path) -> None
 def test_a_worker_that_is_always_lost_ends_the_run(tmp_path: Path, trap: Death, how: str) -> None:
     study = Squares(log=tmp_path / "log", trap=trap)
     with pytest.raises(
-        VqshieldError, match=f"number 2 was begun 2 times, retries=1, .* by {how}; what is fin"
+        VqshieldError, match=f"number 2 was started 2 times, retries=1, .* by {how}; finished cells"
     ):
         study.run(tmp_path / "out", replace(ONE, retries=1))
     assert multiprocessing.active_children() == []
@@ -156,7 +157,7 @@ def test_an_error_ends_the_run_after_all_that_comes_before(tmp_path: Path) -> No
 
 @pytest.mark.usefixtures("quick_workers")
 def test_a_worker_that_finds_another_study_says_so(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match="a worker found count=5 where the run began with count=4"):
+    with pytest.raises(InvalidInputError, match="a worker found count=5 where the run started with count=4"):
         LongerElsewhere().run(tmp_path / "out", ONE)
 
 
@@ -207,7 +208,7 @@ HANGING = """
 import sys
 from pathlib import Path
 from square_studies import THREADS, Hanging, Squares
-from vqshield.runs.executors import ProcessesExecutor
+from vqshield.runs.executors.processes import ProcessesExecutor
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
@@ -257,5 +258,5 @@ def test_a_script_that_runs_at_import_is_told_how_to_be_written(tmp_path: Path) 
     with script(tmp_path, unguarded) as process:
         _, said = process.communicate(timeout=120)
     last = said.decode().strip().splitlines()[-1]
-    assert "a worker ended by exit code 1 before it began" in last
+    assert "a worker ended by exit code 1 before it started" in last
     assert "below if __name__ == '__main__':" in last

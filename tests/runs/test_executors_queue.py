@@ -4,57 +4,69 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vqshield.runs.executors.queue import CellQueue
+from vqshield.runs.executors.pool import CellQueue
+from vqshield.runs.study import Measured
+
+MEASURED: Measured = Measured(records=[], seconds=0)
 
 
 @given(
     first=st.integers(0, 5),
     count=st.integers(0, 30),
     workers=st.integers(1, 5),
-    held=st.integers(1, 12),
+    ahead=st.integers(1, 12),
     chance=st.randoms(use_true_random=False),
 )
 def test_whatever_ends_first_every_cell_is_begun_and_none_too_early(
-    first: int, count: int, workers: int, held: int, chance
+    first: int, count: int, workers: int, ahead: int, chance
 ) -> None:
     numbers = range(first, first + count)
     finder = {each: chance.choice(numbers[:place]) for place, each in enumerate(numbers) if place % 3 == 2}
-    queue, running, finished, losses = CellQueue(numbers, finder, held=held), list[int](), set[int](), 5
+    queue, running, finished, losses = CellQueue(numbers, finder, ahead=ahead), list[int](), set[int](), 5
     for turn in numbers:
         while turn not in finished:
-            while len(running) < workers and (each := queue.take()) is not None:
+            while (each := queue.take(workers)) is not None:
+                assert len(running) < workers
                 assert each not in running
                 assert each not in finished
                 assert each not in finder or finder[each] in finished
-                assert turn <= each < turn + held
+                assert turn <= each < turn + ahead * workers
                 running.append(each)
             assert running, "the run would stand still"
             ended = running.pop(chance.randrange(len(running)))
             if losses and chance.random() < 0.2:
                 losses -= 1
-                queue.put_back(ended)
+                queue.end(ended, None)
             else:
-                queue.finish(ended)
+                queue.end(ended, MEASURED)
                 finished.add(ended)
         queue.give(turn)
-    assert queue.take() is None
+    assert queue.take(workers) is None
     assert finished == set(numbers)
 
 
 def test_those_that_wait_leave_their_place_to_others() -> None:
-    queue = CellQueue(range(6), {1: 0, 2: 0}, held=4)
-    assert [queue.take() for _ in range(3)] == [0, 3, None], "4 is too far ahead"
-    queue.finish(0)
-    assert [queue.take() for _ in range(3)] == [1, 2, None]
+    queue = CellQueue(range(6), {1: 0, 2: 0}, ahead=1)
+    assert [queue.take(4) for _ in range(3)] == [0, 3, None], "4 is too far ahead"
+    queue.end(0, MEASURED)
+    assert [queue.take(4) for _ in range(3)] == [1, 2, None]
     queue.give(0)
-    assert queue.take() == 4
+    assert queue.take(4) == 4
+
+
+def test_no_more_cells_run_at_once_than_there_are_workers() -> None:
+    queue = CellQueue(range(6), {})
+    assert [queue.take(2) for _ in range(3)] == [0, 1, None]
+    assert queue.take(3) == 2, "there is one more now"
+    queue.end(0, MEASURED)
+    assert queue.take(2) is None, "there is one less now"
 
 
 @pytest.mark.parametrize("order", [(3, 5), (5, 3)])
 def test_nothing_is_begun_behind_an_error(order: tuple[int, int]) -> None:
-    queue = CellQueue(range(9), {}, held=9)
-    assert [queue.take() for _ in range(6)] == list(range(6))
-    queue.put_back(2)
+    queue = CellQueue(range(9), {}, ahead=9)
+    assert [queue.take(9) for _ in range(6)] == list(range(6))
+    queue.end(2, None)
     for number in order:
-        queue.end_at(number)
-    assert [queue.take() for _ in range(2)] == [2, None]
+        queue.end(number, ValueError())
+    assert [queue.take(9) for _ in range(2)] == [2, None]

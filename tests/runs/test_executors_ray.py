@@ -33,7 +33,8 @@ from ray_studies import (
 from vqshield.certification.study import Certification
 from vqshield.classifiers import Normalised, build, save_classifier
 from vqshield.core.errors import InvalidInputError, VqshieldError
-from vqshield.runs.executors import LocalExecutor, RayExecutor
+from vqshield.runs.executors import LocalExecutor
+from vqshield.runs.executors.ray import RayExecutor
 from vqshield.runs.target import Target
 
 ray = pytest.importorskip("ray")
@@ -135,7 +136,7 @@ def test_an_error_in_a_task_arrives_as_it_was(two_cpus: None, tmp_path: Path) ->
     assert "ray" not in str(refused.value)
 
     save_classifier(weights, random_classifier(seed=2))
-    with pytest.raises(InvalidInputError, match=r"a worker found classifier=.*where the run began with"):
+    with pytest.raises(InvalidInputError, match=r"a worker found classifier=.*where the run started with"):
         RayExecutor().run(study, tmp_path / "out")
     assert (tmp_path / "out" / "records.jsonl").read_bytes() == b""
 
@@ -151,7 +152,7 @@ def test_more_than_the_cluster_has_is_refused(two_cpus: None, tmp_path: Path) ->
     [
         (mistake, ZeroDivisionError, "a mistake of the program", 1),
         (refusal, InvalidInputError, "^colour=3 should be blue$", 1),
-        (death, VqshieldError, "a task was lost for good, retries=1, by .*what is finished is kept", 2),
+        (death, VqshieldError, "a task was lost for good, retries=1, by .*finished cells are kept", 2),
     ],
 )
 def test_only_what_was_lost_is_begun_again(

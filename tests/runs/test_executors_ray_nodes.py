@@ -25,7 +25,8 @@ from ray_studies import (
 )
 
 from vqshield.core.errors import InvalidInputError
-from vqshield.runs.executors import LocalExecutor, RayExecutor
+from vqshield.runs.executors import LocalExecutor
+from vqshield.runs.executors.ray import RayExecutor
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.slow
@@ -137,7 +138,7 @@ from pathlib import Path
 import ray
 import torch
 from ray_studies import OPTIONS, STUDY, run
-from vqshield.runs.executors import RayExecutor
+from vqshield.runs.executors.ray import RayExecutor
 
 def stuck(*_):
     print("a record", flush=True)

@@ -11,9 +11,15 @@ from square_studies import Raising, Squares, full_disk, full_gpu, mistake, no_fi
 
 from vqshield.core.errors import InvalidInputError, MissingExtraError, VqshieldError
 from vqshield.evaluation.study import Evaluation
-from vqshield.runs.executors import ProcessesExecutor, processes, team
-from vqshield.runs.executors.workers import Refusal, answer, checked, request_for
+from vqshield.runs.executors import processes
+from vqshield.runs.executors.pool import Failure, Request, _identity, answer, checked
+from vqshield.runs.executors.processes import ProcessesExecutor
+from vqshield.runs.study import AnyStudy
 from vqshield.runs.target import Target
+
+
+def request_for(study: AnyStudy) -> Request:
+    return Request(study=study, identity=_identity(study))
 
 
 def test_a_worker_loads_the_study_once_and_answers_with_errors() -> None:
@@ -28,15 +34,15 @@ def test_a_worker_loads_the_study_once_and_answers_with_errors() -> None:
     assert found == [study.measure(cell) for cell in study.cells]
     broken = replace(request, identity=json.dumps({**json.loads(request.identity), "seed": 1}))
     refused = answer(broken, 0, 1)
-    assert isinstance(refused, Refusal)
-    with pytest.raises(InvalidInputError, match="a worker found seed=0 where the run began with seed=1"):
+    assert isinstance(refused, Failure)
+    with pytest.raises(InvalidInputError, match="a worker found seed=0 where the run started with seed=1"):
         raise refused.error()
     checked.cache_clear()
 
 
 def test_every_kind_of_refusal_can_travel() -> None:
     original = MissingExtraError("timm", "timm")  # its constructor does not take its message
-    arrived = Refusal(kind=type(original), message=str(original)).error()
+    arrived = Failure(type(original), (str(original),)).error()
     assert type(arrived) is MissingExtraError
     assert str(arrived) == str(original)
 
@@ -54,7 +60,7 @@ def test_every_kind_of_refusal_can_travel() -> None:
 def test_an_error_arrives_as_it_was(
     error: Callable[[], Exception], expected: type[Exception], message: str
 ) -> None:
-    answer = team._answer(request_for(Squares(trap=Raising(error))), 2, 1)
+    answer = processes._answer(request_for(Squares(trap=Raising(error))), 2, 1)
     arrived = pickle.loads(pickle.dumps(answer)).error()
     assert (type(arrived), str(arrived)) == (expected, message)
     notes = "".join(getattr(arrived, "__notes__", []))
@@ -62,7 +68,7 @@ def test_an_error_arrives_as_it_was(
 
 
 def test_a_gpu_that_is_full_is_no_mistake_of_the_program() -> None:
-    answer = team._answer(request_for(Squares(trap=Raising(full_gpu))), 2, 1)
+    answer = processes._answer(request_for(Squares(trap=Raising(full_gpu))), 2, 1)
     with pytest.raises(VqshieldError, match=r"too little memory for this many workers: CUDA out of.*fewer"):
         raise answer.error()
 
@@ -76,7 +82,7 @@ def test_as_many_workers_as_there_are_cpus_for(
     class EnoughError(Exception):
         pass
 
-    def team(*_: object, size: int, threads: int) -> None:
+    def team(*_: object, size: int, threads: int, retries: int) -> None:
         raise EnoughError(size, threads)
 
     monkeypatch.setattr(processes, "Team", team)

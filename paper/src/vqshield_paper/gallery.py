@@ -24,8 +24,7 @@ from vqshield.demo.pictures import GalleryPicture, GalleryRow, as_bytes, moved_b
 from vqshield.runs.arguments import defense_from, refuse_twice
 from vqshield.runs.manifests import DefenseId, TargetManifest, ThreatId
 from vqshield.runs.records import Key, Record
-from vqshield.runs.study import CellProgress, Recorded, no_cell_progress
-from vqshield.runs.target_study import TargetStudy
+from vqshield.runs.study import CellProgress, Recorded, TargetStudy, no_cell_progress
 
 CLEAN, ATTACKED = "clean", "attacked"
 

@@ -18,10 +18,10 @@ from vqshield.attacks.balls import Ball
 from vqshield.attacks.threats import Threat
 from vqshield.auditing.gradients import gradients_wanted, random_signs
 from vqshield.core.errors import InvalidInputError
+from vqshield.core.seeds import torch_seeded
 from vqshield.defended import Defended
 from vqshield.defenses import Defense
 from vqshield.models.draws import outputs
-from vqshield.runs.randomness import torch_seeded
 
 _BLOCK = 8
 _INSIDE = 0.5  # the inner points' share of the budget

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from vqshield.auditing.gradients import random_signs
+from vqshield.core.seeds import torch_seeded
 from vqshield.defended import Defended
 from vqshield.defenses import Defense
-from vqshield.runs.randomness import torch_seeded
 
 _TINY = 1e-4  # of the budget: nobody sees it, and a network's answer changes by about as much
 

@@ -27,9 +27,8 @@ from vqshield.runs.executors import Executor, run_study
 from vqshield.runs.manifests import AttackId, DefenseId, TargetManifest
 from vqshield.runs.notes import Notes
 from vqshield.runs.records import Key, Record
-from vqshield.runs.study import CellProgress, no_cell_progress
+from vqshield.runs.study import CellProgress, TargetStudy, no_cell_progress
 from vqshield.runs.target import DataId
-from vqshield.runs.target_study import TargetStudy
 
 AUDIT = "audit"
 FILE = "audit.json"

@@ -59,9 +59,8 @@ from vqshield.runs.arguments import (
 )
 from vqshield.runs.executors import Executor, run_study
 from vqshield.runs.manifests import NO_THREAT, SourceId, ThreatId
-from vqshield.runs.study import CellProgress, Progress, no_cell_progress, no_progress
+from vqshield.runs.study import CellProgress, Progress, TargetStudy, no_cell_progress, no_progress
 from vqshield.runs.target import defenses_inside
-from vqshield.runs.target_study import TargetStudy
 
 ALL = "all"
 CERTIFICATES = (VOTE, DRAWS, SEQUENTIAL, ALL)

@@ -1,10 +1,14 @@
 """Seeds derived from seeds: every purpose has draws that no other purpose sees, and all repeat.
 
-The bits are part of the records' format: a change here would change every recorded figure.
+The bits are part of the records' format: a change here would change every recorded result.
 """
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
 
 
 def derived_seed(*parts: int | str) -> int:
@@ -16,3 +20,14 @@ def derived_seed(*parts: int | str) -> int:
 def purpose_seed(seed: int, purpose: str) -> int:
     """64 bits for one purpose of an audit, whose journals were written with these."""
     return int.from_bytes(hashlib.sha256(f"{seed} {purpose}".encode()).digest()[:8])
+
+
+@contextmanager
+def torch_seeded(seed: int) -> Iterator[None]:
+    """Seed torch's own generators for this context; afterwards they are as before.
+
+    Nothing of vqshield draws from them; a random classifier, or another library's attack, may.
+    """
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield

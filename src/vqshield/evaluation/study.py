@@ -17,6 +17,7 @@ from vqshield.attacks.threats import LEVELS, Threat
 from vqshield.classifiers import BUNDLED
 from vqshield.core.display_names import NONE
 from vqshield.core.errors import InvalidInputError
+from vqshield.core.seeds import torch_seeded
 from vqshield.data import SAMPLE_NAME
 from vqshield.defenses import DefenseLike, list_defenses
 from vqshield.models.accuracy import Accuracy
@@ -40,10 +41,16 @@ from vqshield.runs.attack_study import (
 from vqshield.runs.batch_norm import CALIBRATED, RUNNING, BatchNorm
 from vqshield.runs.executors import Executor, run_study
 from vqshield.runs.manifests import AttackId, DefenseId, ThreatId
-from vqshield.runs.randomness import torch_seeded
 from vqshield.runs.records import Key, Record
-from vqshield.runs.study import CellProgress, Progress, Recorded, chunks, no_cell_progress, no_progress
-from vqshield.runs.target_study import counted
+from vqshield.runs.study import (
+    CellProgress,
+    Progress,
+    Recorded,
+    chunks,
+    counted,
+    no_cell_progress,
+    no_progress,
+)
 
 if TYPE_CHECKING:
     from vqshield.reports.table import Table

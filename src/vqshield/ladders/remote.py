@@ -18,6 +18,7 @@ from vqshield.attacks.threats import Threat
 from vqshield.classifiers import is_source, load_classifier, weights_digest
 from vqshield.core.display_names import NONE
 from vqshield.core.errors import InvalidInputError
+from vqshield.core.seeds import torch_seeded
 from vqshield.defended import Defended
 from vqshield.defenses import Defense
 from vqshield.ladders.rungs import RungName
@@ -25,11 +26,9 @@ from vqshield.models.calling import ask_for_logits
 from vqshield.runs.arguments import defense_from, refuse_twice
 from vqshield.runs.attack_study import AttackCell, AttackManifest, AttackStudy, impossible_answers
 from vqshield.runs.manifests import DefenseId, ThreatId
-from vqshield.runs.randomness import torch_seeded
 from vqshield.runs.records import Key, Record
-from vqshield.runs.study import CellProgress, chunks, no_cell_progress
+from vqshield.runs.study import CellProgress, chunks, counted, no_cell_progress
 from vqshield.runs.target import ClassifierId, short_name
-from vqshield.runs.target_study import counted
 
 
 @dataclass(frozen=True, kw_only=True)

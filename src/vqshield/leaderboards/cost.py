@@ -14,8 +14,7 @@ from vqshield.defended import Defended
 from vqshield.runs.arguments import defense_from
 from vqshield.runs.manifests import DefenseId, TargetManifest
 from vqshield.runs.records import Key, Record
-from vqshield.runs.study import CellProgress, no_cell_progress
-from vqshield.runs.target_study import TargetStudy
+from vqshield.runs.study import CellProgress, TargetStudy, no_cell_progress
 
 COST = "cost"
 

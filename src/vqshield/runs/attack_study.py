@@ -15,15 +15,14 @@ from vqshield import attacks
 from vqshield.attacks import Ball
 from vqshield.core import checks
 from vqshield.core.display_names import NONE
-from vqshield.core.seeds import derived_seed
+from vqshield.core.seeds import derived_seed, torch_seeded
 from vqshield.defended import Defended
 from vqshield.models.calling import check_rows, differ
 from vqshield.models.draws import Draws, draw_predictions, outputs, strongest
 from vqshield.runs.arguments import ROUNDING, defense_from, impossible_class
 from vqshield.runs.manifests import TargetManifest
-from vqshield.runs.randomness import torch_seeded
 from vqshield.runs.records import AnyRecord, Key
-from vqshield.runs.target_study import TargetStudy
+from vqshield.runs.study import TargetStudy
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,8 +22,7 @@ from vqshield.core.files import parse_json
 from vqshield.core.serialization import Json, from_plain, to_plain
 from vqshield.defenses import Defense, Quantizer, defense_class, is_preprocessor, list_all_defenses
 from vqshield.runs.code import CodeId
-from vqshield.runs.randomness import answers_digest
-from vqshield.runs.target import PROBED, ClassifierId, DataId, Target
+from vqshield.runs.target import PROBED, ClassifierId, DataId, Target, answers_digest
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

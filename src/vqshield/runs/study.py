@@ -5,29 +5,37 @@ A cell is a pure function of the study: wherever, whenever and in whatever order
 records are the same, and they are written in the order of the cells.
 """
 
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+import vqshield
+from vqshield.core.environment import environment
 from vqshield.core.progress import Progress as Progress
 from vqshield.core.progress import no_progress as no_progress
+from vqshield.defenses import Defense
 from vqshield.models.calling import evaluating
-from vqshield.runs.manifests import read_manifest
+from vqshield.runs.adversarial import AdversarialStore
+from vqshield.runs.arguments import defense_from
+from vqshield.runs.code import CodeId
+from vqshield.runs.manifests import DefenseId, TargetManifest, read_manifest
 from vqshield.runs.records import AnyRecord, Key, Record, RecordFolder
+from vqshield.runs.target import Target
 
 CellProgress = Callable[[str, int], None]
-"""Told what is being done, and how much of a cell is done, up to its cost, which may be an estimate."""
+"""Called with what is being done, and how much of a cell is done: up to its cost, which may be estimated."""
 
 
 def no_cell_progress(doing: str, done: int) -> None:
-    """Tell nobody."""
+    """Ignore the report."""
 
 
 class Steps:
@@ -47,7 +55,7 @@ class Steps:
 
     @contextmanager
     def step(self, work: int, title: str = "") -> Iterator[Progress]:
-        """A step of that much work, with a progress of its own; the title stands before all it reports."""
+        """A step of that much work, with a progress of its own; all its reports start with the title."""
         yield lambda doing, done, total: self.tell(
             f"{title}{doing}", work * min(done, total) // max(total, 1)
         )
@@ -55,16 +63,24 @@ class Steps:
 
 
 class Cell(Protocol):
-    """The unit of work: what every kind of cell can say."""
+    """The unit of work: what every kind of cell has."""
 
     @property
     def keys(self) -> Sequence[Key]:
-        """What its records are of."""
+        """The keys of its records."""
         ...
 
 
 AnyCell = TypeVar("AnyCell", bound=Cell)
 AnyManifest = TypeVar("AnyManifest")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured(Generic[AnyRecord]):
+    """The records of one cell, and how long they took."""
+
+    records: list[AnyRecord]
+    seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +94,7 @@ class Recorded(Generic[AnyManifest, AnyRecord]):
 
 @dataclass(frozen=True, kw_only=True)
 class Study(ABC, Generic[AnyManifest, AnyCell, AnyRecord]):
-    """Base of every study; subclasses are frozen dataclasses with a target and what is asked of it."""
+    """Base of every study; subclasses are frozen dataclasses with a target and what is measured of it."""
 
     manifest_type: ClassVar[type[Any]]
     record_type: ClassVar[type[Record]]
@@ -91,7 +107,7 @@ class Study(ABC, Generic[AnyManifest, AnyCell, AnyRecord]):
     @staticmethod
     @abstractmethod
     def cells_of(manifest: Any) -> Sequence[Any]:
-        """All the work that a manifest stands for, in the order of the records."""
+        """All the work of a manifest, in the order of the records."""
 
     @classmethod
     def parse(cls, line: bytes) -> Any:
@@ -100,14 +116,12 @@ class Study(ABC, Generic[AnyManifest, AnyCell, AnyRecord]):
 
     @staticmethod
     def problem(manifest: Any, record: Any) -> str | None:
-        """What a record says that no measurement can have given, in words; None where nothing does."""
+        """What is impossible in a record; None: nothing."""
         return None
 
     @abstractmethod
     def measure(self, cell: AnyCell, progress: CellProgress = no_cell_progress) -> list[AnyRecord]:
-        """The records of one cell, in the order of its keys; progress is told how much of the cell is
-        done.
-        """
+        """The records of one cell, in the order of its keys."""
 
     @abstractmethod
     def cost(self, cell: AnyCell) -> int:
@@ -115,20 +129,20 @@ class Study(ABC, Generic[AnyManifest, AnyCell, AnyRecord]):
 
     @abstractmethod
     def title(self, cell: AnyCell) -> str:
-        """What a progress bar says while a cell is measured."""
+        """What a progress bar shows while a cell is measured."""
 
     def needs(self, cell: AnyCell) -> Hashable | None:
-        """What a cell finds and leaves for others: equal for cells that need the same; None: nothing."""
+        """What a cell finds and keeps for others: equal for cells that need the same; None: nothing."""
         return None
 
     @property
     def module(self) -> nn.Module | None:
-        """What is asked, if anything is: it is in evaluation mode while cells are measured."""
+        """The measured model, if there is one: it is in evaluation mode while cells are measured."""
         return None
 
     @property
     def travels(self) -> bool:
-        """Whether another process can measure it."""
+        """Whether another process can measure the study."""
         return True
 
     @cached_property
@@ -159,11 +173,11 @@ class Study(ABC, Generic[AnyManifest, AnyCell, AnyRecord]):
         return RecordFolder(path, keys, cls.parse, lambda record: cls.problem(manifest, record))
 
     def in_memory(self, progress: Progress = no_progress) -> Recorded[AnyManifest, AnyRecord]:
-        """Measure all of it here, without a folder."""
+        """Measure all of it in this process, without a folder."""
         records: list[AnyRecord] = []
         done = 0
         for cell in self.cells:
-            records += measure_repeatably(self, cell, within(progress, self, cell, done))
+            records += measure(self, cell, within(progress, self, cell, done)).records
             done += self.cost(cell)
             progress(self.title(cell), done, self.work)
         return Recorded(manifest=self.manifest, records=records, seconds={})
@@ -173,17 +187,28 @@ class Study(ABC, Generic[AnyManifest, AnyCell, AnyRecord]):
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
+AnyStudy = Study[Any, Any, Any]
+
+
 def chunks(count: int, size: int) -> list[range]:
     """The numbers below count in chunks of that size; the last may be smaller."""
     return [range(first, min(first + size, count)) for first in range(0, count, size)]
 
 
-def measure_repeatably(
-    study: Study[Any, AnyCell, AnyRecord], cell: AnyCell, progress: CellProgress
-) -> list[AnyRecord]:
-    """One cell, in this process, with the arithmetic that gives the same bits every time."""
-    with repeatable(), evaluating(study.module):
-        return study.measure(cell, progress)
+def measure(
+    study: Study[Any, AnyCell, AnyRecord], cell: AnyCell, progress: CellProgress = no_cell_progress
+) -> Measured[AnyRecord]:
+    """Measure one cell in this process, with the arithmetic that gives the same bits every time.
+
+    cuDNN may otherwise choose, at every call, a faster way whose last bits depend on chance.
+    """
+    start, cudnn = time.perf_counter(), torch.backends.cudnn
+    with (
+        cudnn.flags(enabled=cudnn.enabled, benchmark=False, deterministic=True, allow_tf32=cudnn.allow_tf32),
+        evaluating(study.module),
+    ):
+        records = study.measure(cell, progress)
+    return Measured(records=records, seconds=time.perf_counter() - start)
 
 
 def within(progress: Progress, study: Study[Any, AnyCell, Any], cell: AnyCell, before: int) -> CellProgress:
@@ -192,9 +217,92 @@ def within(progress: Progress, study: Study[Any, AnyCell, Any], cell: AnyCell, b
     return lambda doing, done: progress(doing, before + min(done, cost), total)
 
 
+AnyTargetManifest = TypeVar("AnyTargetManifest", bound=TargetManifest)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetStudy(Study[AnyTargetManifest, AnyCell, AnyRecord]):
+    """A study of a classifier and images.
+
+    Attributes:
+        target: the classifier and the images.
+        shared: a folder that keeps images found against the bare classifier for other runs and processes.
+    """
+
+    target: Target = field(default_factory=Target)
+    shared: Path | None = None
+    package: ClassVar[str] = vqshield.__name__  # whose code measures
+
+    def __post_init__(self) -> None:
+        if self.shared is not None:  # other processes may have another current directory
+            object.__setattr__(self, "shared", Path(self.shared).absolute())
+
+    @property
+    def specs(self) -> tuple[str, ...]:
+        """The spec strings of its defenses: its field `defenses`, or `defense`."""
+        fields_of_study = vars(self)
+        return fields_of_study.get("defenses") or (fields_of_study["defense"],)
+
+    def build(self, spec: str) -> Defense | None:
+        """The defense of a spec string, None for "none"; refuses those that the study is not for."""
+        return defense_from(spec, seed=0)
+
+    @cached_property
+    def built(self) -> Mapping[str, Defense | None]:
+        """Every defense by its spec string, for checks and the manifest; samples have seeds of their own."""
+        return {spec: self.build(spec) for spec in self.specs}
+
+    @cached_property
+    def manifest(self) -> AnyTargetManifest:
+        """The study's own fields, and what `described` gives for the others."""
+        self.target.check()
+        image = self.target.images.floats(slice(1))
+        for defense in filter(None, self.built.values()):
+            defense.streams(image)  # refuses patches that do not fit into the images
+        ids = [DefenseId.of(spec, defense, self.target) for spec, defense in self.built.items()]
+        values = {
+            "data": self.target.data_id,
+            "classifier": self.target.classifier_id,
+            "machine": environment(self.target.place),
+            "defense": ids[0],
+            "defenses": tuple(ids),
+            "code": CodeId.of(list(self.built.values()), self.target.place, package=self.package),
+            **self.described(),
+        }
+        names = [each.name for each in fields(self.manifest_type)]
+        named = {name: values[name] if name in values else getattr(self, name) for name in names}
+        return cast("AnyTargetManifest", self.manifest_type(**named))
+
+    def described(self) -> Mapping[str, Any]:
+        """Values of the manifest that are not fields of the study, or differ from them."""
+        return {}
+
+    @property
+    def module(self) -> nn.Module:
+        return self.target.model
+
+    @property
+    def travels(self) -> bool:
+        return self.target.travels
+
+    @cached_property
+    def store(self) -> AdversarialStore:
+        """The images that attacks on the bare classifier have found."""
+        manifest = self.manifest
+        return AdversarialStore(classifier=manifest.classifier, machine=manifest.machine, folder=self.shared)
+
+
 @contextmanager
-def repeatable() -> Iterator[None]:
-    """cuDNN may otherwise choose, at every call, a faster way whose last bits depend on chance."""
-    flags = torch.backends.cudnn
-    with flags.flags(enabled=flags.enabled, benchmark=False, deterministic=True, allow_tf32=flags.allow_tf32):
+def counted(title: str, progress: CellProgress, *models: nn.Module) -> Iterator[None]:
+    """Report every image that one of the models classifies."""
+    done = 0
+
+    def count(_: object, __: object, logits: Tensor) -> None:
+        nonlocal done
+        done += len(logits)
+        progress(title, done)
+
+    with ExitStack() as hooks:
+        for model in models:
+            hooks.callback(model.register_forward_hook(count).remove)
         yield

@@ -1,6 +1,8 @@
 """Target: a classifier, and the images that it is asked about."""
 
 import hashlib
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,8 +28,7 @@ from vqshield.core.errors import InvalidInputError
 from vqshield.data import SAMPLE_NAME, ImageSet, list_datasets, load
 from vqshield.data.base import check_count, check_labels
 from vqshield.defended import Defended
-from vqshield.models.calling import ask_for_logits, evaluating, taking
-from vqshield.runs.randomness import answers_digest, answers_vary
+from vqshield.models.calling import ask_for_logits, differ, evaluating, taking
 
 PROBED = 8  # images whose answers identify a classifier or a defense
 
@@ -85,6 +86,27 @@ class _FloatSet(ImageSet):
             return self
         check_count(self.name, count)
         return _FloatSet(self.name, self.images[:count], self.labels[:count], self.classes)
+
+
+def answers_vary(model: Callable[[Tensor], Tensor], images: Tensor) -> bool:
+    """Whether a model returns something else for the same images in a second call, or with gradients."""
+    some = images[:PROBED].detach()
+    with torch.no_grad():
+        first, again = model(some), model(some)
+    with torch.enable_grad():
+        with_gradients = model(some.clone().requires_grad_()).detach()
+    return differ(first, again) or differ(first, with_gradients)
+
+
+def answers_digest(answers: Tensor) -> str:
+    """SHA-256 of what a model returned for each image, (N, ...), up to rounding errors.
+
+    Each image counts with one random projection to three decimals: errors of single values average out.
+    """
+    values = answers.detach().double().cpu().flatten(1)
+    weights = torch.rand(values.shape[1], generator=torch.Generator().manual_seed(0), dtype=values.dtype)
+    sums = values @ weights / math.sqrt(len(weights))
+    return hashlib.sha256((1000 * sums).round().to(torch.int64).numpy().tobytes()).hexdigest()
 
 
 def defenses_inside(model: nn.Module | str) -> tuple[str, ...]:

@@ -25,8 +25,7 @@ from vqshield.defenses import Quantizer
 from vqshield.runs.arguments import quantizer_from, refuse_twice
 from vqshield.runs.manifests import NO_THREAT, DefenseId, SourceId, TargetManifest, ThreatId
 from vqshield.runs.records import Key, Record
-from vqshield.runs.study import CellProgress, Recorded, no_cell_progress
-from vqshield.runs.target_study import TargetStudy
+from vqshield.runs.study import CellProgress, Recorded, TargetStudy, no_cell_progress
 from vqshield_paper.kl.measurement import DivergenceSettings, Measurement, Proved, measure
 
 

@@ -1,33 +1,43 @@
 """The executor for several processes of this machine, without any other package.
 
-Most attacks leave a GPU waiting for its next command, and most cells keep one core of a CPU busy: with
-several processes, several cells are measured at a time. Each takes memory for a classifier of its own.
+Most attacks leave a GPU waiting for its next command, and most cells keep one CPU core busy: several
+processes measure several cells at a time. Each process needs memory for a classifier of its own.
+Processes are spawned, not forked: a process that has used a GPU cannot be forked.
 """
 
+import multiprocessing
 import os
+import signal
+import threading
+import traceback
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing import connection
 from typing import Any
+
+import torch
 
 from vqshield.core import checks
 from vqshield.core.errors import VqshieldError
-from vqshield.runs.executors.base import HELD, Executor, Measured, finders
-from vqshield.runs.executors.queue import CellQueue
-from vqshield.runs.executors.team import Answer, Lost, Mistake, Team
-from vqshield.runs.executors.workers import Refusal, manifest_for, request_for
-from vqshield.runs.records import AnyRecord
-from vqshield.runs.study import AnyCell, Progress, Study
+from vqshield.runs.executors.pool import Failure, PoolExecutor, Request, Result, answer
+from vqshield.runs.study import Measured
+
+_SPAWN = multiprocessing.get_context("spawn")
+_PATIENCE = 10  # seconds for a process that has closed its pipe to end by itself
+_NOTICED = 0.5  # seconds within which Ctrl-C is noticed
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProcessesExecutor(Executor):
+class ProcessesExecutor(PoolExecutor):
     """Measures in processes of its own, which end when the run does.
 
-    workers: how many of them; without it, one for every `cpus` CPUs of this machine.
-    cpus: how many threads each computes with.
-    retries: how often a cell is begun again after its process was killed, as a system does that runs out of
-        memory; errors, a full GPU among them, are not tried again.
+    Attributes:
+        workers: how many processes (default: one for every `cpus` CPUs of this machine).
+        cpus: how many threads each computes with.
+        retries: how often a cell is repeated whose process was killed, for example because the system ran out
+            of memory; errors, including a full GPU, are not repeated.
     """
 
     workers: int | None = None
@@ -40,70 +50,183 @@ class ProcessesExecutor(Executor):
         checks.whole("cpus", self.cpus, least=1)
         checks.whole("retries", self.retries, least=0)
 
-    def manifest(self, study: Study[Any, Any, Any]) -> Any:
-        return manifest_for(study, self.cpus)
-
-    def measured(
-        self, study: Study[Any, AnyCell, AnyRecord], first: int, progress: Progress
-    ) -> Generator[Measured[AnyRecord], None, None]:
-        """Cells finish in any order and are given back in theirs."""
-        request = request_for(study)
+    @contextmanager
+    def pool(self, request: Request) -> Iterator["Team"]:
         size = self.workers or max(1, _cpus() // self.cpus)
-        numbers = range(first, len(study.cells))
-        queue = CellQueue(numbers, finders(study, first), held=HELD * size)
-        found: dict[int, Measured[Any] | Exception] = {}
-        losses = Counter[int]()
+        team = Team(request, size=size, threads=self.cpus, retries=self.retries)
+        try:
+            yield team
+        finally:
+            team.end()
 
-        with Team(request, size=size, threads=self.cpus) as team:
-            for number in numbers:
-                _begin_all(team, queue)
-                while number not in found:
-                    for each, answer in team.answers().items():
-                        losses[each] += isinstance(answer, Lost)
-                        outcome = self._outcome(study.title(study.cells[each]), answer, losses[each])
-                        if outcome is None:
-                            queue.put_back(each)
-                            continue
-                        found[each] = outcome
-                        if isinstance(outcome, Exception):
-                            queue.end_at(each)
-                        else:
-                            queue.finish(each)
-                    _begin_all(team, queue)
-                result = found.pop(number)
-                if isinstance(result, Exception):  # in its turn only: what comes before is kept
-                    raise result
-                queue.give(number)
-                yield result
 
-    def _outcome(self, title: str, answer: Answer, losses: int) -> Measured[Any] | Exception | None:
-        """What an answer means for the run; None: the cell is begun again."""
-        if isinstance(answer, Refusal | Mistake):
-            return answer.error()
-        if not isinstance(answer, Lost):
-            return answer
-        if answer.hopeless:
+class Worker:
+    """A process, and the number of the cell that it measures (None: it is idle)."""
+
+    def __init__(self, threads: int) -> None:
+        self.pipe, self._theirs = _SPAWN.Pipe()
+        self.process = _SPAWN.Process(target=_serve, args=(self._theirs, threads), daemon=True)
+        self.number: int | None = None
+
+    def start(self) -> None:
+        """Start the process. Only it holds its end of the pipe, so that this end notices when it is gone."""
+        with _interrupts_held_back():
+            self.process.start()
+            self._theirs.close()
+
+    def kill(self) -> None:
+        """End the process now, whatever it does."""
+        if self.process.pid is not None:
+            self.process.kill()
+
+    def release(self) -> None:
+        """Wait until the process has ended, and close what belongs to it."""
+        if self.process.pid is not None:
+            self.process.join()
+        self.pipe.close()
+        self.process.close()
+
+
+class Team:
+    """At most `size` workers, each with a pipe, started when there is a cell for one more."""
+
+    def __init__(self, request: Request, *, size: int, threads: int, retries: int) -> None:
+        self.size = size
+        self._request, self._threads, self._retries = request, threads, retries
+        self._workers: list[Worker] = []
+        self._losses = Counter[int]()
+        self._any_started = False  # whether any process came as far as its first message
+
+    def start(self, number: int) -> None:
+        """Let an idle worker measure a cell, or else a new worker."""
+        worker = next((worker for worker in self._workers if worker.number is None), None)
+        if worker is None:
+            worker = Worker(self._threads)
+            self._workers.append(worker)  # before it is started, so that it is ended whatever happens
+            worker.start()
+        worker.number = number
+        with suppress(OSError):  # the process is gone: `wait` finds out as well
+            worker.pipe.send((self._request, number))
+
+    def wait(self) -> dict[int, Result]:
+        """Wait for messages of workers; the results of cells by their numbers."""
+        ready: list[object] = []
+        while not ready:  # Ctrl-C in the very moment before a wait is not noticed until the wait ends
+            ready = list(connection.wait([worker.pipe for worker in self._workers], timeout=_NOTICED))
+        results: dict[int, Result] = {}
+        for worker in [worker for worker in self._workers if worker.pipe in ready]:
+            number = worker.number
+            try:
+                message: Measured[Any] | Failure | None = worker.pipe.recv()
+            except (EOFError, OSError):
+                result: Result = self._lost(worker)
+            else:
+                self._any_started = True
+                if message is None:  # the first one, which only says that the process has started
+                    continue
+                result = message.error() if isinstance(message, Failure) else message
+                worker.number = None
+            if number is not None:  # an idle worker may be lost as well
+                results[number] = result
+        return results
+
+    def end(self) -> None:
+        """End all processes at once."""
+        for worker in self._workers:
+            worker.kill()
+        for worker in self._workers:
+            worker.release()
+
+    def _lost(self, worker: Worker) -> Exception | None:
+        """Forget a worker whose process is gone; the error that ends the run, or None: repeat its cell."""
+        worker.process.join(_PATIENCE)
+        worker.kill()
+        worker.process.join()
+        code = worker.process.exitcode or 0
+        self._workers.remove(worker)
+        worker.release()
+        how = f"signal {_signal_name(-code)}" if code < 0 else f"exit code {code}"
+        if code > 0 and not self._any_started:
             return VqshieldError(
-                f"a worker ended by {answer.how} before it began, and said why on stderr; a script that "
-                "measures with the executor processes has to do so below if __name__ == '__main__':"
+                f"a worker ended by {how} before it started, and printed why on stderr; a script that uses "
+                "the executor processes has to do so below if __name__ == '__main__':"
             )
-        if losses <= self.retries:
+        if worker.number is None:
             return None
+        self._losses[worker.number] += 1
+        losses = self._losses[worker.number]
+        if losses <= self._retries:
+            return None
+        title = self._request.study.title(self._request.study.cells[worker.number])
         return VqshieldError(
-            f"a worker was lost for good: {title} was begun {losses} times, retries={self.retries}, and each "
-            f"time its process ended, the last one by {answer.how}; what is finished is kept: run it again "
-            "to go on, with fewer workers where they have too little memory"
+            f"a worker was lost for good: {title} was started {losses} times, retries={self._retries}, and "
+            f"each time its process ended, the last one by {how}; finished cells are kept: run it again to "
+            "continue, with fewer workers where they have too little memory"
         )
 
 
-def _begin_all(team: Team, queue: CellQueue) -> None:
-    """Whatever can be begun now."""
-    while team.has_room and (number := queue.take()) is not None:
-        team.begin(number)
+def _serve(pipe: connection.Connection, threads: int) -> None:
+    """What a worker does until the process that started it is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started it, which ends it
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    with suppress(EOFError, OSError):
+        pipe.send(None)
+        while True:
+            request, number = pipe.recv()
+            pipe.send(_answer(request, number, threads))
+
+
+def _answer(request: Request, number: int, threads: int) -> Measured[Any] | Failure:
+    """Measure a cell; every error is returned, so that only what kills the process loses its cell."""
+    try:
+        return answer(request, number, threads)
+    except torch.OutOfMemoryError as error:
+        message = f"the GPU has too little memory for this many workers: {error}; finished cells are kept: "
+        return Failure(VqshieldError, (message + "run it again with fewer workers to continue",))
+    except Exception as error:
+        note = f"\nIn a worker process:\n{traceback.format_exc()}"
+        if isinstance(error, OSError) and error.errno is not None:
+            name = None if error.filename is None else str(error.filename)
+            return Failure(OSError, (error.errno, str(error.strerror), name), note)
+        return Failure(RuntimeError, (f"{type(error).__name__}: {error}",), note)
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent is killed, even within a long cell."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Start processes that never receive Ctrl-C; this process receives it afterwards.
+
+    Otherwise they would print a traceback for Ctrl-C until they ignore it.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    from multiprocessing import resource_tracker
+
+    resource_tracker.ensure_running()  # starting a process would do it, and let interrupts through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return str(number)
 
 
 def _cpus() -> int:
-    """Those that this process may use, where the system tells."""
+    """How many CPUs this process may use, where the system reports it."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

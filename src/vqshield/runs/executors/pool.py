@@ -1,0 +1,199 @@
+"""What executors with several processes share: the loop over cells, and what a worker receives and returns.
+
+A worker receives a study and the number of a cell, both small. It loads what the study names, and checks that
+it is what the run started with.
+"""
+
+import json
+from abc import abstractmethod
+from bisect import insort
+from collections.abc import Generator, Hashable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Protocol
+
+import torch
+
+from vqshield.core.errors import InvalidInputError, VqshieldError
+from vqshield.core.serialization import to_plain
+from vqshield.runs.executors import Executor
+from vqshield.runs.records import AnyRecord
+from vqshield.runs.study import AnyCell, AnyStudy, Measured, Progress, Study, measure
+
+AHEAD = 16
+"""Cells in flight per worker: one long cell does not stop all others, and results do not fill the memory."""
+_ALIKE = ("vqshield", "torch", "device")  # must not differ between machines that share records
+Result = Measured[Any] | Exception | None
+"""What came of a cell; None: its process was lost, and the cell is measured again."""
+
+
+class Pool(Protocol):
+    """Processes that measure cells."""
+
+    @property
+    def size(self) -> int:
+        """How many cells may run at once."""
+        ...
+
+    def start(self, number: int) -> None:
+        """Measure the cell of that number; called while fewer than `size` cells run."""
+        ...
+
+    def wait(self) -> Mapping[int, Result]:
+        """Wait until something happens; the results of cells by their numbers, if there are any."""
+        ...
+
+
+class PoolExecutor(Executor):
+    """Measures several cells at once in other processes."""
+
+    cpus: int
+    """How many threads each process computes with."""
+
+    @abstractmethod
+    def pool(self, request: "Request") -> AbstractContextManager[Pool]:
+        """The processes for a study; leaving the context ends them at once."""
+
+    def manifest(self, study: AnyStudy) -> Any:
+        """The study's manifest with the threads of the workers.
+
+        Raises:
+            InvalidInputError: other processes cannot load the study; nothing has been written yet.
+        """
+        if not study.travels:
+            raise InvalidInputError(
+                f"{type(study).__name__} has a classifier in memory, which other processes cannot load; give "
+                "it as a file or as module:function, or use the executor local"
+            )
+        return replace(study.manifest, machine={**study.manifest.machine, "threads": self.cpus})
+
+    def measured(
+        self, study: Study[Any, AnyCell, AnyRecord], first: int, progress: Progress
+    ) -> Generator[Measured[AnyRecord], None, None]:
+        numbers = range(first, len(study.cells))
+        queue = CellQueue(numbers, finders(study, first))
+        results: dict[int, Measured[Any] | Exception] = {}
+        with self.pool(Request(study=study, identity=_identity(study))) as pool:
+            for number in numbers:
+                _start_all(pool, queue)
+                while number not in results:
+                    for ended, result in pool.wait().items():
+                        queue.end(ended, result)
+                        if result is not None:
+                            results[ended] = result
+                    _start_all(pool, queue)
+                result = results.pop(number)
+                if isinstance(result, Exception):  # raised in its turn: the cells before it are kept
+                    raise result
+                queue.give(number)
+                yield result
+
+
+def _start_all(pool: Pool, queue: "CellQueue") -> None:
+    """Start every cell that can be started now."""
+    while (number := queue.take(pool.size)) is not None:
+        pool.start(number)
+
+
+class CellQueue:
+    """Which cell starts next: the first one that does not wait for another cell and is not too far ahead.
+
+    Args:
+        numbers: the cells.
+        finder: for each cell that uses what another one finds, the number of that one.
+        ahead: how far ahead of the first unfinished cell others may start, per cell that runs.
+    """
+
+    def __init__(self, numbers: range, finder: Mapping[int, int], *, ahead: int = AHEAD) -> None:
+        self._waiting, self._unfinished, self._running = list(numbers), set(numbers), 0
+        self._finder, self._ahead = finder, ahead
+        self._first, self._stop = numbers.start, numbers.stop
+
+    def take(self, size: int) -> int | None:
+        """The next cell, where up to `size` may run at once; None: none can start now."""
+        for place, number in enumerate(self._waiting if self._running < size else ()):
+            if number >= min(self._stop, self._first + self._ahead * size):
+                break
+            if self._finder.get(number) not in self._unfinished:
+                self._running += 1
+                return self._waiting.pop(place)
+        return None
+
+    def end(self, number: int, result: Result) -> None:
+        """A cell has ended: lost cells wait again, and no cell after an error is started."""
+        self._running -= 1
+        if result is None:
+            insort(self._waiting, number)
+        elif isinstance(result, Exception):
+            self._stop = min(self._stop, number)
+        else:
+            self._unfinished.discard(number)
+
+    def give(self, number: int) -> None:
+        """The cell and all before it have been returned: as many more may start."""
+        self._first = number + 1
+
+
+def finders(study: AnyStudy, first: int) -> dict[int, int]:
+    """For every cell from number `first` on that needs what an earlier one finds, the number of that one."""
+    waiting: dict[int, int] = {}
+    finder: dict[Hashable, int] = {}
+    for number in range(first, len(study.cells)):
+        needed = study.needs(study.cells[number])
+        if needed is not None and finder.setdefault(needed, number) != number:
+            waiting[number] = finder[needed]
+    return waiting
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a worker measures; identity: the manifest that the study must have there, as JSON."""
+
+    study: AnyStudy
+    identity: str
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error on its way from a worker: the same error here, with the worker's traceback as a note."""
+
+    kind: type[Exception]
+    arguments: tuple[object, ...]
+    note: str | None = None
+
+    def error(self) -> Exception:
+        """The error, made without its constructor, which may take other arguments than the message."""
+        error = self.kind.__new__(self.kind, *self.arguments)
+        if self.note is not None:
+            error.add_note(self.note)
+        return error
+
+
+def answer(request: Request, number: int, threads: int) -> Measured[Any] | Failure:
+    """Measure a cell in a worker."""
+    torch.set_num_threads(threads)
+    try:
+        study = checked(request)
+        return measure(study, study.cells[number])
+    except VqshieldError as error:
+        return Failure(type(error), (str(error),))
+
+
+@lru_cache(maxsize=1)
+def checked(request: Request) -> AnyStudy:
+    """The study, loaded and checked once per worker."""
+    expected = json.loads(request.identity)
+    for name, here in json.loads(_identity(request.study)).items():
+        if here != expected[name]:
+            raise InvalidInputError(
+                f"a worker found {name}={here!r} where the run started with {name}={expected[name]!r}; "
+                "give every node the same files and versions, and devices of one kind"
+            )
+    return request.study
+
+
+def _identity(study: AnyStudy) -> str:
+    """What must be the same everywhere, so that the records are those of the manifest."""
+    plain = to_plain(study.manifest)
+    return json.dumps({**plain, "machine": {name: plain["machine"][name] for name in _ALIKE}})
