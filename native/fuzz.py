@@ -127,8 +127,8 @@ def _one(kind: str, isa: str, call: Call, rng: random.Random) -> bool:
         _check(call, call.make(Native(isa)))
         return True
     if kind == "wrong argument":
-        spoil(call, rng)
         try:
+            spoil(call, rng)
             call.make(Native(isa))
         except InvalidInputError as error:
             return _refused(error)

@@ -1,20 +1,19 @@
-"""The quantizers' implementations by name: one backend a file.
+"""The quantizers' implementations by name: each backend is one file, imported when it is first used.
 
 A new backend is a new file with a class as base.Backend describes it, and its name in _BACKENDS. The list is
 in order of preference: "auto" takes the first that can serve the images' device.
 """
 
+from functools import cache
+from importlib import import_module
+
 import torch
 
 from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError
-from vqshield.quantization.kernels.base import Backend, Recipe
-from vqshield.quantization.kernels.exact import Exact
-from vqshield.quantization.kernels.gpu import Gpu
-from vqshield.quantization.kernels.native import Native
-from vqshield.quantization.kernels.starts import START
+from vqshield.quantization.kernels.base import INITS, Backend, Recipe
 
-_BACKENDS: dict[str, Backend] = {backend.name: backend for backend in (Gpu(), Native(), Exact())}
+_BACKENDS = {"gpu": "gpu:Gpu", "native": "native:Native", "torch": "exact:Exact"}
 
 
 def list_backends() -> list[str]:
@@ -23,29 +22,25 @@ def list_backends() -> list[str]:
 
 
 def backend_name(value: object) -> str:
-    """The name of a backend, or "auto". "triton", as the GPU's was called before, is taken for "gpu"."""
+    """The name of a backend, or "auto"; "triton", an earlier name of "gpu", is accepted as well."""
     return "gpu" if value == "triton" else checks.one_of("backend", value, ["auto", *_BACKENDS])
 
 
 def availability() -> dict[str, str]:
-    """What each backend can serve on this machine, or why it cannot."""
+    """Which devices each backend serves on this machine, or why it serves none."""
     places = [torch.device("cpu"), *([torch.device("cuda")] if torch.cuda.is_available() else [])]
-    found = {}
-    for name, backend in _BACKENDS.items():
-        reasons = {place.type: backend.missing(place) for place in places}
+    described = {}
+    for name in _BACKENDS:
+        reasons = {place.type: _backend(name).missing(place) for place in places}
         served = [place for place, reason in reasons.items() if reason is None]
-        said = (
-            f"serves {', '.join(served)}"
-            if served
-            else f"not available: {'; '.join(map(str, reasons.values()))}"
-        )
-        found[name] = said
-    return found
+        why = f"not available: {'; '.join(map(str, reasons.values()))}"
+        described[name] = f"serves {', '.join(served)}" if served else why
+    return described
 
 
 def list_inits() -> list[str]:
     """The names of the ways to start k-means."""
-    return sorted(START)
+    return sorted(INITS)
 
 
 def kernel_name(name: str, device: torch.device | str = "cpu") -> str:
@@ -59,15 +54,22 @@ def get(name: str, device: torch.device | str = "cpu") -> Backend:
     """The backend of that name, "auto" for the fastest; an error that says why where it cannot serve."""
     place, name = torch.device(device), backend_name(name)
     if name == "auto":
-        for backend in _BACKENDS.values():
-            # Interpreted kernels serve a CPU only where a test asks for them by name.
-            if backend.missing(place) is None and (backend.name != "gpu" or place.type == "cuda"):
-                return backend
-        name = next(reversed(_BACKENDS))  # none can: let the error say why the reference cannot
-    reason = _BACKENDS[name].missing(place)
+        # Interpreted GPU kernels serve a CPU only where a test names them.
+        candidates = [name for name in _BACKENDS if name != "gpu" or place.type == "cuda"]
+        for name in candidates:
+            if _backend(name).missing(place) is None:
+                return _backend(name)
+    reason = _backend(name).missing(place)
     if reason is not None:
         raise InvalidInputError(f"backend={name!r} cannot serve images on {place.type}: {reason}")
-    return _BACKENDS[name]
+    return _backend(name)
+
+
+@cache
+def _backend(name: str) -> Backend:
+    module, kind = _BACKENDS[name].split(":")
+    backend: Backend = getattr(import_module(f"{__name__}.{module}"), kind)()
+    return backend
 
 
 __all__ = [

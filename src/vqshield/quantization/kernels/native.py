@@ -1,24 +1,25 @@
 """The CPU backend: the C++ kernel of native/, the same random bits, float32 results.
 
-The package's build compiles one source for several processors (generic, avx2, avx512) into files beside this
-one; the best that the processor runs is loaded at the first use. Without a compiler none is there, and
-`missing` says so. Threads work on different images, as many as torch.get_num_threads() says, and over all
-callers at most one per core at a time.
+The package's build compiles one source for several processors (generic, avx2, avx512) into files next to this
+one; the best that the processor runs is loaded at the first use. `missing` says why where there is none.
+Threads work on different images, as many as torch.get_num_threads() says, and over all callers at most one
+per core at a time.
 
-After a fork the kernel works in the child: it forgets its parent's threads and makes new ones, and nothing
-here uses torch's, which do not survive a fork (see `vqshield.core.processes`).
+After a fork the kernel works in the child: it forgets its parent's threads and makes new ones. Nothing here
+uses torch's threads, which do not survive a fork (see `vqshield.core.processes`).
 
-Everything is checked before it is used: shapes, types and settings here and by the kernel, the values of
-tensors by the kernel, in its threads; where it refuses some, they are looked at here to name the value.
+Shapes, types and settings are checked here and by the kernel, the values of tensors by the kernel, in its
+threads. Where the kernel refuses some, they are read here again to name the value.
 """
 
 import ctypes
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -27,13 +28,7 @@ from torch import Tensor
 from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError
 from vqshield.quantization.fixed_point import FixedPoint
-from vqshield.quantization.kernels.base import (
-    Backend,
-    Recipe,
-    Wanted,
-    check_magnitude,
-    check_soft,
-)
+from vqshield.quantization.kernels.base import Backend, Recipe, Wanted, check_magnitudes, check_soft
 from vqshield.quantization.noise import LARGEST_NORMAL, Draw
 from vqshield.quantization.patches import Sliding
 
@@ -85,11 +80,8 @@ class _SoftJob(ctypes.Structure):
     """VqSoftJob of native/soft.hpp."""
 
     _fields_ = (
-        *(
-            (name, ctypes.c_void_p)
-            for name in ("images", "assigned", "streams", "centres", "slopes", "output")
-        ),
-        ("stop", ctypes.c_void_p),
+        *((name, ctypes.c_void_p) for name in ("images", "assigned", "streams", "centres", "slopes")),
+        *((name, ctypes.c_void_p) for name in ("output", "stop")),
         *((name, ctypes.c_int64) for name in ("threads", "batch", "channels", "height", "width")),
         ("seed", ctypes.c_uint64),
         *((name, ctypes.c_int64) for name in ("sliding", "size", "codes", "means", "noisy_weights")),
@@ -136,11 +128,7 @@ class Native(Backend):
         return None
 
     def kernel_name(self, device: torch.device) -> str:
-        return f"{self.name} {self.describe()}"
-
-    def describe(self) -> str:
-        """Which build serves, or why none."""
-        return self.missing(torch.device("cpu")) or str(self._library().vq_isa().decode())
+        return f"{self.name} {self._library().vq_isa().decode()}"
 
     def soft_gradient(
         self,
@@ -172,15 +160,13 @@ class Native(Backend):
         self._check_place("images", padded)
         check_soft(padded, assigned, centres, slopes, recipe, draw)
         images = _plain(padded)
-        seen = images if assigned is padded else _plain(assigned)
-        books, given, streams = _plain(centres), _plain(slopes), draw.streams.contiguous()
-        output = torch.empty_like(images)
+        tensors = {
+            "images": images, "assigned": images if assigned is padded else _plain(assigned),
+            "streams": draw.streams.contiguous(), "centres": _plain(centres), "slopes": _plain(slopes),
+            "output": torch.empty_like(images),
+        }  # fmt: skip
         batch, channels, height, width = images.shape
         codes = centres.shape[1]
-        tensors = {
-            "images": images, "assigned": seen, "streams": streams, "centres": books, "slopes": given,
-            "output": output,
-        }  # fmt: skip
         job = _SoftJob(
             **_places("count", tensors),
             threads=torch.get_num_threads(), batch=batch, channels=channels, height=height, width=width,
@@ -192,63 +178,54 @@ class Native(Backend):
         try:
             self._call("vq_soft", job, 6 * values * codes, tensors)
         except InvalidInputError:
-            check_magnitude("images", padded)
-            check_magnitude("centres", centres)
+            check_magnitudes(images=padded, centres=centres)
             raise
-        return _of_type(output, padded.dtype)
+        return _of_type(tensors["output"], padded.dtype)
 
     def _lloyd(self, patches: Tensor, start: Tensor, iterations: int, tolerance: float) -> Tensor:
-        """Plain k-means."""
         batch, count, dimensions = patches.shape
-        codes = start.shape[1]
-        points, begin = _plain(patches), _plain(start)
-        centres = torch.empty_like(begin)
-        tensors = {"patches": points, "start": begin, "centres": centres}
+        begin = _plain(start)
+        tensors = {"patches": _plain(patches), "start": begin, "centres": torch.empty_like(begin)}
         job = _LloydJob(
             **_places("count", tensors), threads=torch.get_num_threads(), batch=batch, count=count,
-            dimensions=dimensions, codes=codes, iterations=iterations, tolerance=tolerance,
+            dimensions=dimensions, codes=start.shape[1], iterations=iterations, tolerance=tolerance,
         )  # fmt: skip
-        work = points.numel() * codes * iterations
         try:
-            self._call("vq_lloyd", job, work, tensors)
+            self._call("vq_lloyd", job, patches.numel() * start.shape[1] * iterations, tensors)
         except InvalidInputError:
-            check_magnitude("patches", patches)
-            check_magnitude("start", start)
+            check_magnitudes(patches=patches, start=start)
             raise
-        return _of_type(centres, patches.dtype)
+        return _of_type(tensors["centres"], patches.dtype)
 
     def _run(
         self, wanted: Wanted, padded: Tensor, centres: Tensor | None, recipe: Recipe, draw: Draw
     ) -> Tensor:
         narrow = padded.dtype in checks.NARROW_DTYPES
         images = _side_by_side(padded) if narrow else _plain(padded)
-        streams = draw.streams.contiguous()
         batch, channels, height, width = images.shape
         dimensions, count = recipe.dimensions(padded), recipe.count(padded)
         books = output = labels = None
-        if wanted == "centres":
+        if centres is not None:
+            books = _plain(centres)
+        elif wanted == "centres":
             books = torch.empty(batch, recipe.codes, dimensions)
-        else:
+        if wanted != "centres":
             output = torch.empty(images.shape, dtype=images.dtype)
         if wanted == "labels":
             labels = torch.empty(batch, count, dtype=torch.int32)
-        if centres is not None:
-            books = _plain(centres)
         threads = torch.get_num_threads()
         codes = recipe.codes if books is None else books.shape[1]
         bound = 1 + LARGEST_NORMAL * max(recipe.sigma, recipe.tau)
-        fixed = FixedPoint.fitting(dimensions, bound)
         pixels = {"images": images, "output": output}
-        others = {"streams": streams, "centres": books, "labels": labels}
+        others = {"streams": draw.streams.contiguous(), "centres": books, "labels": labels}
         job = _Job(
             **_places("bytes", pixels), **_places("count", others),
             threads=threads, keep=min(recipe.memory, _ANY_MEMORY) // threads, pixels=_KINDS[images.dtype],
             batch=batch, channels=channels, height=height, width=width, seed=draw.seed,
             sliding=isinstance(recipe.grid, Sliding), size=recipe.grid.size, codes=codes,
             iterations=recipe.iterations, plus_plus=recipe.init == "kmeans++",
-            noisy_weights=recipe.weights_from == "noisy",
-            bits=fixed.bits, bound=bound, tolerance=recipe.tolerance, sigma=recipe.sigma,
-            tau=recipe.tau, beta=recipe.beta,
+            noisy_weights=recipe.weights_from == "noisy", bits=FixedPoint.fitting(dimensions, bound).bits,
+            bound=bound, tolerance=recipe.tolerance, sigma=recipe.sigma, tau=recipe.tau, beta=recipe.beta,
         )  # fmt: skip
         function = "vq_quantize" if centres is not None else "vq_codebook" if output is None else "vq_shield"
         work = batch * count * dimensions * (codes * (recipe.iterations + 2) + 100)  # some 100 for the noise
@@ -257,7 +234,7 @@ class Native(Backend):
         except InvalidInputError:
             checks.pixel_values(padded)
             if centres is not None:
-                check_magnitude("centres", centres)
+                check_magnitudes(centres=centres)
             raise
         if labels is not None:
             return _of_type(labels, torch.int64)
@@ -269,7 +246,7 @@ class Native(Backend):
     def _call(
         self, name: str, job: _Job | _LloydJob | _SoftJob, work: float, memory: Mapping[str, Tensor | None]
     ) -> None:
-        """Call the kernel. A long call runs beside this thread, which stays awake for Ctrl-C and stops it."""
+        """Call the kernel. A long call runs in a thread; this thread stays awake for Ctrl-C and stops it."""
         function = getattr(self._library(), name)
         if work <= _SHORT or threading.current_thread() is not threading.main_thread():
             _check(function(ctypes.byref(job)), job.message)
@@ -277,7 +254,7 @@ class Native(Backend):
         stop, done, status = ctypes.c_int32(0), threading.Event(), []
         job.stop = ctypes.addressof(stop)
 
-        def run(_alive: Any = (memory, stop)) -> None:  # holds what the kernel writes to until it ends
+        def run(_alive: object = (memory, stop)) -> None:  # holds what the kernel writes to until it ends
             status.append(function(ctypes.byref(job)))
             done.set()
 
@@ -302,7 +279,7 @@ def _check(status: int, message: bytes = b"") -> None:
 
 
 def _plain(values: Tensor) -> Tensor:
-    """As float32, values side by side. By numpy, here and below: torch's threads hang after a fork."""
+    """As contiguous float32. By numpy, here and below: torch's threads hang after a fork."""
     plain = values.detach().resolve_neg()
     if plain.dtype == torch.float32 and plain.is_contiguous():
         return plain
@@ -311,7 +288,7 @@ def _plain(values: Tensor) -> Tensor:
 
 
 def _side_by_side(values: Tensor) -> Tensor:
-    """Bytes and halves as they are: numpy knows no bfloat16, but whole numbers of its size."""
+    """Contiguous bytes and halves: numpy has no bfloat16, but whole numbers of its size."""
     whole = values.detach().view(torch.uint8 if values.dtype == torch.uint8 else torch.int16)
     return torch.from_numpy(np.ascontiguousarray(whole.numpy())).view(values.dtype)
 
@@ -322,9 +299,9 @@ def _of_type(values: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.from_numpy(values.numpy().astype(_NUMPY_TYPES[dtype]))
 
 
-def _places(unit: Literal["bytes", "count"], tensors: Mapping[str, Tensor | None]) -> dict[str, Any]:
-    """What a job says of tensors: where each lies, and its bytes or the count of its values."""
-    fields: dict[str, Any] = {}
+def _places(unit: Literal["bytes", "count"], tensors: Mapping[str, Tensor | None]) -> dict[str, int]:
+    """A job's fields for tensors: the address of each, and its bytes or the count of its values."""
+    fields = {}
     for name, tensor in tensors.items():
         if tensor is not None:
             fields[name] = tensor.data_ptr()
@@ -333,9 +310,13 @@ def _places(unit: Literal["bytes", "count"], tensors: Mapping[str, Tensor | None
 
 
 def available() -> list[str]:
-    """The builds that are there and that this processor runs, the fastest last; an OSError if none is."""
-    level = int(_load("generic").vq_level())
-    return [isa for isa in ISAS[: level + 1] if _loads(isa)]
+    """The builds that this processor runs, the fastest last; an OSError if there is none."""
+    builds = []
+    for isa in ISAS[: int(_load("generic").vq_level()) + 1]:
+        with suppress(OSError):  # left out where the compiler knew only older processors
+            _load(isa)
+            builds.append(isa)
+    return builds
 
 
 @cache
@@ -343,18 +324,12 @@ def _best() -> ctypes.CDLL:
     return _load(available()[-1])
 
 
-def _loads(isa: str) -> bool:
-    try:
-        _load(isa)
-    except OSError:  # left out where the compiler knew only older processors
-        return False
-    return True
-
-
 @cache
 def _load(isa: str) -> ctypes.CDLL:
     """One build, or an OSError that says why not."""
-    path = _find(isa)
+    path = _FOLDER / f"_native_{isa}{_SUFFIX}"
+    if not path.is_file():
+        raise OSError("no C++ compiler was at hand when vqshield was installed; get one and install it again")
     library = ctypes.CDLL(str(path))
     if not hasattr(library, "vq_interface") or library.vq_interface() != _INTERFACE:
         raise OSError(f"{path.name} was built from another version's source; install vqshield again")
@@ -366,10 +341,3 @@ def _load(isa: str) -> ctypes.CDLL:
     library.vq_noise.argtypes = [ctypes.c_uint64, *[ctypes.c_int64] * 3, *[ctypes.c_void_p] * 2]
     library.vq_noise.restype = ctypes.c_int32
     return library
-
-
-def _find(isa: str) -> Path:
-    path = _FOLDER / f"_native_{isa}{_SUFFIX}"
-    if path.is_file():
-        return path
-    raise OSError("no C++ compiler was at hand when vqshield was installed; get one and install it again")
