@@ -67,6 +67,18 @@ class Recipe:
         return self.grid.dimensions(padded.shape[1])
 
 
+class Shape:
+    """Images of one shape, with one recipe and number of codes, and what follows from them."""
+
+    def __init__(self, recipe: Recipe, codes: int, channels: int, height: int, width: int) -> None:
+        self.recipe, self.codes = recipe, codes
+        self.channels, self.height, self.width = channels, height, width
+        self.rows, self.columns = recipe.grid.shape(height, width)  # of patches
+        self.patches = self.rows * self.columns
+        self.dimensions = recipe.grid.dimensions(channels)  # d, the number of values in a patch
+        self.is_sliding = isinstance(recipe.grid, Sliding)
+
+
 class Backend(ABC):
     """One implementation of the quantizers, for images padded to what the grid needs.
 

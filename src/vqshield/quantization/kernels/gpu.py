@@ -6,11 +6,10 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-from vqshield.quantization.kernels.base import Backend, Recipe, Wanted
+from vqshield.quantization.kernels.base import Backend, Recipe, Shape, Wanted
 from vqshield.quantization.kernels.cuda.program import can_run
 from vqshield.quantization.kernels.cuda.resident import Resident
 from vqshield.quantization.kernels.cuda.strips import Strips
-from vqshield.quantization.kernels.shapes import Shape
 from vqshield.quantization.kernels.triton import workspace
 from vqshield.quantization.kernels.triton.workspace import Sizes, Workspace
 from vqshield.quantization.noise import Draw

@@ -1,7 +1,6 @@
-"""The defense for small images, by resident.cu: which ones, and how it is launched."""
+"""The defense for small images, by resident.cu: which images it serves, and its launch."""
 
 import ctypes
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import torch
@@ -28,40 +27,30 @@ class _Given(ctypes.Structure):
     )
 
 
-@dataclass(frozen=True)
 class Resident:
-    """The defense for images of one shape on one device: a block of threads an image."""
+    """The defense for images of one shape on one device: each image takes one block of threads."""
 
-    device: torch.device
-    shape: CudaShape
+    def __init__(self, device: torch.device, shape: CudaShape) -> None:
+        self.device, self.shape = device, shape
+        # Fewer, where more blocks fit at once: so measured on an H200.
+        self.warps = 4 if _shared(shape, 4) <= _LITTLE else 8
+        self.shared = _shared(shape, self.warps)
+        self._arguments = shape.arguments(shape.patches) | {
+            "most": shape.patches * shape.dimensions * (2 * shape.largest) ** 2,
+            "spread": shape.recipe.init == "kmeans++",
+        }
 
-    @classmethod
-    def of(cls, padded: Tensor, recipe: Recipe, codes: int) -> "Resident | None":
-        """What serves these images, if anything does."""
+    @staticmethod
+    def of(padded: Tensor, recipe: Recipe, codes: int) -> "Resident | None":
+        """The launcher for these images; None where resident.cu cannot serve them."""
         if not program.can_run(padded.device):
             return None
-        channels, height, width = padded.shape[1:]
-        return _resident(padded.device, CudaShape(recipe, codes, channels, height, width))
-
-    def shared(self, warps: int) -> int:
-        """Bytes of a block's shared memory, as room_of in resident.cu lays it out."""
-        shape = self.shape
-        codes, groups = shape.room_for_codes, -(-shape.patches // 32)
-        start = codes + groups * 98
-        rounds = codes * (shape.read + 3 + shape.tally) + groups * 32 + -(-groups // warps) * warps * 16
-        return 4 * (
-            shape.patches * shape.stride + shape.behind + shape.tally + codes + 4 + max(start, rounds)
-        )
-
-    @cached_property
-    def warps(self) -> int:
-        """Of a block; fewer, where more blocks find room beside each other: so measured on an H200."""
-        return 4 if self.shared(4) <= _LITTLE else 8
+        return _resident(padded.device, recipe, codes, *padded.shape[1:])
 
     def run(self, wanted: Wanted, images: Tensor, centres: Tensor | None, draw: Draw) -> Tensor:
-        """What is wanted, of float32 images (B, q, h, w) and given centres (B, k, d), or those that it finds.
+        """The wanted tensor, labels as int32, of float32 images (B, q, h, w).
 
-        Labels are int32.
+        centres: (B, k, d); None: those that k-means finds.
         """
         finds = centres is None
         output = labels = None
@@ -81,52 +70,39 @@ class Resident:
         argument = _Given(
             finds=finds,
             keys=keys(draw.seed),
-            **self._settings,
+            **self._arguments,
             **{name: tensor.data_ptr() for name, tensor in tensors.items() if tensor is not None},
         )
         if len(images):
             with self._program.launching(argument) as launch:
-                launch("resident_kernel", len(images), shared=self.shared(self.warps))
-        found = centres if wanted == "centres" else labels if wanted == "labels" else output
-        assert found is not None
-        return found
+                launch("resident_kernel", len(images), shared=self.shared)
+        result = centres if wanted == "centres" else labels if wanted == "labels" else output
+        assert result is not None
+        return result
 
     @cached_property
     def _program(self) -> program.Program:
-        """Compiled for as many blocks beside each other as there is room for, and registers."""
-        room = program.most_shared(self.device) // self.shared(self.warps)
-        blocks = max(1, min(16 // self.warps, room))
-        return program.compiled(
-            "resident.cu",
-            self.shape.constants() | {"THREADS": 32 * self.warps, "BLOCKS": blocks},
-            self.device,
-        )
+        """Compiled for as many blocks at once as shared memory and registers allow."""
+        blocks = max(1, min(16 // self.warps, program.most_shared(self.device) // self.shared))
+        constants = self.shape.constants | {"THREADS": 32 * self.warps, "BLOCKS": blocks}
+        return program.compiled("resident.cu", constants, self.device)
 
-    @cached_property
-    def _settings(self) -> dict[str, object]:
-        """What all launches are told."""
-        shape, recipe = self.shape, self.shape.recipe
-        return {
-            "sigma": recipe.sigma,
-            "tau": recipe.tau,
-            "beta": recipe.beta,
-            "scale": shape.scale(shape.patches),
-            "most": shape.patches * shape.dimensions * (2 * shape.largest) ** 2,
-            "doubt": shape.doubt,
-            "bias": shape.bias,
-            "spread": recipe.init == "kmeans++",
-            "noisy": recipe.weights_from == "noisy",
-            "codes": shape.codes,
-            "iterations": recipe.iterations,
-            "limit": shape.limit,
-            "cut": shape.cut(),
-        }
+
+def _shared(shape: CudaShape, warps: int) -> int:
+    """Bytes of a block's shared memory, as room_of in resident.cu lays it out."""
+    codes, groups = shape.room_for_codes, -(-shape.patches // 32)
+    start = codes + groups * 98
+    rounds = codes * (shape.read + 3 + shape.tally) + groups * 32 + -(-groups // warps) * warps * 16
+    return 4 * (shape.patches * shape.stride + shape.behind + shape.tally + codes + 4 + max(start, rounds))
 
 
 @lru_cache(maxsize=256)
-def _resident(device: torch.device, shape: CudaShape) -> Resident | None:
-    """Where the image's patches and the operands of k-means find room on that device."""
+def _resident(
+    device: torch.device, recipe: Recipe, codes: int, channels: int, height: int, width: int
+) -> Resident | None:
+    """A launcher where the image's patches and the operands of k-means fit on that device."""
+    shape = CudaShape(recipe, codes, channels, height, width)
     if not (shape.is_served and shape.patches <= _MOST_PATCHES):
         return None
-    found = Resident(device, shape)
-    return found if found.shared(found.warps) <= program.most_shared(device) else None
+    resident = Resident(device, shape)
+    return resident if resident.shared <= program.most_shared(device) else None

@@ -1,8 +1,7 @@
-"""k-means and labels for large images, by strips.cu: which ones, and how its kernels are launched."""
+"""k-means and labels for large images, by strips.cu: which images it serves, and its launches."""
 
 import ctypes
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -20,72 +19,60 @@ _MOST_CODES = 255  # whose numbers fit into a byte
 
 
 class _Given(ctypes.Structure):
-    """As in strips.cu; what a launch does not need stays empty."""
+    """As in strips.cu; a launch leaves empty what it does not need."""
 
     _fields_ = (
-        *(
-            (name, ctypes.c_void_p)
-            for name in ("images", "streams", "rows", "near", "sketches", "states", "totals", "centres")
-        ),
-        *(
-            (name, ctypes.c_void_p)
-            for name in ("picked", "factors", "norms", "steps", "ways", "longest", "sums", "moved", "active")
-        ),
-        ("codebooks", ctypes.c_void_p),
+        *((name, ctypes.c_void_p) for name in ("images", "streams", "rows", "near", "sketches", "states")),
+        *((name, ctypes.c_void_p) for name in ("totals", "centres", "picked", "factors", "norms", "steps")),
+        *((name, ctypes.c_void_p) for name in ("ways", "longest", "sums", "moved", "active", "codebooks")),
         *((name, ctypes.c_longlong) for name in ("image_stride", "centre_stride")),
         *((name, ctypes.c_void_p) for name in ("labels", "similarities")),
         ("label_stride", ctypes.c_longlong),
-        *(
-            (name, ctypes.c_float)
-            for name in ("sigma", "tau", "beta", "scale", "near_scale", "largest", "doubt", "bias")
-        ),
-        *(
-            (name, ctypes.c_int)
-            for name in ("codes", "iterations", "limit", "strips", "room", "noisy", "number")
-        ),
+        *((name, ctypes.c_float) for name in ("sigma", "tau", "beta", "scale", "near_scale", "largest")),
+        *((name, ctypes.c_float) for name in ("doubt", "bias")),
+        *((name, ctypes.c_int) for name in ("codes", "iterations", "limit", "strips", "room", "noisy")),
+        ("number", ctypes.c_int),
         ("cut", Cut),
         ("keys", Keys),
     )
 
     def point(self, **tensors: Tensor) -> None:
-        """Tell where tensors lie, and hold them as long as the launches need them."""
+        """Write the tensors' addresses, and hold the tensors as long as the launches need them."""
         self._held = (*getattr(self, "_held", ()), *tensors.values())
         for name, tensor in tensors.items():
             setattr(self, name, tensor.data_ptr())
 
 
-@dataclass(frozen=True)
 class Strips:
     """Codebooks and labels of images of one shape: a block of threads takes a strip of an image's patches."""
 
-    shape: CudaShape
+    def __init__(self, shape: CudaShape) -> None:
+        self.shape = shape
+        self.count = -(-shape.patches // STRIP)  # strips of an image
+        # Warps of a block: a multiprocessor's registers hold two blocks.
+        self.warps = 8 if shape.products <= _FEW_PRODUCTS else 4
+        # Patches of an image, and those after the last that a product reads, up to whole groups of 32.
+        self.room = 32 * -(-(shape.patches + -(-shape.behind // shape.stride)) // 32)
+        self.patch_bytes = 4 * self.room * shape.stride  # of an image's noisy patches in global memory
+        self._batches = -(-shape.patches // _BATCH)
+        # Bytes of shared memory for patches that are made at once; for a round (fetched patches, sums, ways,
+        # lists); for labels.
+        self._batch_bytes = 4 * (_BATCH * shape.stride + shape.behind + shape.dimensions)
+        fetched = self.warps * 2 * (32 * shape.stride + shape.behind)
+        self._round_bytes = 4 * (fetched + shape.room_for_codes * (shape.tally + 1)) + 2 * STRIP
+        self._label_bytes = self._batch_bytes + 4 * shape.codes * shape.tally
 
     @classmethod
     def of(cls, padded: Tensor, recipe: Recipe, codes: int) -> "Strips | None":
-        """What serves these images, if anything does."""
-        found = cls(CudaShape(recipe, codes, *padded.shape[1:]))
-        return found if found._serves(padded.device) else None
-
-    @property
-    def count(self) -> int:
-        """Strips of an image."""
-        return -(-self.shape.patches // STRIP)
-
-    @property
-    def warps(self) -> int:
-        """Of a block, of which a multiprocessor's registers hold two."""
-        return 8 if self.shape.products <= _FEW_PRODUCTS else 4
-
-    @property
-    def room(self) -> int:
-        """Patches of an image, and those behind the last that a product reads, up to whole groups of 32."""
-        shape = self.shape
-        return 32 * -(-(shape.patches + -(-shape.behind // shape.stride)) // 32)
-
-    @property
-    def patch_bytes(self) -> int:
-        """Of an image's noisy patches in global memory."""
-        return 4 * self.room * self.shape.stride
+        """The launcher for these images; None where strips.cu cannot serve them."""
+        strips, device = cls(CudaShape(recipe, codes, *padded.shape[1:])), padded.device
+        is_served = (
+            strips.shape.is_served
+            and codes <= _MOST_CODES
+            and program.can_run(device)
+            and max(strips._round_bytes, strips._label_bytes) <= program.most_shared(device)
+        )
+        return strips if is_served else None
 
     def fit(self, images: Tensor, draw: Draw, centres: Tensor) -> None:
         """The codebooks less ½, of float32 images (B, q, h, w), into centres (B, k, d) of any strides."""
@@ -152,52 +139,25 @@ class Strips:
             similarities=similarities,
         )
         given.label_stride = labels.stride(0)
-        shared = self._batch_bytes + 4 * shape.codes * shape.tally
         with self._program(images.device).launching(given) as launch:
             launch("prepare_kernel", batch)
-            launch("label_kernel", self._batches, batch, shared=shared)
+            launch("label_kernel", self._batches, batch, shared=self._label_bytes)
 
     def _given(self, images: Tensor, draw: Draw) -> _Given:
-        """What all launches are told."""
-        shape, recipe = self.shape, self.shape.recipe
+        """The arguments of all launches."""
+        shape = self.shape
         farthest = shape.dimensions * (2 * shape.largest) ** 2
         given = _Given(
-            sigma=recipe.sigma, tau=recipe.tau, beta=recipe.beta,
-            scale=shape.scale(min(STRIP, shape.patches)),
+            **shape.arguments(min(STRIP, shape.patches)),
             near_scale=2.0 ** math.floor(31 - math.log2(farthest)),
-            largest=shape.largest, doubt=shape.doubt, bias=shape.bias,
-            codes=shape.codes, iterations=recipe.iterations, limit=shape.limit,
-            strips=self.count, room=self.room, noisy=recipe.weights_from == "noisy",
-            cut=shape.cut(), keys=keys(draw.seed),
-        )  # fmt: skip
+            largest=shape.largest,
+            strips=self.count,
+            room=self.room,
+            keys=keys(draw.seed),
+        )
         given.point(images=images.contiguous(), streams=draw.streams.contiguous())
         return given
 
     def _program(self, device: torch.device) -> program.Program:
         constants = {"THREADS": 32 * self.warps, "STRIP": STRIP, "BATCH": _BATCH}
-        return program.compiled("strips.cu", self.shape.constants() | constants, device)
-
-    @property
-    def _batches(self) -> int:
-        return -(-self.shape.patches // _BATCH)
-
-    @property
-    def _batch_bytes(self) -> int:
-        """Of shared memory, for patches that are made at once."""
-        return 4 * (_BATCH * self.shape.stride + self.shape.behind + self.shape.dimensions)
-
-    @property
-    def _round_bytes(self) -> int:
-        """Of shared memory, for a round: patches on their way, sums, ways, lists."""
-        shape = self.shape
-        fetched = 2 * (32 * shape.stride + shape.behind)
-        return 4 * (self.warps * fetched + shape.room_for_codes * (shape.tally + 1)) + 2 * STRIP
-
-    def _serves(self, device: torch.device) -> bool:
-        needed = max(self._round_bytes, self._batch_bytes + 4 * self.shape.codes * self.shape.tally)
-        return (
-            self.shape.is_served
-            and self.shape.codes <= _MOST_CODES
-            and program.can_run(device)
-            and needed <= program.most_shared(device)
-        )
+        return program.compiled("strips.cu", self.shape.constants | constants, device)

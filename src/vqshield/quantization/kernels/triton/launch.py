@@ -6,11 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vqshield.quantization.kernels.base import Wanted
+from vqshield.quantization.kernels.base import Shape, Wanted
 from vqshield.quantization.kernels.cuda.strips import Strips
-from vqshield.quantization.kernels.shapes import Shape
-from vqshield.quantization.kernels.triton import rounds, start, tiles, workspace
-from vqshield.quantization.kernels.triton.rebuild import rebuild_kernel
+from vqshield.quantization.kernels.triton import kmeans_kernels, patch_kernels, workspace
 from vqshield.quantization.kernels.triton.workspace import (
     LABELS,
     MANY_ROUNDS,
@@ -93,7 +91,7 @@ class Launch:
         if self.strips is not None:
             self.strips.label(self.images, self.draw, self.centres, space.labels, space.floats)
             return
-        tiles.label_kernel[(-(-self.shape.patches // strip), self.batch)](
+        patch_kernels.label_kernel[(-(-self.shape.patches // strip), self.batch)](
             self.images, space.labels, space.floats, space.centres, self.draw.streams, self.key,
             self.shape.patches, self.row_count, *self.place, self.recipe.tau, self.recipe.beta,
             STAGE=int(Stage.ASSIGNMENT), NOISY=self.recipe.weights_from == "noisy", K=self.shape.codes,
@@ -102,21 +100,21 @@ class Launch:
 
     def _rebuild(self, output: Tensor) -> None:
         space, shape = self.space, self.shape
-        rebuild_kernel[(-(-shape.height * shape.width // PIXELS), self.batch)](
+        patch_kernels.rebuild_kernel[(-(-shape.height * shape.width // PIXELS), self.batch)](
             output, space.labels, space.floats, space.centres, self.row_count, shape.rows, *self.place,
             CP=power_of_two(shape.channels), PB=PIXELS, **self.cut, **self.padding,
         )  # fmt: skip
 
     def _patches(self) -> None:
         written = -(-self.shape.patches // ROWS) * ROWS  # whole blocks of the kernels that read them
-        tiles.patches_kernel[(written // self.tile["RB"], -(-self.batch // _IMAGES))](
+        patch_kernels.patches_kernel[(written // self.tile["RB"], -(-self.batch // _IMAGES))](
             self.images, self.space.x, self.draw.streams, self.key, self.batch, self.shape.patches,
             self.row_count, self.recipe.sigma, *self.place, STAGE=int(Stage.CODEBOOK),
             DP=self.padding["DP"], STEPS=_IMAGES, **self.tile, **self.cut, **compiled(TILES),
         )  # fmt: skip
 
     def _start_at_random(self) -> None:
-        start.random_kernel[(self.batch,)](
+        kmeans_kernels.random_kernel[(self.batch,)](
             self.space.x, self.space.centres, self.draw.streams, self.key, self.shape.patches,
             self.row_count, K=self.shape.codes, **self.padding,
         )  # fmt: skip
@@ -129,11 +127,11 @@ class Launch:
         partial = torch.empty(self.batch, count, dtype=torch.float64, device=space.x.device)
         for number in range(self.shape.codes):
             if number:
-                start.near_kernel[(count, self.batch)](
+                kmeans_kernels.near_kernel[(count, self.batch)](
                     space.x, space.floats, space.labels, space.gaps, space.listed, partial, space.centres,
                     number, *numbers, NB=ROWS, CB=STATES, STRIP=strip, **self.padding, **compiled(START),
                 )  # fmt: skip
-            start.pick_kernel[(self.batch,)](
+            kmeans_kernels.pick_kernel[(self.batch,)](
                 space.x, space.floats, partial, space.gaps, space.centres, self.draw.streams, self.key,
                 number, *numbers, CB=1024, SB=min(1024, power_of_two(count)), STRIP=strip, **self.padding,
             )  # fmt: skip
@@ -151,11 +149,11 @@ def run_rounds(
     limit = math.floor(tolerance * patches)
     options = compiled(ROUNDS if padding["KP"] <= workspace.FEW else MANY_ROUNDS)
     for number in range(iterations):
-        rounds.round_kernel[(count, batch)](
+        kmeans_kernels.round_kernel[(count, batch)](
             space.x, space.labels, space.centres, sums, changed, active, patches, row_count, count, K=codes,
             D=dimensions, RB=ROWS, STRIP=strip, **padding, **options,
         )  # fmt: skip
-        rounds.means_kernel[(batch,)](
+        kmeans_kernels.means_kernel[(batch,)](
             space.centres, sums, changed, active, count, limit, int(number == 0), D=dimensions, **padding
         )
 

@@ -20,15 +20,14 @@ for as many images at once as recipe.memory holds.
 """
 
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from vqshield.core.errors import InvalidInputError
-from vqshield.quantization.kernels.base import Recipe, check_soft
-from vqshield.quantization.kernels.shapes import Shape
+from vqshield.quantization.kernels.base import Recipe, Shape, check_soft
 from vqshield.quantization.kernels.triton.soft_kernels import (
     blend_kernel,
     centres_kernel,
@@ -79,8 +78,7 @@ class Tuning:
 TUNING = Tuning()
 
 
-@dataclass(frozen=True)
-class Book:
+class Book(NamedTuple):
     """Centres less the origin."""
 
     by_centre: Tensor  # (B, KP, DP)
@@ -122,10 +120,7 @@ def soft_gradient(
             "powers of two"
         )
     apart = assigned is not padded
-    plan = _kept(_Plan(
-        recipe, codes, *padded.shape[1:], apart=apart, means=means, rounds=rounds, colder=1 / temperature,
-        tuning=_tuning(padded),
-    ))  # fmt: skip
+    plan = _plan(recipe, codes, *padded.shape[1:], apart, means, rounds, 1 / temperature, _tuning(padded))
     step = max(1, min(_AT_ONCE, recipe.memory // plan.bytes))
     found = []
     for first in range(0, len(padded), step):
@@ -150,44 +145,52 @@ def _tuning(images: Tensor) -> Tuning:
     return replace(TUNING, precision="ieee") if old else TUNING
 
 
-@dataclass(frozen=True, kw_only=True)
 class _Plan(Shape):
-    """The launches for images of one shape."""
+    """The launches for images of one shape.
 
-    apart: bool  # the assignment sees other images
-    means: bool
-    rounds: int
-    colder: float  # 1/T
-    tuning: Tuning
+    apart: the assignment sees other images. colder: 1/T.
+    """
 
-    @cached_property
-    def drawn(self) -> bool:
-        return self.recipe.tau > 0
+    def __init__(
+        self,
+        recipe: Recipe,
+        codes: int,
+        channels: int,
+        height: int,
+        width: int,
+        apart: bool,
+        means: bool,
+        rounds: int,
+        colder: float,
+        tuning: Tuning,
+    ) -> None:
+        super().__init__(recipe, codes, channels, height, width)
+        self.apart, self.means, self.rounds, self.colder, self.tuning = apart, means, rounds, colder, tuning
+        self.drawn, self.moving = recipe.tau > 0, means or rounds > 0
+        self.kp = kp = power_of_two(codes, least=16)
+        self.dp = dp = power_of_two(self.dimensions + 1, least=16)  # the size of a cluster follows its sum
+        self.strip = _SHORT if self.patches <= _FEW else _LONG
+        self.strips = -(-self.patches // self.strip)
+        self.place = self.columns, height, width
+        # Constants of the kernels: sizes of codebooks, of kernels over patches, over strips, over pixels.
+        self.sizes = {"D": self.dimensions, "KP": kp, "DP": dp}
+        self.inner: dict[str, Any] = {
+            "CHANNELS": channels, "S": recipe.grid.size, "K": codes, **self.sizes, "UNROLL": tuning.unroll,
+            "PRECISION": tuning.precision,
+        }  # fmt: skip
+        self.noisy = {"DRAWN": self.drawn, "NOISY": recipe.weights_from == "noisy"}
+        self.in_strips: dict[str, Any] = {
+            **self.inner, "SLIDING": self.is_sliding, "STRIP": self.strip, "RB": self.block(tuning.pull_rows),
+            **self.options(tuning.pull_warps, tuning.registers),
+        }  # fmt: skip
+        self.outer = {
+            "CHANNELS": channels, "CP": power_of_two(channels), "S": recipe.grid.size, "D": self.dimensions,
+            "PB": tuning.pixels,
+        }  # fmt: skip
 
-    @cached_property
-    def moving(self) -> bool:
-        return self.means or self.rounds > 0
-
-    @cached_property
-    def kp(self) -> int:
-        return power_of_two(self.codes, least=16)
-
-    @cached_property
-    def dp(self) -> int:
-        """With room for the size of a cluster behind its sum."""
-        return power_of_two(self.dimensions + 1, least=16)
-
-    @cached_property
-    def strip(self) -> int:
-        return _SHORT if self.patches <= _FEW else _LONG
-
-    @cached_property
-    def strips(self) -> int:
-        return -(-self.patches // self.strip)
-
-    @cached_property
+    @property
     def bytes(self) -> int:
-        """Of one image, beside input and output."""
+        """Of one image, not counting input and output."""
         books = 3 + 2 * self.rounds + (self.strips + 2) * self.moving
         values = books * self.kp * (self.dp + 1) + self.patches * self.means
         values += self.patches * self.dimensions * (self.is_sliding + self.drawn)
@@ -196,7 +199,7 @@ class _Plan(Shape):
         return 4 * values
 
     def block(self, most: int) -> int:
-        """Patches at once: few where there are many centres, all of whose distances a program holds."""
+        """Patches at once: few where there are many centres, for a program holds all distances to them."""
         return max(16, min(most, 4096 // max(self.kp, self.dp)))
 
     def options(self, warps: int, registers: int = 0) -> dict[str, int]:
@@ -204,45 +207,6 @@ class _Plan(Shape):
         if max(self.kp, self.dp) >= 128:
             return compiled({"num_warps": max(8, warps)})
         return compiled({"num_warps": warps, **({"maxnreg": registers} if registers else {})})
-
-    @cached_property
-    def place(self) -> tuple[int, int, int]:
-        """Columns of patches, and the image's height and width."""
-        return self.columns, self.height, self.width
-
-    @cached_property
-    def sizes(self) -> dict[str, int]:
-        return {"D": self.dimensions, "KP": self.kp, "DP": self.dp}
-
-    @cached_property
-    def inner(self) -> dict[str, Any]:
-        """What kernels over patches are compiled for."""
-        return {
-            "CHANNELS": self.channels, "S": self.recipe.grid.size, "K": self.codes, **self.sizes,
-            "UNROLL": self.tuning.unroll, "PRECISION": self.tuning.precision,
-        }  # fmt: skip
-
-    @cached_property
-    def noisy(self) -> dict[str, bool]:
-        return {"DRAWN": self.drawn, "NOISY": self.recipe.weights_from == "noisy"}
-
-    @cached_property
-    def in_strips(self) -> dict[str, Any]:
-        """What kernels over strips of patches are compiled for, and how."""
-        return {
-            **self.inner, "SLIDING": self.is_sliding, "STRIP": self.strip,
-            "RB": self.block(self.tuning.pull_rows),
-            **self.options(self.tuning.pull_warps, self.tuning.registers),
-        }  # fmt: skip
-
-    @cached_property
-    def outer(self) -> dict[str, int]:
-        """What kernels over pixels are compiled for."""
-        padded = power_of_two(self.channels)
-        return {
-            "CHANNELS": self.channels, "CP": padded, "S": self.recipe.grid.size, "D": self.dimensions,
-            "PB": self.tuning.pixels,
-        }  # fmt: skip
 
     def run(self, images: Tensor, assigned: Tensor, centres: Tensor, slopes: Tensor, draw: Draw) -> Tensor:
         """The gradients of some images."""
@@ -330,7 +294,7 @@ class _Plan(Shape):
         output: Tensor,
     ) -> None:
         """Backward through those rounds, from the gradient of the last centres that the strips' sums hold."""
-        share, across = (torch.empty_like(each) for each in (books[0].by_centre, books[0].by_component))
+        share, across = torch.empty_like(books[0].by_centre), torch.empty_like(books[0].by_component)
         level = images.new_empty(len(images), self.kp)
         for number in range(self.rounds, 0, -1):
             before, after = books[number - 1], books[number]
@@ -343,7 +307,4 @@ class _Plan(Shape):
             )  # fmt: skip
 
 
-@lru_cache(maxsize=64)
-def _kept(plan: _Plan) -> _Plan:
-    """The first plan that is equal, whose numbers are worked out already."""
-    return plan
+_plan = lru_cache(maxsize=64)(_Plan)

@@ -9,8 +9,7 @@ origin.
 import triton
 import triton.language as tl
 
-from vqshield.quantization.kernels.triton.noise import box_muller, random_words
-from vqshield.quantization.kernels.triton.parts import corner, pixel
+from vqshield.quantization.kernels.triton.parts import box_muller, corner, pixel, random_words
 
 
 @triton.jit
