@@ -22,7 +22,6 @@ from vqshield.data import SAMPLE_NAME
 from vqshield.defenses import DefenseLike, list_defenses
 from vqshield.models.accuracy import Accuracy
 from vqshield.models.calling import Part, asking_about
-from vqshield.runs.adversarial import AdversarialStore
 from vqshield.runs.arguments import (
     attack_ids,
     defense_from,
@@ -38,7 +37,7 @@ from vqshield.runs.attack_study import (
     impossible_answers,
     strongest_draws,
 )
-from vqshield.runs.batch_norm import CALIBRATED, RUNNING, BatchNorm
+from vqshield.runs.batch_norm import RUNNING, BatchNorm
 from vqshield.runs.executors import Executor, run_study
 from vqshield.runs.manifests import AttackId, DefenseId, ThreatId
 from vqshield.runs.records import Key, Record
@@ -152,7 +151,7 @@ class Evaluation(AttackStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        BatchNorm.of(self.batch_norm)
+        self.check_batch_norm()
         refuse_twice("defense", self.defenses)
         refuse_twice("attack", self.attacks)
         if not self.defenses:
@@ -258,24 +257,24 @@ class Evaluation(AttackStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
         return cell.attack, cell.images.start
 
     @cached_property
-    def store(self) -> AdversarialStore:
-        manifest, named = self.manifest, BatchNorm.of(self.batch_norm)
-        attacked = manifest.classifier
-        if not named.attacks_running:  # other weights would not be more different
-            attacked = replace(attacked, sha256=f"{attacked.sha256}, {self.batch_norm}")
-        return AdversarialStore(classifier=attacked, machine=manifest.machine, folder=self.shared)
-
-    @cached_property
     def _behind(self) -> dict[str, nn.Module]:
         return {}
 
+    def check_batch_norm(self) -> None:
+        """Refuse unknown batch-norm statistics."""
+        BatchNorm.of(self.batch_norm)
+
     def classifier_behind(self, defense: str) -> nn.Module:
-        named = BatchNorm.of(self.batch_norm)
-        key = defense if named.mode == CALIBRATED else NONE  # else the same, whatever the defense
-        if key not in self._behind:
-            shield = None if key == NONE else defense_from(key, seed=self.seed)
-            self._behind[key] = named.classifier(self.target, shield)
-        return self._behind[key]
+        if self.batch_norm == RUNNING:
+            return self.target.model
+        if defense not in self._behind:
+            shield = defense_from(defense, seed=self.seed)
+            self._behind[defense] = BatchNorm.of(self.batch_norm).classifier(self.target, shield)
+        return self._behind[defense]
+
+    def attacked_classifier(self, defense: str) -> nn.Module:
+        """The classifier whose gradients and answers attacks use behind a defense, by spec string."""
+        return self.classifier_behind(defense)
 
     @cached_property
     def _places(self) -> dict[str, tuple[str, int]]:
@@ -295,18 +294,16 @@ class Evaluation(AttackStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
         return {name: _effort(self._threat(name, seed=0)) for name in self._places}
 
     def _attacked(self, cell: EvaluationCell, images: Tensor, labels: Tensor) -> Tensor:
-        running = BatchNorm.of(self.batch_norm).attacks_running
         if self._is_bare(cell):  # the same attack, whatever the defense
             seed = self.seed_of(replace(cell, defense=NONE), "attack")
             threat = self._threat(cell.attack, seed=seed)
-            model = self.target.model if running else self.classifier_behind(NONE)
+            model = self.attacked_classifier(NONE)
             if self.manifest.classifier.random and threat.eot > 1:
                 model = EOT(model, draws=threat.eot, average=threat.average)
             with torch_seeded(seed):
                 return self.store.bare(threat, model, images, labels, seed=seed)
         seed = self.seed_of(cell, "attack")
-        through = self.batch_norm.startswith(CALIBRATED) or not running
-        model = self.classifier_behind(cell.defense) if through else self.target.model
+        model = self.attacked_classifier(cell.defense)
         defense = defense_from(cell.defense, seed=self.seed_of(cell, "attacked draws"))
         with torch_seeded(seed):
             return self._threat(cell.attack, seed=seed)(

@@ -25,23 +25,19 @@ from vqshield.runs.batch_norm import RUNNING, BatchNorm
 from vqshield.runs.code import commit
 from vqshield.runs.executors import Executor, LocalExecutor
 from vqshield.runs.manifests import check_same, read_plain_manifest
-from vqshield.runs.study import Progress, no_progress
+from vqshield.runs.study import AnyStudy, Progress, no_progress
 from vqshield.runs.target import Target
 from vqshield_paper.reproduction import published
 from vqshield_paper.reproduction.experiments import Experiment, read_experiment
 from vqshield_paper.reproduction.model import Audited, PaperSource, PartSummary, RunMade, Summary
 from vqshield_paper.reproduction.parts import Options, Part
 from vqshield_paper.reproduction.parts.accuracy import AccuracyPart
-from vqshield_paper.reproduction.parts.base import AnyStudy, is_begun
+from vqshield_paper.reproduction.parts.base import is_begun
 from vqshield_paper.reproduction.targets import ChosenTarget, TargetChoices
 
 MANIFEST, SUMMARY = "experiment.json", "summary.json"
 SHARED = "adversarial"
 _STOPPED = "it was stopped; the same command continues it"
-
-# In forward passes of the classifier: a draw goes through the defense as well; most of an evaluation are
-# steps of attacks, which go through both, forward and back.
-_FORWARDS: dict[type[AnyStudy], int] = {Certification: 2, Evaluation: 4}
 
 
 class NothingToRunError(InvalidInputError):
@@ -305,9 +301,13 @@ def _as_part(progress: Progress, part: str, before: int, total: int) -> Progress
 
 
 def _seconds(study: AnyStudy, left: int) -> float | None:
+    """About how long the rest takes; a draw goes through the defense as well, and most of an evaluation are
+    steps of attacks, which go through both, forward and back.
+    """
     if not isinstance(study, Certification | Evaluation):
         return None
-    return round(_FORWARDS[type(study)] * left * _forward(study.target), 1)
+    forwards = 4 if isinstance(study, Evaluation) else 2
+    return round(forwards * left * _forward(study.target), 1)
 
 
 def _forward(target: Target) -> float:

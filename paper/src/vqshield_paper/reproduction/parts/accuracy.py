@@ -9,8 +9,8 @@ from vqshield.core import checks
 from vqshield.core.display_names import NONE, display_defense, display_name
 from vqshield.core.errors import InvalidInputError
 from vqshield.evaluation.study import Evaluation, EvaluationSummary
-from vqshield.runs.batch_norm import BATCH, BatchNorm
 from vqshield.runs.target import Target
+from vqshield_paper.batch_statistics import BATCH, BatchEvaluation, BatchSettings
 from vqshield_paper.reproduction.model import Column, PartSummary, Row, Value
 from vqshield_paper.reproduction.parts.base import (
     Options,
@@ -143,9 +143,11 @@ class AccuracyPart(Part):
     def _study(
         self, options: Options, target: Target, attacks: tuple[str, ...], *, protocol: bool
     ) -> Evaluation:
-        norm = BatchNorm.of(options.batch_norm)
+        own_batches = options.batch_norm.partition(":")[0] == BATCH
+        kind = BatchEvaluation if own_batches else Evaluation
+        batch = BatchSettings.of(options.batch_norm).size if own_batches else _CHUNKS[options.on_gpu]
         defenses = dict.fromkeys(text for _, text in self.settled if protocol or text != NONE)
-        return Evaluation(
+        return kind(
             target=target,
             defenses=tuple(defenses),
             attacks=attacks,
@@ -154,7 +156,7 @@ class AccuracyPart(Part):
             runs=options.runs or self.runs,
             selection=1 if protocol else None,  # nothing is chosen among the paper's attacks
             seed=options.seed,
-            batch=norm.size if norm.mode == BATCH else _CHUNKS[options.on_gpu],
+            batch=batch,
             batch_norm=options.batch_norm,
             shared=options.shared,
         )

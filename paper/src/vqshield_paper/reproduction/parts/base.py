@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from vqshield.attacks import PRECISIONS
 from vqshield.attacks.suites import list_suites
@@ -13,15 +13,15 @@ from vqshield.core import checks
 from vqshield.core.display_names import NONE
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.settings import Setting, parse_number, parse_spec
-from vqshield.runs.batch_norm import RUNNING, BatchNorm
+from vqshield.runs.batch_norm import RUNNING
 from vqshield.runs.manifests import MANIFEST
-from vqshield.runs.study import Study
+from vqshield.runs.study import AnyStudy
 from vqshield.runs.target import Target
+from vqshield_paper.batch_statistics import check_batch_norm
 from vqshield_paper.reproduction.model import Column, PartSummary, Row, Value
 from vqshield_paper.reproduction.published import DATA, PublishedValue, find
 
 _NAME = re.compile(r"[\w-][\w.-]*", re.ASCII)
-AnyStudy = Study[Any, Any, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class Options:
                 checks.whole(name, getattr(self, name), least=1)
         checks.whole("seed", self.seed, least=0, below=2**64)
         checks.one_of("precision", self.precision, PRECISIONS)
-        BatchNorm.of(self.batch_norm)
+        check_batch_norm(self.batch_norm)
         if self.adaptive is not None:
             checks.one_of("adaptive", self.adaptive, [*list_suites(), NONE])
 

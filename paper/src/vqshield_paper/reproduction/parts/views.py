@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from vqshield.runs.study import AnyStudy
 from vqshield.runs.target import Target
 from vqshield_paper.reproduction.model import Column, PartSummary, Row, Value
 from vqshield_paper.reproduction.parts.accuracy import ADAPTIVE, AccuracyPart
-from vqshield_paper.reproduction.parts.base import AnyStudy, Options, Part, paper_value
+from vqshield_paper.reproduction.parts.base import Options, Part, paper_value
 from vqshield_paper.reproduction.published import PublishedValue
 
 _NATURAL, _ROBUST, _GAP, _ADAPTIVE_GAP = "natural", "autoattack", "gap", "adaptive_gap"
