@@ -6,8 +6,7 @@ from tables import machine
 from vqshield.core.display_names import display_defense
 from vqshield.ladders.page import figure_text, ladder_lines, ladder_markdown
 from vqshield.ladders.study import LadderRow, LadderSummary
-from vqshield.reports.markdown import markdown_table
-from vqshield.reports.numbers import percent
+from vqshield.reports.text import markdown_table, percent
 
 _SUMMARY = "ladder-small-cifar10-hardened/summary.json"
 _TITLES = {

@@ -21,7 +21,7 @@ from reproduction_values import (
 )
 from tables import listed, percent, percent_or_dash, signed, table
 from vqshield.core.display_names import BOUND_NAMES
-from vqshield.reports.markdown import escape_markdown
+from vqshield.reports.text import escape_markdown
 from vqshield_paper.reports.markdown import render_markdown
 from vqshield_paper.reproduction.model import PartSummary, Row, Summary, Value
 

@@ -19,7 +19,7 @@ from reproduction_values import (
     summary,
 )
 from tables import listed, machine, signed, table
-from vqshield.reports.numbers import duration
+from vqshield.reports.text import duration
 from vqshield_paper.reproduction.experiments import experiment, list_experiments
 from vqshield_paper.reproduction.model import Column, PartSummary, Summary
 from vqshield_paper.reproduction.parts import AccuracyPart, Part

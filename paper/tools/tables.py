@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from recorded import Machine
 from vqshield.core.display_names import display_name
 from vqshield.core.serialization import Json
-from vqshield.reports.markdown import markdown_table
+from vqshield.reports.text import markdown_table
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *notes: str) -> str:

@@ -130,7 +130,7 @@ class TestPage:
         assert [each["colspan"] for each in page.all("th") if "colspan" in each] == ["6", "6"]
 
     def test_sorting(self) -> None:
-        page = Page(table().html(sortable=True, sorted_by="accuracy"))
+        page = Page(table().html(sorted_by="accuracy"))
         heads = [each for each in page.all("th") if each["scope"] == "col"]
         assert [each["data-first"] for each in heads] == [
             "ascending", "ascending", "descending", "descending", "descending", "ascending",
@@ -156,8 +156,8 @@ class TestPage:
             facts=[(HOSTILE, HOSTILE)],
             missing=HOSTILE,
         )
-        for sortable in (False, True):
-            page = Page(hostile.html(sortable=sortable))
+        for sorted_by in (None, "b"):
+            page = Page(hostile.html(sorted_by=sorted_by))
             assert not page.all("script")
             assert [each["href"] for each in page.all("a")] == [
                 "https://x/" + HOSTILE,

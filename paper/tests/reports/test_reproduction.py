@@ -16,8 +16,7 @@ from pages import Page
 from terminal import assert_nothing_is_cut
 from vqshield.core.errors import FileFormatError, InvalidInputError, MissingExtraError
 from vqshield.core.serialization import from_plain, to_plain
-from vqshield.reports.latex import escape_latex
-from vqshield.reports.markdown import escape_markdown
+from vqshield.reports.text import escape_latex, escape_markdown
 from vqshield_paper.reports import caveats, terminal_tables, write_report
 from vqshield_paper.reports.grid import NOTHING
 from vqshield_paper.reports.rounding import MINUS, error_decimals, share_decimals

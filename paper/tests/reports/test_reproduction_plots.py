@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from summaries import COLUMNS, HOSTILE, gaps, hostile, part, row, summary, value, written
 
 from pages import Page
-from vqshield.reports.palette import DARK, LIGHT
+from vqshield.reports.plots import DARK, LIGHT
 from vqshield_paper.reports.plots import draw_curves, draw_dots, draw_tradeoff, part_plots
 from vqshield_paper.reproduction.model import Column
 

@@ -14,7 +14,7 @@ from vqshield.core.display_names import display_defense
 from vqshield.core.settings import format_value
 from vqshield.demo.pictures import as_bytes, png, png_uri
 from vqshield.images.files import Bytes
-from vqshield.reports.numbers import percent
+from vqshield.reports.text import percent
 
 _SIDE = 384  # pixels that small pictures are enlarged to, every pixel a square: a browser would blur them
 _TILE, _GAP = 24, 4  # pixels, of a codebook's picture; patches have sides of 1 to 4 pixels

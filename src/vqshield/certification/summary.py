@@ -34,8 +34,8 @@ from vqshield.certification.records import (
 from vqshield.core import checks
 from vqshield.core.display_names import BOUND_NAMES
 from vqshield.core.settings import format_value
-from vqshield.reports.numbers import percent
 from vqshield.reports.table import Column, Section, Table
+from vqshield.reports.text import percent
 from vqshield.runs.manifests import SourceId, ThreatId
 from vqshield.runs.study import Recorded
 

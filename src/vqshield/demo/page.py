@@ -7,8 +7,8 @@ from vqshield.core.settings import format_settings, format_value
 from vqshield.demo.pictures import GalleryRow
 from vqshield.demo.study import DemoRow, DemoSummary, Threat
 from vqshield.reports.html import page
-from vqshield.reports.numbers import duration
 from vqshield.reports.table import Cell, Column, Table
+from vqshield.reports.text import duration
 
 _TITLES: dict[Threat, str] = {
     "none": "Clean accuracy",

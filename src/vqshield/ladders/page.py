@@ -9,8 +9,8 @@ from vqshield.ladders.plot import ladder_plot
 from vqshield.ladders.rungs import RUNGS, Rung
 from vqshield.ladders.study import MAIN, LadderRow, LadderSummary, Subject
 from vqshield.reports.html import page
-from vqshield.reports.numbers import percent
 from vqshield.reports.table import Cell, Column, Table
+from vqshield.reports.text import percent
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING
 
 from vqshield.ladders.rungs import RUNGS
 from vqshield.ladders.study import MAIN, LadderSummary
-from vqshield.reports.palette import LIGHT
-from vqshield.reports.plots import Plot, plot
+from vqshield.reports.plots import LIGHT, Plot, plot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

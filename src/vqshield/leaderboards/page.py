@@ -14,9 +14,8 @@ from vqshield.ladders.rungs import RUNGS, RungName
 from vqshield.leaderboards.rows import BoardRow
 from vqshield.leaderboards.study import RUNGS_SHOWN, BoardFigure, BoardResult, BoardSummary
 from vqshield.reports.html import TEMPLATES, page
-from vqshield.reports.markdown import escape_markdown
-from vqshield.reports.numbers import percent
 from vqshield.reports.table import Cell, Column, Note, Table
+from vqshield.reports.text import escape_markdown, percent
 
 PAGE, SUMMARY, MARKDOWN = "leaderboard.html", "leaderboard.json", "leaderboard.md"
 _WORDS: dict[RungName, str] = {
@@ -151,7 +150,7 @@ def render_board(summary: BoardSummary) -> str:
     return page(
         "leaderboard.html",
         title=summary.title,
-        table=board_table(summary).without("classifier", "made_by").html(sortable=True, sorted_by="lowest"),
+        table=board_table(summary).without("classifier", "made_by").html(sorted_by="lowest"),
         notes=board_notes(summary),
         facts=_facts(summary),
         script=script,

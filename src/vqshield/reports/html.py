@@ -4,17 +4,14 @@ import base64
 from pathlib import Path
 from typing import Any
 
-from vqshield.core.errors import MissingExtraError
+from vqshield.core.extras import require
 
 TEMPLATES = Path(__file__).parent / "templates"
 
 
 def page(template: str, *, folder: Path = TEMPLATES, **values: Any) -> str:
     """Fill in a template of a folder; the package's own are at hand for it to extend and include."""
-    try:
-        import jinja2
-    except ImportError as error:
-        raise MissingExtraError("jinja2", "cli") from error
+    jinja2 = require("jinja2", "cli")
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader([folder, TEMPLATES]),
         autoescape=True,  # labels and captions may be file names, and those may be anything
@@ -23,7 +20,8 @@ def page(template: str, *, folder: Path = TEMPLATES, **values: Any) -> str:
         lstrip_blocks=True,
     )
     environment.filters["inline_svg"] = inline_svg
-    return environment.get_template(template).render(**values)
+    html: str = environment.get_template(template).render(**values)
+    return html
 
 
 def inline_svg(svg: bytes) -> str:

@@ -6,17 +6,16 @@ import json
 import math
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
-from vqshield.core.errors import InvalidInputError, MissingExtraError
+from vqshield.core.errors import InvalidInputError
+from vqshield.core.extras import require
 from vqshield.models.accuracy import Accuracy
 from vqshield.reports.html import page
-from vqshield.reports.latex import escape_latex
-from vqshield.reports.markdown import escape_cell, markdown_table
-from vqshield.reports.numbers import duration
+from vqshield.reports.text import duration, escape_cell, escape_latex, markdown_table
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -45,46 +44,25 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that a spreadsh
 class Column:
     """A column: its heading, and what kind of values it has.
 
-    Attributes:
-        name: its key in CSV, JSON and pandas.
-        title: its heading.
-        kind: "text"; "percent": fractions, shown in percent; "number"; "count": whole numbers; "seconds".
-            Any column may hold text instead of a number, which is shown as it is.
-        group: what this column and its neighbours belong to; its heading then is "group: title".
-        help: a line below the heading, in HTML.
-        mark: of the heading, as of a Cell.
-        format: Python's format specification of its numbers (default: .1f for percent, .3g, ",.0f").
-        unit: what follows each number, as in 12.3/255.
-        spread: which spread of an accuracy follows its mean.
-        ascending: whether a first click on the heading sorts low values first; text is sorted from A to Z.
+    A column of "percent" holds fractions. Any column may hold text instead of numbers.
     """
 
-    name: str
+    name: str  # in CSV, JSON and pandas
     title: str
     kind: Kind = "text"
     _: KW_ONLY
-    group: str = ""
-    help: str = ""
-    mark: Mark = ""
-    format: str = ""
-    unit: str = ""
-    spread: Spread = "standard_error"
-    ascending: bool = False
+    group: str = ""  # of this column and its neighbours, above their titles
+    help: str = ""  # a line below the heading, in HTML
+    mark: Mark = ""  # of the heading
+    format: str = ""  # Python's format specification of its numbers
+    unit: str = ""  # after each number, as in 12.3/255
+    spread: Spread = "standard_error"  # of an accuracy, after its mean
+    ascending: bool = False  # whether a first click on the heading sorts low numbers first
 
     @property
     def heading(self) -> str:
         """Its title, after its group's."""
         return f"{self.group}: {self.title}" if self.group else self.title
-
-    @property
-    def css(self) -> str:
-        """The class of its mark in base.html."""
-        return _CLASSES.get(self.mark, "")
-
-    @property
-    def first_sort(self) -> Literal["ascending", "descending"]:
-        """Which way a first click on the heading sorts the rows."""
-        return "ascending" if self.ascending or self.kind == "text" else "descending"
 
     def text(self, value: Value) -> str:
         """A value as people read it, with its spread: "67.3 ± 1.2"."""
@@ -98,10 +76,6 @@ class Column:
             return self._number(value), ""
         text, _, spread = ("" if value is None else str(value)).partition(" ± ")
         return text, spread
-
-    def is_figure(self, cell: "Cell") -> bool:
-        """Whether a page shows a value in large type: a percentage, or one that leads to a file."""
-        return self.kind == "percent" or cell.file is not None
 
     def _number(self, value: float) -> str:
         if self.kind == "seconds":
@@ -133,21 +107,16 @@ class Note:
 class Cell:
     """A value that says more than its number.
 
-    Attributes:
-        value: text, a number, an accuracy, or None where there is none.
-        notes: lines below it, or why the value is missing.
-        mark: "low" and "struck" (doubtful) for accuracies, "good", "bad" and "unsure" for verdicts; "quoted"
-            for the name of a row that was not measured here.
-        badge: a word after it, as in "JPEG (baseline)".
-        file: next to the page or document, which the value leads to.
+    Marks are "low" and "struck" (doubtful) for accuracies, "good", "bad" and "unsure" for verdicts, and
+    "quoted" for the name of a row that was not measured here.
     """
 
     value: Value
     _: KW_ONLY
-    notes: Sequence[str | Note] = ()
+    notes: Sequence[str | Note] = ()  # lines below it, or why the value is missing
     mark: Mark = ""
-    badge: str = ""
-    file: str | None = None
+    badge: str = ""  # a word after it, as in "JPEG (baseline)"
+    file: str | None = None  # next to the page or document, which the value leads to
 
     @property
     def lines(self) -> list[Note]:
@@ -163,11 +132,6 @@ class Cell:
     def href(self) -> str | None:
         """The address of its link: of a file, never of another host."""
         return _file_address(self.file)
-
-    @property
-    def css(self) -> str:
-        """The class of its mark in base.html."""
-        return _CLASSES.get(self.mark, "")
 
     @property
     def sorted_by(self) -> str | float | None:
@@ -191,14 +155,6 @@ class Table:
 
     The first columns, as long as they are text, name the rows: they are set to the left, and repeated where a
     terminal is too narrow for the whole table. Where no column is text, the first names the rows.
-
-    Attributes:
-        title: above it in a terminal, and in JSON. Pages and documents have headings of their own.
-        columns: from left to right, each with another name.
-        rows: a value or a Cell for each column; a Section precedes its rows.
-        caption: one line: data, N, budget.
-        facts: what holds for the whole table, a name and a text each.
-        missing: the text of a missing value.
 
     Raises:
         InvalidInputError: two columns have one name, or a row has more or fewer cells than there are columns.
@@ -224,11 +180,11 @@ class Table:
         ('swRD', 0.123, 100)
     """
 
-    title: str
+    title: str  # in a terminal and in JSON; pages and documents have headings of their own
     columns: Sequence[Column]
-    rows: Sequence[Row | Section]
-    caption: str = ""
-    facts: Sequence[tuple[str, str]] = ()
+    rows: Sequence[Row | Section]  # a Section precedes its rows
+    caption: str = ""  # one line: data, N, budget
+    facts: Sequence[tuple[str, str]] = ()  # names and texts, for the whole table
     missing: str = "–"
 
     def __post_init__(self) -> None:
@@ -242,13 +198,10 @@ class Table:
     def without(self, *names: str) -> "Table":
         """The table without these columns."""
         kept = [place for place, column in enumerate(self.columns) if column.name not in names]
-        return Table(
-            title=self.title,
+        return replace(
+            self,
             columns=[self.columns[place] for place in kept],
             rows=[row if isinstance(row, Section) else [row[place] for place in kept] for row in self.rows],
-            caption=self.caption,
-            facts=self.facts,
-            missing=self.missing,
         )
 
     @property
@@ -275,17 +228,19 @@ class Table:
         Raises:
             MissingExtraError: rich is not installed.
         """
-        try:
-            from rich import box
-            from rich.text import Text
+        require("rich", "cli")
+        from rich.box import SIMPLE_HEAD
+        from rich.text import Text
 
-            from vqshield.reports.folding import FoldingTable
-        except ImportError as error:
-            raise MissingExtraError("rich", "cli") from error
+        from vqshield.reports.folding import FoldingTable
+
         table = FoldingTable(
-            title=Text(self.title), caption=Text(self.caption), box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0),
+            title=Text(self.title),
+            caption=Text(self.caption),
+            box=SIMPLE_HEAD,
+            padding=(0, 1, 0, 0),
             pad_edge=False,
-        )  # fmt: skip
+        )
         for place, column in enumerate(self.columns):
             style = _STYLES.get(column.mark, "")
             table.add_column(
@@ -321,25 +276,25 @@ class Table:
             text.append(words, style="not bold dim")
         return text
 
-    def html(self, *, sortable: bool = False, sorted_by: str = "", bars: bool = False) -> str:
+    def html(self, *, sorted_by: str | None = None, bars: bool = False) -> str:
         """A table element for a page that extends base.html; every text is escaped.
 
         Args:
-            sortable: whether a click on a heading sorts it, in a page with sort.js.
-            sorted_by: the column that the rows are sorted by already, the highest value first.
+            sorted_by: the column that the rows are sorted by, the highest value first, in a page with
+                sort.js, where a click on a heading sorts them by another (default: cannot be sorted).
             bars: whether a bar shows each percentage.
 
         Raises:
             MissingExtraError: jinja2 is not installed.
         """
-        return page("table.html", table=self, sortable=sortable, sorted_by=sorted_by, bars=bars)
+        return page("table.html", table=self, css=_CLASSES, sorted_by=sorted_by, bars=bars)
 
     def markdown(self, *, notes: bool = False, files: bool = False, low: str = "") -> str:
         """A table as GitHub shows it.
 
         Args:
             notes: whether the notes of cells follow their values.
-            files: whether values lead to their files.
+            files: whether values link to their files.
             low: what stands before and after values with the mark "low", as ** does.
         """
 
@@ -394,7 +349,7 @@ class Table:
         An accuracy is its mean under the column's name, with name_std, name_standard_error, name_runs and
         name_n. Notes are in name_note, and the title of the section above a row is in "section".
         """
-        found: list[dict[str, Any]] = []
+        records: list[dict[str, Any]] = []
         section = Section()
         for line in self.lines():
             if isinstance(line, Section):
@@ -407,8 +362,8 @@ class Table:
                     record |= {f"{column.name}_{each}": getattr(cell.value, each) for each in _SPREAD}
                 if cell.notes:
                     record[f"{column.name}_note"] = cell.reason
-            found.append(record)
-        return found
+            records.append(record)
+        return records
 
     def csv(self) -> str:
         """The records below a line of names; no text is a formula in a spreadsheet."""
@@ -420,24 +375,22 @@ class Table:
             writer.writerow(_no_formula(record.get(name)) for name in names)
         return stream.getvalue()
 
-    def to_plain(self) -> dict[str, Any]:
-        """All of it for JSON, with None for numbers that are not finite."""
-        rows = [
-            {
-                key: value if not isinstance(value, float) or math.isfinite(value) else None
-                for key, value in record.items()
-            }
-            for record in self.records()
-        ]
-        columns = [{"name": each.name, "title": each.title, "kind": each.kind} for each in self.columns]
-        return {
-            "title": self.title, "caption": self.caption, "columns": columns, "rows": rows,
-            "facts": dict(self.facts),
-        }  # fmt: skip
-
     def to_json(self) -> str:
-        """What to_plain says, as JSON."""
-        return json.dumps(self.to_plain(), indent=1, allow_nan=False)
+        """All of it as JSON, with null for numbers that are not finite."""
+        plain = {
+            "title": self.title,
+            "caption": self.caption,
+            "columns": [{"name": each.name, "title": each.title, "kind": each.kind} for each in self.columns],
+            "rows": [
+                {
+                    key: value if not isinstance(value, float) or math.isfinite(value) else None
+                    for key, value in record.items()
+                }
+                for record in self.records()
+            ],
+            "facts": dict(self.facts),
+        }
+        return json.dumps(plain, indent=1, allow_nan=False)
 
     def to_pandas(self) -> Any:
         """The records as a pandas.DataFrame; pandas has to be installed."""

@@ -7,8 +7,8 @@ from vqshield.core.errors import FileFormatError, InvalidInputError
 from vqshield.core.files import write_atomically
 from vqshield.core.serialization import from_plain
 from vqshield.reports.html import page
-from vqshield.reports.numbers import duration
 from vqshield.reports.table import Cell, Column, Row, Table
+from vqshield.reports.text import duration
 from vqshield_paper.reports.comparison import headline
 from vqshield_paper.reports.pages import TEMPLATES
 from vqshield_paper.reports.provenance import section_title

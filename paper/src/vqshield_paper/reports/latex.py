@@ -1,6 +1,6 @@
 """A reproduced experiment as LaTeX tables that need no package."""
 
-from vqshield.reports.latex import escape_latex
+from vqshield.reports.text import escape_latex
 from vqshield_paper.reports.comparison import headline
 from vqshield_paper.reports.grid import document_table
 from vqshield_paper.reports.notices import part_audits, part_warnings, unfinished

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from vqshield.reports.markdown import escape_markdown
+from vqshield.reports.text import escape_markdown
 from vqshield_paper.reports.comparison import headline
 from vqshield_paper.reports.grid import document_table
 from vqshield_paper.reports.notices import part_audits, part_warnings, unfinished

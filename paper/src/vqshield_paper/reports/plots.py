@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from vqshield.core.settings import format_value
-from vqshield.reports.palette import LIGHT
-from vqshield.reports.plots import Plot, plot
+from vqshield.reports.plots import LIGHT, Plot, plot
 from vqshield_paper.reports.comparison import on_same_images
 from vqshield_paper.reports.provenance import section_title
 from vqshield_paper.reproduction.model import SPREADS, Column, PartSummary, Row, Value, View

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from vqshield.core.serialization import Json
 from vqshield.core.settings import format_value
-from vqshield.reports.numbers import duration
+from vqshield.reports.text import duration
 from vqshield_paper.reports.rounding import error_decimals
 from vqshield_paper.reproduction.model import PartSummary, Summary
 
