@@ -23,7 +23,6 @@ from vqshield.auditing import (
     AuditSettings,
     answers,
     audit,
-    traces,
 )
 from vqshield.core.seeds import torch_seeded
 from vqshield.core.serialization import to_plain
@@ -344,28 +343,28 @@ def test_what_a_module_keeps_is_seen_in_every_form() -> None:
             return super().forward(images)
 
     model = Keeping()
-    before = traces.snapshot(model)
-    assert traces.changed(before, traces.snapshot(model)) == []
+    before = answers.snapshot(model)
+    assert answers.changed(before, answers.snapshot(model)) == []
     model(images())
-    assert traces.changed(before, traces.snapshot(model)) == [
+    assert answers.changed(before, answers.snapshot(model)) == [
         "by_name",
         "inner.last",
         "number",
         "seen",
         "total",
     ]
-    assert traces.snapshot(lambda pixels: pixels) == {}, "a function keeps nothing that could be seen"
+    assert answers.snapshot(lambda pixels: pixels) == {}, "a function keeps nothing that could be seen"
 
 
 def test_only_dropout_that_is_on_is_seen() -> None:
     pixels = images()
     layers = nn.Sequential(nn.Dropout(0.3), nn.Dropout2d(0.2), nn.AlphaDropout(0.1))
-    assert traces.dropout_on(lambda: layers.eval()(pixels)) == []
-    assert traces.dropout_on(lambda: layers.train()(pixels)) == [
+    assert answers.dropout_on(lambda: layers.eval()(pixels)) == []
+    assert answers.dropout_on(lambda: layers.train()(pixels)) == [
         "alpha_dropout of 0.1", "dropout of 0.3", "dropout2d of 0.2",
     ]  # fmt: skip
-    assert traces.dropout_on(lambda: nn.functional.dropout(pixels, p=0.0)) == []
-    assert traces.dropout_on(lambda: torch.dropout(pixels, 0.4, True)) == ["dropout of 0.4"]
+    assert answers.dropout_on(lambda: nn.functional.dropout(pixels, p=0.0)) == []
+    assert answers.dropout_on(lambda: torch.dropout(pixels, 0.4, True)) == ["dropout of 0.4"]
 
 
 def test_logits_of_any_size_leave_the_same_once_they_are_divided() -> None:

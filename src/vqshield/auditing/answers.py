@@ -1,29 +1,43 @@
-"""R12: does a model say the same of an image however, and however often, it is asked, for the same draw?"""
+"""R12: does a model answer the same for an image, however and however often it is called with the same draw?
 
-from collections.abc import Callable
+A model may also keep traces of calls, or leave dropout on. Neither proves a trick, and a model that keeps its
+memory outside its own attributes shows neither: both are reasons to look.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
-from vqshield.auditing.traces import changed, dropout_on, far_on, snapshot
 from vqshield.defended import Defended
-from vqshield.defenses import Defense
+from vqshield.defenses import Defense, Preprocessor, defense_class, list_all_defenses
 from vqshield.models.draws import Draws
 
-_SAME = 1e-6  # of a probability: a model that changes by more when asked again draws at random
-_OFTEN = 50  # how often a defense is asked again
+_SAME = 1e-6  # of a probability: a model that changes by more in a second call draws at random
+_OFTEN = 50  # calls that may wear a defense
+_FAR_ON = 1 << 40  # calls
+_OF_EVERY_MODULE = frozenset(vars(nn.Module())) - {"_buffers"}
+_OWN_DEFENSES = frozenset({Preprocessor, *map(defense_class, list_all_defenses())})
+_OWN_NOTES = frozenset({"_next_stream", "_differentiable"})  # what these classes note of calls, no subclass
+_DROPOUTS = (
+    "dropout", "dropout1d", "dropout2d", "dropout3d",
+    "alpha_dropout", "feature_dropout", "feature_alpha_dropout",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Answers:
-    """How answers differ by the way of asking.
+    """How answers differ by the way in which the model is called.
 
     Attributes:
-        differences: largest change of a probability against asking for the whole batch, by the way of asking.
-        random: whether the classifier answers the same question in different ways.
-        accuracies: in a batch, and in that way, by the way of asking; of a random classifier only.
-        traces: attributes of the classifier or the defense that change as it is asked.
+        differences: largest change of a probability compared with one call for the batch, by the way.
+        random: whether equal calls have different answers.
+        accuracies: accuracy in a batch and in that way, by the way; of a random classifier only.
+        traces: attributes of the classifier or the defense that calls change.
         dropout: kinds of dropout that are on.
     """
 
@@ -35,12 +49,12 @@ class Answers:
 
 
 class Questions:
-    """What a model says before it is attacked, to be compared with what it says afterwards.
+    """The answers of a model before it is attacked, to compare with those afterwards.
 
     Args:
         classifier: images → logits.
-        defense: stands in front of it; asked for the same draws at the end.
-        images: those that are asked about before and after.
+        defense: in front of the classifier; it is called with the same draws at the end.
+        images: the images that the model answers for before and after.
     """
 
     def __init__(self, classifier: nn.Module, defense: Defense, images: Tensor) -> None:
@@ -50,12 +64,11 @@ class Questions:
         self._kept = snapshot(classifier)
 
     def ask_again(self, images: Tensor, labels: Tensor, *, runs: int) -> Answers:
-        """Ask with the same draws again, one by one, beside copies, and with gradients on.
+        """Call the model with the same draws once more, one by one, with copies, and with gradients on.
 
         Args:
-            images: those to ask about.
-            labels: their true classes.
-            runs: how often a random classifier is asked.
+            images, labels: images to call it with, and their classes.
+            runs: how often a random classifier is called.
         """
         ways: dict[str, Callable[[], Tensor]] = {
             "when asked again": lambda: self._answers(images),
@@ -71,10 +84,11 @@ class Questions:
         worn, left = self._asked_often(images)
         traces += [f"defense's {name}" for name in left]
         dropout = dropout_on(lambda: self._model(images[:2], streams=self._streams[:2]))
-        random, accuracies = not differences["when asked again"] <= _SAME, {}
+        once_more, *others = ways.items()
+        random, accuracies = not differences[once_more[0]] <= _SAME, {}
         if random:
-            batch = _accuracy(ways.pop("when asked again"), labels, runs)
-            accuracies = {how: (batch, _accuracy(ask, labels, runs)) for how, ask in ways.items()}
+            batch = _accuracy(once_more[1], labels, runs)
+            accuracies = {how: (batch, _accuracy(ask, labels, runs)) for how, ask in others}
             accuracies["after the attacks"] = (
                 _accuracy(lambda: self._first, labels, 1),
                 _accuracy(lambda: self._answers(self._images), labels, runs),
@@ -86,18 +100,18 @@ class Questions:
 
     @torch.no_grad()
     def _answers(self, images: Tensor, only: int | None = None) -> Tensor:
-        """Probabilities, (B, classes); of one image alone where its number is given."""
+        """Probabilities, (B, classes); only: the place of the one image to call the model with."""
         some = slice(None) if only is None else slice(only, only + 1)
         return self._asked(images[some], self._streams[some])
 
+    @torch.no_grad()
     def _beside_copies(self, images: Tensor) -> Tensor:
-        """As EOT asks: every image several times in one batch."""
-        with torch.no_grad():
-            return self._asked(images.repeat(3, 1, 1, 1), self._streams.repeat(3))[: len(images)]
+        """As EOT calls it: every image several times in one batch."""
+        return self._asked(images.repeat(3, 1, 1, 1), self._streams.repeat(3))[: len(images)]
 
+    @torch.enable_grad()
     def _with_gradients(self, images: Tensor) -> Tensor:
-        with torch.enable_grad():
-            return self._asked(images.detach().requires_grad_(), self._streams).detach()
+        return self._asked(images.detach().requires_grad_(), self._streams).detach()
 
     def _far_on(self, images: Tensor) -> Tensor:
         with far_on(self._classifier):
@@ -120,3 +134,78 @@ class Questions:
 
 def _accuracy(ask: Callable[[], Tensor], labels: Tensor, runs: int) -> Draws:
     return Draws(torch.stack([ask().argmax(-1).cpu() for _ in range(runs)]), labels.cpu())
+
+
+def snapshot(model: object) -> Mapping[str, object]:
+    """Every number, text, tensor and size of a container among a module's attributes, by its name.
+
+    Weights are not included: they are large, and an attack could not have changed them unnoticed.
+    """
+    summaries: dict[str, object] = {}
+    for path, module in model.named_modules() if isinstance(model, nn.Module) else ():
+        held = {key: value for key, value in vars(module).items() if key not in _OF_EVERY_MODULE}
+        held |= held.pop("_buffers", {})
+        for key, value in held.items():
+            if type(module) in _OWN_DEFENSES and key in _OWN_NOTES:
+                continue
+            if (summary := _summary(value)) is not None:
+                summaries[f"{path}.{key}".lstrip(".")] = summary
+    return summaries
+
+
+def changed(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
+    """The names of attributes that differ between two snapshots."""
+    return sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+
+
+def _summary(value: object) -> object:
+    if value is None or isinstance(value, int | float | str | bytes):
+        return repr(value)
+    if isinstance(value, Tensor):
+        sums = value.detach().double().sum() if value.numel() and not value.is_complex() else value.numel()
+        return tuple(value.shape), float(sums)
+    return len(value) if isinstance(value, Sized) and not isinstance(value, nn.Module) else None
+
+
+@contextmanager
+def far_on(model: nn.Module) -> Iterator[None]:
+    """Let the defenses inside a model count as if they had been called very often.
+
+    A count that `snapshot` does not include could still decide what the model answers.
+    """
+    defenses = [module for module in model.modules() if isinstance(module, Defense)]
+    for defense in defenses:
+        defense._count_from(int(defense._next_stream) + _FAR_ON)
+    try:
+        yield
+    finally:
+        for defense in defenses:
+            defense._count_from(int(defense._next_stream) - _FAR_ON)
+
+
+class _Watch(TorchFunctionMode):
+    """Notes every dropout that is on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dropouts: set[str] = set()
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # fmt: skip
+        options = dict(kwargs or {})
+        name = getattr(func, "__name__", "")
+        if name in _DROPOUTS:
+            share = args[1] if len(args) > 1 else options.get("p", 0.5)
+            on = args[2] if len(args) > 2 else options.get("training", options.get("train", True))
+            if on and share > 0:
+                self.dropouts.add(f"{name} of {share:g}")
+        return func(*args, **options)
+
+
+def dropout_on(call: Callable[[], object]) -> list[str]:
+    """The kinds of dropout that are on in a call of the model, "dropout of 0.5" and the like."""
+    with _Watch() as watch, torch.no_grad():
+        call()
+    return sorted(watch.dropouts)

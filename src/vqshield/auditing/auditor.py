@@ -1,7 +1,7 @@
-"""The audit: checks of whether a robust accuracy can be believed, for any classifier and defense."""
+"""The audit: what each check measures, for any classifier and defense. The verdicts are in `flags`."""
 
-import dataclasses
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, is_dataclass, replace
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -14,18 +14,19 @@ from vqshield.auditing import flags
 from vqshield.auditing.answers import Questions
 from vqshield.auditing.gradients import (
     Differences,
+    Rescaled,
     differences,
     expected_gradient,
     gradients_wanted,
+    jump,
     needed_draws,
     random_signs,
+    saturation,
     sign_agreement,
 )
 from vqshield.auditing.planting import plant_and_find
 from vqshield.auditing.probes import Probes
-from vqshield.auditing.results import FAIL, PASS, UNDECIDED, Agreement, Audit, Flag, Uncertain
-from vqshield.auditing.settings import AuditSettings
-from vqshield.auditing.slopes import Rescaled, jump, saturation
+from vqshield.auditing.results import FAIL, PASS, UNDECIDED, Agreement, Audit, AuditSettings, Flag, Uncertain
 from vqshield.core.errors import InvalidInputError, NoGradientError
 from vqshield.defenses import Defense
 from vqshield.models.calling import evaluating
@@ -40,7 +41,6 @@ _UNBOUNDED = 0.5
 _GRADIENT_IMAGES = 24
 _FINER = (1 / 4, 1 / 16)  # of the budget: R10's steps where the loss bends over all of it
 _VARIED = ("R1", "R2", "R3", "R7", "R9", "R10")
-_NOT_VARIED = "no attack given uses gradients of the defense"
 
 
 def audit(
@@ -49,12 +49,11 @@ def audit(
     held_out: tuple[Tensor, Tensor] | None = None, report: Callable[[str], None] = lambda name: None,
     notes: Notes | None = None,
 ) -> Audit:  # fmt: skip
-    """Judge the robust accuracy that these attacks (threats or suites, as text) would report.
+    """Judge the robust accuracy under these attacks, threats or suites by spec string.
 
-    The classifier is put into evaluation mode, and back into its own at the end. `held_out` are images and
-    labels that whoever made the model has not seen: R11 then compares with them too. `report` is called with
-    the name of each check that is about to be measured, or cannot be. `notes` keep what takes long: given
-    again, with everything else the same, none of that is measured a second time.
+    The classifier is in evaluation mode meanwhile. `held_out` are images and labels that the maker of the
+    model has not seen: R11 then compares with them too. `report` is called with the name of each check that
+    is about to be measured, or cannot be. `notes` keep what takes long for another call that is the same.
     """
     threats_of(attacks, ball)
     probes = Probes(
@@ -69,7 +68,7 @@ def threats_of(attacks: Sequence[str], ball: Ball, *, seed: int = 0) -> list[Thr
     """The attacks that spec strings name, one by one."""
     if not attacks:
         raise InvalidInputError("attacks should name at least one threat or suite, not none")
-    return [each for text in attacks for each in expand(text, ball, seed=seed)]
+    return [threat for spec in attacks for threat in expand(spec, ball, seed=seed)]
 
 
 class _Run:
@@ -77,35 +76,31 @@ class _Run:
         self, probes: Probes, attacks: Sequence[str], ball: Ball, report: Callable[[str], None],
         held_out: tuple[Tensor, Tensor] | None,
     ) -> None:  # fmt: skip
-        self.probes, self.texts, self.ball, self._report = probes, attacks, ball, report
+        self.probes, self.attacks, self.ball, self._report = probes, attacks, ball, report
         self.settings: AuditSettings = probes.settings
-        self.given = self._threats(ball)
+        self.threats = self._threats(ball)
         self.few, self.few_labels = probes.images[:_GRADIENT_IMAGES], probes.labels[:_GRADIENT_IMAGES]
         self.held_out = None if held_out is None else probes.on(*held_out, "held out")
-        values = probes.images[0].numel()
         # L2 and L1 budgets as steps of each value that come to the same length.
-        self._per_value = 1.0 if ball.norm == "linf" else values**0.5
+        self._per_value = 1.0 if ball.norm == "linf" else probes.images[0].numel() ** 0.5
         self._strongest: Threat | None = None
 
     @property
     def _main(self) -> Threat | None:
-        """The strongest attack given that uses gradients; None where the model has none."""
+        """The strongest of the judged attacks that use gradients; None if the model has no gradient."""
         return None if self.probes.without_gradient is not None else self._strongest
 
     def audit(self) -> Audit:
         self._report("R5, the attacks given")
         questions = self._questions()
         natural = self.probes.natural()
-        pairs = [self.probes.draws(threat) for threat in self.given]
-        left = [pair[1] for pair in pairs]
-        reported, _ = strongest([pair[0] for pair in pairs], left)
-        with_gradients = [
-            (draws.mean, number)
-            for number, draws in enumerate(left)
-            if self.given[number].level in _WITH_GRADIENTS
-        ]
+        pairs = [self.probes.draws(threat) for threat in self.threats]
+        attacked = [report for _, report in pairs]
+        reported, _ = strongest([selection for selection, _ in pairs], attacked)
+        tried = list(zip(self.threats, attacked, strict=True))
+        with_gradients = [pair for pair in tried if pair[0].level in _WITH_GRADIENTS]
         if with_gradients:
-            self._strongest = self.given[min(with_gradients)[1]]
+            self._strongest = min(with_gradients, key=lambda pair: pair[1].mean)[0]
         found = [flags.below_natural(reported, natural), *self._others(reported), *self._varied(reported)]
         found += [self._moved(natural), self._answers(questions), *self._slopes()]
         ordered = tuple(flags.in_order(found, len(self.probes.images)))
@@ -114,14 +109,12 @@ class _Run:
             n=len(self.probes.images),
             natural=Uncertain.of(natural),
             reported=Uncertain.of(reported),
-            attacks={
-                threat.name: Uncertain.of(draws) for threat, draws in zip(self.given, left, strict=True)
-            },
+            attacks={threat.name: Uncertain.of(draws) for threat, draws in tried},
             flags=ordered,
         )
 
     def _others(self, reported: Draws) -> list[Flag]:
-        """R4, R6, R8: beside attacks that use less, or more, than those given."""
+        """R4, R6, R8: compared with attacks that use less, or more, than the judged ones."""
         self._report("R4")
         ignorant = self._left("pgd:steps=20,step=eps/10,surrogate=none")
         square = self._left(f"square:queries={self.settings.queries},eot=3")
@@ -130,8 +123,8 @@ class _Run:
         self._report("R8")
         probe = self.probes.left(self._probe())
         blind = {"transfer from the bare classifier": ignorant, "square": square}
-        why, knows = self.probes.without_gradient, self._strongest is not None
-        if why is not None:
+        knows = self._strongest is not None
+        if (why := self.probes.without_gradient) is not None:
             return flags.without_any_gradient(why, blind)
         return [
             flags.without_gradients(reported if knows else None, blind),
@@ -145,9 +138,9 @@ class _Run:
         if main is None:
             for name in _VARIED:
                 self._report(name)
-            # Of a model without a gradient _others says that they are not run.
-            without = self.probes.without_gradient is not None
-            return [] if without else [flags.not_run(name, _NOT_VARIED) for name in _VARIED]
+            if self.probes.without_gradient is not None:  # in _others
+                return []
+            return [flags.not_run(name, "no attack given uses gradients of the defense") for name in _VARIED]
         usual = self.probes.left(main)
         self._report("R1")
         far = _UNBOUNDED * self._per_value
@@ -161,11 +154,11 @@ class _Run:
             result.append(flags.not_run("R2", f"{main.name} has no steps, or too few to vary"))
         self._report("R3")
         eps = self.ball.eps
-        others = [each for each in (eps / 2, min(2 * eps, self.ball.most)) if each != eps]
-        sizes = {eps: usual, **{each: self._within(main, each) for each in others}}
+        others = [other for other in (eps / 2, min(2 * eps, self.ball.most)) if other != eps]
+        sizes = {eps: usual, **{other: self._within(main, other) for other in others}}
         result.append(flags.monotone("R3", "eps", sorted(sizes.items())))
         self._report("R7")
-        doubled = dataclasses.replace(main, eot=2 * main.eot)
+        doubled = replace(main, eot=2 * main.eot)
         result.append(flags.draws_suffice(usual, self.probes.left(doubled), main.eot))
         result.append(self._noted("R9", main, self._planted))
         judged = self._noted("R10", main, self._gradients)
@@ -174,36 +167,35 @@ class _Run:
     def _moved(self, natural: Draws) -> Flag:
         """R11: on the mirrored or the shifted images, whichever the model takes better; on held-out ones."""
         self._report("R11")
-        images = self.probes.images
+        images, main = self.probes.images, self._main
         ways = {"mirrored": images.flip(3), "shifted": _shifted(images)}
-        probes = {how: self.probes.on(moved, self.probes.labels, how) for how, moved in ways.items()}
-        accuracies = {how: each.natural() for how, each in probes.items()}
+        moved = {how: self.probes.on(changed, self.probes.labels, how) for how, changed in ways.items()}
+        accuracies = {how: probes.natural() for how, probes in moved.items()}
         best = max(accuracies, key=lambda how: accuracies[how].mean)
-        main = self._main
 
         def compared(others: Probes, accuracy: Draws) -> list[tuple[Draws, Draws]]:
             attacked = [] if main is None else [(self.probes.left(main), others.left(main))]
             return [(natural, accuracy), *attacked]
 
-        moved = compared(probes[best], accuracies[best])
+        elsewhere = compared(moved[best], accuracies[best])
         held_out = [] if self.held_out is None else compared(self.held_out, self.held_out.natural())
-        return flags.as_good_elsewhere(best, moved, held_out)
+        return flags.as_good_elsewhere(best, elsewhere, held_out)
 
     def _questions(self) -> Questions:
-        """R12: asked before any attack, about images with noise of the attacks' size."""
+        """R12, before any attack: answers for images with noise of the attacks' size."""
         noise = self._visible() * random_signs(self.few, seed=self.settings.seed)[0]
         return Questions(self.probes.classifier, self.probes.fresh("R12"), (self.few + noise).clamp(0, 1))
 
     def _answers(self, questions: Questions) -> Flag:
-        """R12."""
+        """R12. Noted: a resumed audit calls the model less often, which shows less."""
         self._report("R12")
-
-        def measure() -> Flag:
-            again = questions.ask_again(self.few, self.few_labels, runs=self.settings.runs)
-            return flags.same_answers(again)
-
-        # Noted: a model that was asked less in this process says less.
-        return self.probes.notes.value(Flag, {"flag": "R12"}, measure)
+        return self.probes.notes.value(
+            Flag,
+            {"flag": "R12"},
+            lambda: flags.same_answers(
+                questions.ask_again(self.few, self.few_labels, runs=self.settings.runs)
+            ),
+        )
 
     def _slopes(self) -> list[Flag]:
         """R13, R14."""
@@ -213,7 +205,7 @@ class _Run:
         left = None
         if main is not None and flags.flat_loss(found) == FAIL:
             scaled = Rescaled(probes.classifier, max(found.lead, 1.0))
-            rescaled = dataclasses.replace(probes, classifier=scaled, place="rescaled")
+            rescaled = replace(probes, classifier=scaled, place="rescaled")
             left = (probes.left(main), rescaled.left(main))
         self._report("R14")
         step, seed = self._visible(), self.settings.seed
@@ -221,7 +213,6 @@ class _Run:
         return [flags.not_flat(found, left), flags.continuous(moved)]
 
     def _noted(self, name: str, main: Threat, measure: Callable[[Threat], Flag]) -> Flag:
-        """A flag that takes long, measured once."""
         self._report(name)
         of = {"flag": name, "attack": ThreatId.of(main)}
         return self.probes.notes.value(Flag, of, lambda: measure(main))
@@ -240,9 +231,8 @@ class _Run:
     def _gradients(self, main: Threat) -> Flag:
         """R10, at the images and where the attack leads them; the identity for comparison at the images.
 
-        In steps as long as the budget, which show what an attack runs into; where these fail a gradient that
-        does tell the direction, in shorter ones: over the whole budget a bare network's loss is no straight
-        line.
+        The steps are as long as the budget. If these fail a gradient that does predict the direction, they
+        are shorter: over the whole budget a bare network's loss is not a straight line.
         """
         probes, name = self.probes, str(main.surrogate)
         draws = needed_draws(probes.classifier, probes.fresh("R10 draws"), self.few, self.settings.draws)
@@ -255,21 +245,21 @@ class _Run:
             ]
         except NoGradientError as why:
             return flags.no_gradient(str(why))
-        coarse, signs = self._judged(places, self._visible())
+        coarse, signs = self._agreement(places, self._visible())
         found = coarse
         if coarse.outcome in (FAIL, UNDECIDED) and flags.leads_somewhere(signs):
             for step in (share * self._visible() for share in _FINER):
-                fine, _ = self._judged(places, step)
+                fine, _ = self._agreement(places, step)
                 if fine.outcome == PASS:
                     return flags.agree_in_small(coarse, fine, step)
                 if fine.outcome == UNDECIDED:
-                    found = dataclasses.replace(coarse, outcome=UNDECIDED, meaning=fine.meaning)
+                    found = replace(coarse, outcome=UNDECIDED, meaning=fine.meaning)
         return found
 
     def _place(
         self, name: str, purpose: str, images: Tensor, surrogates: Sequence[str | Surrogate], draws: int
     ) -> "_Place":
-        """Images, and what each surrogate takes for the gradient of the expected loss there."""
+        """Images, and each surrogate's gradient of the expected loss there."""
         gradients = {}
         for surrogate in dict.fromkeys(surrogates):
             defense = self.probes.fresh(f"{purpose} gradient")
@@ -281,52 +271,48 @@ class _Run:
             ]
         return _Place(name, purpose, images, gradients, draws)
 
-    def _judged(self, places: Sequence["_Place"], step: float) -> tuple[Flag, Uncertain]:
-        """R10 in steps of that length; the attack's surrogate is each place's first."""
+    def _agreement(self, places: Sequence["_Place"], step: float) -> tuple[Flag, Uncertain]:
+        """R10 in steps of that length, and the signs that agree; the first surrogate is the attack's."""
         probes, options = self.probes, self.settings
-        measured = [
-            differences(
-                probes.classifier, probes.fresh(place.purpose), place.images, self.few_labels, step=step,
-                directions=options.directions, draws=place.draws, batch=options.batch, seed=options.seed,
-            )
-            for place in places
-        ]  # fmt: skip
         own: dict[str, Agreement] = {}
         others: dict[str, Agreement] = {}
         pairs: list[tuple[Differences, Tensor]] = []
-        for place, found in zip(places, measured, strict=True):
+        for place in places:
+            measured = differences(
+                probes.classifier, probes.fresh(place.purpose), place.images, self.few_labels, step=step,
+                directions=options.directions, draws=place.draws, batch=options.batch, seed=options.seed,
+            )  # fmt: skip
             (_, halves), *more = place.gradients.items()
-            own[place.name] = found.agreement(halves)
-            pairs.append((found, (halves[0] + halves[1]) / 2))
-            others |= {other: found.agreement(each) for other, each in more}
+            own[place.name] = measured.agreement(halves)
+            pairs.append((measured, (halves[0] + halves[1]) / 2))
+            others |= {surrogate: measured.agreement(gradients) for surrogate, gradients in more}
         signs = sign_agreement(pairs)
         return flags.gradients_agree(own, signs, others), signs
 
     def _threats(self, ball: Ball) -> list[Threat]:
-        return threats_of(self.texts, ball, seed=self.settings.seed)
+        return threats_of(self.attacks, ball, seed=self.settings.seed)
 
-    def _left(self, text: str) -> Draws:
-        return self.probes.left(expand(text, self.ball, seed=self.settings.seed)[0])
+    def _left(self, spec: str) -> Draws:
+        return self.probes.left(expand(spec, self.ball, seed=self.settings.seed)[0])
 
     def _within(self, main: Threat, eps: float) -> Draws:
-        """What it leaves within another budget."""
-        place = [threat.name for threat in self.given].index(main.name)
+        """Under the attack with another budget."""
+        place = [threat.name for threat in self.threats].index(main.name)
         return self.probes.left(self._threats(type(self.ball)(eps))[place])
 
     def _with_steps(self, main: Threat, steps: int) -> Draws:
-        assert dataclasses.is_dataclass(main.attack)
-        attack = dataclasses.replace(main.attack, steps=steps)
-        return self.probes.left(dataclasses.replace(main, attack=attack))
+        assert is_dataclass(main.attack)
+        return self.probes.left(replace(main, attack=replace(main.attack, steps=steps)))
 
     def _probe(self) -> Threat:
-        """The short attack that knows the defense; with the identity where its surrogate cannot know that."""
+        """The short attack that knows the defense; with the identity if its surrogate does not fit."""
         probe = expand(self.settings.probe, self.ball, seed=self.settings.seed)[0]
         if probe.surrogate == "none":
             return probe
         try:
             surrogates.get(probe.surrogate).check(self.probes.defense)
         except InvalidInputError:
-            return dataclasses.replace(probe, surrogate="ste")
+            return replace(probe, surrogate="ste")
         return probe
 
     def _visible(self) -> float:
@@ -334,9 +320,9 @@ class _Run:
         return self.ball.eps / self._per_value
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class _Place:
-    """Where gradients are compared, and the two halves of each surrogate's gradient there."""
+    """Images at which gradients are compared, and the two halves of each surrogate's gradient there."""
 
     name: str
     purpose: str

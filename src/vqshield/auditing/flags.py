@@ -1,12 +1,12 @@
-"""The red flags: from measured numbers to an outcome, with a sentence of what it means. No network here.
+"""The red flags: from measured numbers to an outcome and its meaning. No network is called here.
 
 A check fails where its limit is exceeded by more than luck, and passes where the measurement rules out what
 `POWER` says of it. Otherwise it is undecided.
 
-Two attacks are compared image by image: with d_i the difference between what they leave of image i, the
-standard error of the mean difference, if there is none in truth, is sqrt(sum d_i²)/N. An audit makes about
-twenty such comparisons, so three of these errors are needed for a failure: with two, one honest audit in
-seven would fail by luck. Counts are compared by the binomial tail that is as unlikely as three errors are.
+Two attacks are compared image by image. Let d_i be the difference of the shares of draws that are right for
+image i. The standard error of the mean difference, if there is none in truth, is sqrt(sum d_i²)/N. An audit
+makes about twenty such comparisons, so three of these errors are needed for a failure: with two, one honest
+audit in seven would fail by luck. Counts are compared by the binomial tail that is as unlikely.
 """
 
 import math
@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from torch import Tensor
 
 from vqshield.auditing.answers import Answers
+from vqshield.auditing.gradients import Saturation
 from vqshield.auditing.planting import Planted
 from vqshield.auditing.results import (
     FAIL,
@@ -23,13 +24,12 @@ from vqshield.auditing.results import (
     SUSPICIOUS,
     UNDECIDED,
     Agreement,
+    AuditSettings,
     Figure,
     Flag,
     Outcome,
     Uncertain,
 )
-from vqshield.auditing.settings import AuditSettings
-from vqshield.auditing.slopes import Saturation
 from vqshield.core.errors import InvalidInputError
 from vqshield.models.draws import Draws
 
@@ -83,6 +83,8 @@ _BOUND = 1.645  # standard errors: nominally 95 %, so that of few images 90 % re
 _GRADIENT_ERRORS = 2.0  # with three, gradients that are wrong for half of the images would pass
 _HALF = 0.5  # of the signs, which a gradient without any meaning gets right
 _LEAST_RELIABILITY = 0.3
+_LEAST_CORRELATION = 0.8  # of a gradient that R10 does not fail
+_LEAST_SIGNS = 0.75  # share that agrees, of such a gradient
 _CORRELATION = 0.25  # of a gradient that R10 does not pass
 _TOLERANCE = 0.01  # of a probability or a pixel: what rounding in another batch may change
 
@@ -107,9 +109,9 @@ def unbounded(left: Draws, eps: float, limit: float = 0.01) -> Flag:
     """R1."""
     return _judged(
         "R1", _counted(float(_shares(left).sum()), len(left.labels), limit, above=0.1),
-        "with room to paint any image, the attack wins: its gradients are good enough to steer by",
+        "with a budget for any image, the attack wins: its gradients are good enough to steer by",
         "an attack that may change every pixel by half of its range must win; this one is stuck, so its "
-        "figures at the real budget say nothing",
+        "results at the real budget say nothing",
         {f"left at eps={eps:g}": left, "limit": limit},
     )  # fmt: skip
 
@@ -149,7 +151,7 @@ def without_gradients(white: Draws | None, others: Mapping[str, Draws], slack: f
 def below_natural(robust: Draws, natural: Draws) -> Flag:
     """R5."""
     return _judged(
-        "R5", _higher(robust, natural), "attacked images are no easier than natural ones",
+        "R5", _higher(robust, natural), "attacked images are not easier than natural ones",
         "attacked images are classified better than natural ones: the attack works against itself",
         {"robust": robust, "natural": natural},
     )  # fmt: skip
@@ -168,20 +170,20 @@ def draws_suffice(usual: Draws, doubled: Draws, eot: int, slack: float = 0.01) -
     """R7."""
     return _judged(
         "R7", _different(usual, doubled, slack), "enough draws are averaged in each step",
-        "the figure still moves with the number of draws: average over more",
+        "the accuracy still changes with the number of draws: average over more",
         {f"eot {eot}": usual, f"eot {2 * eot}": doubled},
     )  # fmt: skip
 
 
 def knowing_helps(reported: Draws, ignorant: Draws, probe: Draws, knows: bool) -> Flag:
-    """R8: what is reported beside the ignorant attack and beside a probe that knows the defense."""
+    """R8: the reported accuracy against those under the ignorant attack and under a probe that knows."""
     against = _higher(reported, probe)
     bad = "the attack that knows the defense does worse than one that ignores it: it is misled by the defense"
     if against == FAIL:
         bad = (
             f"a short attack that knows the defense leaves {Uncertain.of(probe)}, not "
-            f"{Uncertain.of(reported)}: the reported figure flatters the defense, it comes from attacks that "
-            + ("are too weak" if knows else "ignore the defense")
+            f"{Uncertain.of(reported)}: the reported accuracy flatters the defense, it comes from attacks "
+            f"that {'are too weak' if knows else 'ignore the defense'}"
         )
     return _judged(
         "R8", _worst([against, _higher(reported, ignorant)]),
@@ -207,25 +209,21 @@ def planted(counts: Planted, limit: float = 0.05) -> Flag:
 
 
 def gradients_agree(
-    places: Mapping[str, Agreement], signs: Uncertain, others: Mapping[str, Agreement], *,
-    least: float = 0.8, least_signs: float = 0.75,
-) -> Flag:  # fmt: skip
-    """R10: the attack's gradient at the images and where the attack leads; other surrogates beside it."""
-    worst = min(places.values(), key=lambda each: each.truth)
-    figures: dict[str, Figure] = {"correlation": worst.truth, "signs that agree": signs, **places, **others}
+    places: Mapping[str, Agreement], signs: Uncertain, others: Mapping[str, Agreement]
+) -> Flag:
+    """R10: the attack's gradient at the images and where the attack leads, and other surrogates."""
+    worst = min(place.estimate() for place in places.values())
+    figures: dict[str, Figure] = {"correlation": worst, "signs that agree": signs, **places, **others}
     # Signs count every image alike; where they agree as a good gradient's do, a few large losses decided.
-    confirmed = signs.mean < _signs_of(least)
-    errors = _GRADIENT_ERRORS if confirmed else ERRORS
-    poor = [
-        name for name, each in places.items()
-        if _reliable(each) and each.truth + errors * (each.error or 0.0) < least
-    ]  # fmt: skip
+    errors = _GRADIENT_ERRORS if signs.mean < _signs_of(_LEAST_CORRELATION) else ERRORS
+    estimates = {name: place.estimate(errors) for name, place in places.items() if _reliable(place)}
+    poor = [name for name, estimate in estimates.items() if estimate < _LEAST_CORRELATION]
     if poor:
         return flag(
             "R10", FAIL, f"its gradient ({poor[0]}) is a poor guide to the expected loss: a better surrogate "
             "would find more", figures,
         )  # fmt: skip
-    if signs.mean + _GRADIENT_ERRORS * signs.standard_error < least_signs:
+    if signs.mean + _GRADIENT_ERRORS * signs.standard_error < _LEAST_SIGNS:
         return flag(
             "R10", FAIL, "where the expected loss rises, its gradient often says that it falls: it is wrong "
             "for some images, and a better one would find more", figures,
@@ -234,9 +232,8 @@ def gradients_agree(
         meaning = "the measured changes are mostly sampling noise: take more draws"
         return flag("R10", UNDECIDED, meaning, figures)
     good = signs.mean - _BOUND * signs.standard_error > _signs_of(_CORRELATION) and all(
-        each.truth + _GRADIENT_ERRORS * (each.error or 0.0) >= least
-        and each.truth - _BOUND * (each.error or 0.0) > _CORRELATION
-        for each in places.values()
+        place.estimate(_GRADIENT_ERRORS) >= _LEAST_CORRELATION and place.estimate(-_BOUND) > _CORRELATION
+        for place in places.values()
     )
     meaning = "its gradient predicts how the expected loss changes"
     needed = "more directions and draws decide it"
@@ -254,7 +251,7 @@ def leads_somewhere(signs: Uncertain) -> bool:
 
 
 def agree_in_small(coarse: Flag, fine: Flag, step: float) -> Flag:
-    """R10, where the gradient is right for small steps, and the loss no straight line over long ones."""
+    """R10 if the gradient is right for small steps, and the loss is not a straight line over long ones."""
     meaning = (
         f"its gradient predicts how the expected loss changes in steps of {step:.3g}; over the whole budget "
         "the loss bends, and it still tells the direction better than chance"
@@ -264,7 +261,7 @@ def agree_in_small(coarse: Flag, fine: Flag, step: float) -> Flag:
 
 
 def nothing_more_to_find(poor: Flag, reported: Draws) -> Flag:
-    """R10 where its gradient may be poor, and no image is right under attack."""
+    """R10 if the gradient may be poor and every image is misclassified under attack."""
     if poor.outcome not in (FAIL, UNDECIDED) or not poor.figures or bool(reported.right.any()):
         return poor
     meaning = f"{poor.meaning}; no image is right in any draw, so a better gradient has nothing to find"
@@ -272,31 +269,26 @@ def nothing_more_to_find(poor: Flag, reported: Draws) -> Flag:
 
 
 def without_any_gradient(why: str, others: Mapping[str, Draws]) -> list[Flag]:
-    """Of a model that attacks find no gradient in: R4 and R10; what varies such attacks is not run."""
-    failed = [_without_gradient("R4", why, others), no_gradient(why)]
+    """A model without a gradient fails R4 and R10; checks that vary attacks with gradients are not run."""
+    failed = [no_gradient(why, "R4", others), no_gradient(why)]
     return [*failed, *(not_run(name, why) for name in ("R1", "R2", "R3", "R6", "R7", "R8", "R9"))]
 
 
-def no_gradient(why: str) -> Flag:
-    """R10, where there is nothing to compare."""
-    return _without_gradient("R10", why, {})
-
-
-def _without_gradient(name: str, why: str, figures: Mapping[str, Draws]) -> Flag:
-    return flag(name, FAIL, f"{why}: attacks with gradients cannot have attacked anything", figures)
+def no_gradient(why: str, name: str = "R10", others: Mapping[str, Draws] | None = None) -> Flag:
+    """R10 or R4 of a model without a gradient."""
+    return flag(name, FAIL, f"{why}: attacks with gradients cannot have attacked anything", others)
 
 
 def as_good_elsewhere(
     how: str, moved: Sequence[tuple[Draws, Draws]], held_out: Sequence[tuple[Draws, Draws]] = (),
     slack: float = 0.05,
 ) -> Flag:  # fmt: skip
-    """R11.
+    """R11: accuracies on the images and on others, a pair without an attack, then a pair under it.
 
     Args:
-        how: what was done to the images.
-        moved: accuracies on the images and on the moved ones, first without an attack, then under it.
-        held_out: the same with images that nobody has seen.
-        slack: what accuracies may fall by.
+        how: how the moved images were made.
+        moved, held_out: the pairs for moved and for held-out images.
+        slack: by how much accuracies may fall.
     """
     kinds = ("natural", "attacked")
     figures: dict[str, Draws] = {}
@@ -311,12 +303,12 @@ def as_good_elsewhere(
         "R11", SUSPICIOUS if falls else _worst(outcomes.values()),
         "the model does as well on images that it cannot know by heart",
         f"{''.join(falls[:1])}: either those are harder, or the model knows these images by heart; try "
-        "others that nobody has seen", figures,
+        "others that it cannot have seen", figures,
     )  # fmt: skip
 
 
 def same_answers(found: Answers) -> Flag:
-    """R12: of a model that is not random probabilities are compared, of a random one accuracies."""
+    """R12: compares accuracies if the model is random, else probabilities."""
     figures: dict[str, Figure | Draws] = {
         f"largest change of a probability {how}": value for how, value in found.differences.items()
     }
@@ -326,7 +318,7 @@ def same_answers(found: Answers) -> Flag:
         good = "the classifier draws at random itself; its accuracy is the same however it is asked"
     else:
         outcomes = {how: PASS if value <= _TOLERANCE else FAIL for how, value in found.differences.items()}
-        good = "asked again, alone or in a batch, with gradients or without, the model says the same"
+        good = "once more, alone or in a batch, with gradients or without, the model answers the same"
     if found.traces:
         figures["changed by being asked"] = ", ".join(found.traces)
     if found.dropout:
@@ -351,7 +343,7 @@ def same_answers(found: Answers) -> Flag:
 
 
 def not_flat(found: Saturation, left: tuple[Draws, Draws] | None) -> Flag:
-    """R13; left: what the attack leaves, as it is and with the logits divided by a constant, where tried."""
+    """R13; left: under the attack on the logits, and on logits divided by a constant, where it was tried."""
     figures: dict[str, Figure | Draws] = {
         "images without a slope": f"{found.flat} of {found.images}",
         "median lead of the first logit": found.lead,
@@ -373,12 +365,12 @@ def not_flat(found: Saturation, left: tuple[Draws, Draws] | None) -> Flag:
 
 
 def flat_loss(found: Saturation) -> Outcome:
-    """Fail where more answers are without a slope than a share of one percent explains."""
+    """Fail if more answers have no slope than a share of one percent explains."""
     return _counted(found.flat, found.images, 0.01, above=_POINTS)
 
 
 def continuous(jump: float, limit: float = 0.1) -> Flag:
-    """R14: how far answers move for a change that nobody sees, as a share of what the budget does."""
+    """R14: how far answers move for an invisible change, as a share of how far they move for the budget."""
     return _judged(
         "R14", SUSPICIOUS if jump > limit else PASS, "answers change as little as their images do",
         "a ten thousandth of the budget moves the answers nearly as far as all of it: noise that the image "

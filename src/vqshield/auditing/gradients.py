@@ -1,4 +1,8 @@
-"""R10: does a surrogate's gradient predict how the expected loss changes? Measured by finite differences."""
+"""R10, R13, R14: is there a gradient that attacks can follow?
+
+R10 compares a surrogate's gradient with finite differences of the expected loss. R13 looks for a loss that is
+flat, R14 for answers that jump.
+"""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -11,6 +15,7 @@ from torch import Tensor, nn
 from vqshield.attacks import EOT, cross_entropy
 from vqshield.auditing.results import Agreement, Uncertain
 from vqshield.core.errors import NoGradientError
+from vqshield.core.seeds import torch_seeded
 from vqshield.defended import Defended
 from vqshield.defenses import Defense
 from vqshield.models.calling import differ
@@ -19,6 +24,7 @@ from vqshield.quantization.noise import Draw, Stage
 from vqshield.surrogates import Surrogate
 
 _WITHOUT_GRADIENT = ("does not require grad", "not have been used in the graph")  # torch's words
+_TINY = 1e-4  # of the budget: invisible, and a network's answer changes by about as much
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,15 +48,14 @@ class Differences:
         """How well a gradient of the expected loss predicts the changes.
 
         Args:
-            halves: the gradient from two halves of its draws; what they differ by is its sampling noise.
+            halves: the gradient from two halves of its draws, whose difference is its sampling noise.
         """
-        each = torch.stack([self.predicted(half) for half in halves])  # (2, directions, B)
-        predicted = each.mean(0)
-        doubt = (each[0] - each[1]).square() / 4
+        predictions = torch.stack([self.predicted(half) for half in halves])  # (2, directions, B)
+        predicted = predictions.mean(0)
+        doubt = (predictions[0] - predictions[1]).square() / 4
         own = [_correlation(predicted[:, i], self.changes[:, i]) for i in range(len(self.images))]
         noise = self.variances.mean() / self.changes.square().mean()
         gradient_noise = doubt.mean() / predicted.square().mean()
-        corrected = _corrected(predicted, self.changes, doubt, self.variances)
         return Agreement(
             pooled=_correlation(predicted.flatten(), self.changes.flatten()),
             median=float(torch.tensor(own).median()),
@@ -60,7 +65,7 @@ class Differences:
             draws=self.draws,
             step=self.step,
             gradient_reliability=float((1 - gradient_noise).nan_to_num(neginf=0.0)),
-            corrected=corrected,
+            corrected=_corrected(predicted, self.changes, doubt, self.variances),
             error=_jackknife(predicted, self.changes, doubt, self.variances),
         )
 
@@ -68,8 +73,8 @@ class Differences:
 def sign_agreement(pairs: Sequence[tuple[Differences, Tensor]]) -> Uncertain:
     """The share of measured changes whose direction a gradient predicts, with its error over images.
 
-    Only changes that are beyond two standard errors of their own count; each image weighs as much as it has
-    of them, however large they are, so that a few images with large losses do not speak for all.
+    Only changes beyond two standard errors of their own count. An image weighs as much as it has of them,
+    however large they are: a few images with large losses do not decide.
     """
     agreeing, counted = [], []
     for measured, gradient in pairs:
@@ -90,10 +95,7 @@ def differences(
     classifier: nn.Module, defense: Defense, images: Tensor, labels: Tensor, *,
     step: float, directions: int, draws: int, batch: int, seed: int,
 ) -> Differences:  # fmt: skip
-    """Central differences of E[cross-entropy] along random sign patterns.
-
-    Both ends see the same draws, so that the difference between them is the images' rather than luck's.
-    """
+    """Central differences of E[cross-entropy] along random sign patterns; both ends see the same draws."""
     signs = random_signs(images, seed=seed, patterns=directions)
     changes, variances = [], []
     for number, pattern in enumerate(signs):
@@ -115,14 +117,14 @@ def differences(
 
 
 def random_signs(images: Tensor, *, seed: int, patterns: int = 1) -> Tensor:
-    """Patterns of signs for images (B, ...), (patterns, B, ...), each value drawn alone."""
+    """Patterns of independent random signs for images (B, ...), (patterns, B, ...)."""
     draw = Draw(seed, torch.arange(patterns * len(images), device=images.device))
     drawn = draw.signs(Stage.ATTACK_START, 0, images[0].numel())
     return drawn.to(images.dtype).view(patterns, *images.shape)
 
 
 def needed_draws(classifier: nn.Module, defense: Defense, images: Tensor, draws: int) -> int:
-    """So many of a random model; two of one that is not: more would only say the same again."""
+    """That many for a random model, else two: more would only repeat them."""
     model = Defended(classifier, defense)
     with torch.no_grad():
         return draws if differ(model(images), model(images)) else 2
@@ -132,11 +134,7 @@ def expected_gradient(
     classifier: nn.Module, defense: Defense, surrogate: str | Surrogate, images: Tensor, labels: Tensor, *,
     draws: int, at_once: int = 5,
 ) -> Tensor:  # fmt: skip
-    """The surrogate's gradient of the expected loss, averaged over draws.
-
-    Raises:
-        NoGradientError: where the model has none.
-    """
+    """The surrogate's gradient of the expected loss, averaged over draws; NoGradientError if it has none."""
     total, rounds = torch.zeros_like(images), max(1, draws // at_once)
     model = EOT(Defended(classifier, defense, surrogate=surrogate), draws=min(at_once, draws))
     for _ in range(rounds):
@@ -149,11 +147,11 @@ def expected_gradient(
 
 @contextmanager
 def gradients_wanted() -> Iterator[None]:
-    """Say what torch says when a model has no gradient in words that are about the model."""
+    """Turn torch's error about a missing gradient into a NoGradientError about the model."""
     try:
         yield
     except (RuntimeError, NoGradientError) as error:
-        if isinstance(error, RuntimeError) and not any(each in str(error) for each in _WITHOUT_GRADIENT):
+        if isinstance(error, RuntimeError) and not any(words in str(error) for words in _WITHOUT_GRADIENT):
             raise
         raise NoGradientError(
             "the model's answers have no gradient towards the images (they are detached, or made without "
@@ -184,12 +182,69 @@ def _jackknife(*measured: Tensor) -> float:
     if count < 2:
         return 1.0
     kept = [torch.arange(count) != left_out for left_out in range(count)]
-    found = torch.tensor([_corrected(*(each[:, some] for each in measured)) for some in kept])
-    return float((found.double().var(correction=0) * (count - 1)).sqrt())
+    correlations = torch.tensor([_corrected(*(values[:, some] for values in measured)) for some in kept])
+    return float((correlations.double().var(correction=0) * (count - 1)).sqrt())
 
 
 def _correlation(a: Tensor, b: Tensor) -> float:
-    """Pearson's; zero where one of them does not vary."""
+    """Pearson's; zero if one of them does not vary."""
     a, b = a - a.mean(), b - b.mean()
     size = float(a.norm() * b.norm())
     return float((a * b).sum()) / size if size > 0 else 0.0
+
+
+class Rescaled(nn.Module):
+    """A classifier with its logits divided by a constant, which changes no answer."""
+
+    def __init__(self, classifier: nn.Module, scale: float) -> None:
+        super().__init__()
+        self.classifier, self.scale = classifier, scale
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.classifier(images)
+        return logits / self.scale
+
+
+@dataclass(frozen=True)
+class Saturation:
+    """How many answers are so certain that single precision has no slope left.
+
+    Attributes:
+        flat: how many of the `images` have a cross-entropy with a gradient of exactly zero.
+        lead: the first logit less the second, the median of the images.
+    """
+
+    flat: int
+    images: int
+    lead: float
+
+
+@torch.no_grad()
+def saturation(classifier: nn.Module, defense: Defense, images: Tensor) -> Saturation:
+    """The saturation of answers to one draw."""
+    logits: Tensor = Defended(classifier, defense)(images)
+    probabilities = logits.float().softmax(-1)
+    certain = (probabilities > 0).sum(-1) == 1
+    best = logits.double().topk(min(2, logits.shape[-1]), -1).values
+    return Saturation(int(certain.sum()), len(images), float((best[:, 0] - best[:, -1]).median()))
+
+
+@torch.no_grad()
+def jump(classifier: nn.Module, defense: Defense, images: Tensor, *, step: float, seed: int) -> float:
+    """How far logits move for a ten thousandth of the budget, as a share of how far they move for all of it.
+
+    The median over images is about a ten thousandth if answers are continuous, and about one if noise depends
+    on the image's last bits. The draw and the state of torch's random generators are the same every time. How
+    far logits move when the call is repeated is subtracted.
+    """
+    streams, signs = defense.streams(images), random_signs(images, seed=seed)[0]
+    model = Defended(classifier, defense)
+
+    def answers(size: float) -> Tensor:
+        with torch_seeded(0):
+            logits: Tensor = model((images + size * step * signs).clamp(0, 1), streams=streams)
+        return logits.double()
+
+    usual = answers(0.0)
+    again, slight, whole = ((answers(size) - usual).norm(dim=-1) for size in (0.0, _TINY, 1.0))
+    return float(((slight - again).clamp(min=0) / whole.clamp(min=torch.finfo(whole.dtype).tiny)).median())

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from vqshield.attacks import ball
-from vqshield.auditing import POWER
+from vqshield.auditing.flags import POWER
 from vqshield.auditing.results import FAIL, PASS, SUSPICIOUS, AuditReport, Figure
 from vqshield.core.errors import MissingExtraError
 from vqshield.core.settings import format_value
@@ -19,7 +19,7 @@ _LOW = 0.5  # of the clean accuracy
 
 
 def audit_table(report: AuditReport) -> "Table":
-    """A line per flag: outcome, what ought to hold, what was found, and what that means."""
+    """A line per flag: outcome, the claim that is checked, the numbers, and their meaning."""
     try:
         from rich import box
         from rich.table import Table
@@ -47,13 +47,13 @@ def audit_table(report: AuditReport) -> "Table":
 
 
 def render_audit(report: AuditReport) -> str:
-    """One page that needs no network, no script and no other file."""
+    """One page without a network, a script or another file."""
     flags = [(flag, list(shown_figures(flag.figures))) for flag in report.flags]
     return page("audit.html", title=headline(report), flags=flags, power=POWER, facts=_facts(report))
 
 
 def headline(report: AuditReport) -> str:
-    """Whether the robust accuracy is credible, and whether it is low: two different things."""
+    """Whether the robust accuracy is credible, and whether it is low."""
     audit = report.audit
     budget = f"ε = {format_value(report.eps)}, {_NORMS.get(report.norm, report.norm)}, N = {audit.n}"
     attacked = f"robust accuracy of {report.defense} under {', '.join(report.given)} ({budget})"
@@ -67,9 +67,9 @@ def headline(report: AuditReport) -> str:
         if flag.outcome in names or not (audit.failed or flag.outcome == PASS):
             names.setdefault(flag.outcome, []).append(flag.name)
     reasons = "; ".join(
-        f"{', '.join(found)} {'failed' if outcome == FAIL else outcome}"
-        for outcome, found in names.items()
-        if found
+        f"{', '.join(flags)} {'failed' if outcome == FAIL else outcome}"
+        for outcome, flags in names.items()
+        if flags
     )
     if not audit.failed:
         return f"Undecided ({reasons}): at most {audit.reported} {attacked}."
@@ -80,22 +80,20 @@ def headline(report: AuditReport) -> str:
 
 
 def shown_figures(figures: Mapping[str, Figure]) -> Iterator[str]:
-    """Each figure as a line of text."""
+    """A line of text per value."""
     for name, value in figures.items():
         yield f"{name}: {value:.3g}" if isinstance(value, float) else f"{name}: {value}"
 
 
 def _budget(report: AuditReport) -> str:
     within = ball(report.norm, report.eps)
-    return "; ".join(
-        filter(None, [f"budget: {within.budget}", within.caveat and f"WARNING: {within.caveat}"])
-    )
+    return f"budget: {within.budget}" + (f"; WARNING: {within.caveat}" if within.caveat else "")
 
 
 def _facts(report: AuditReport) -> list[tuple[str, str]]:
     return [
         ("Natural accuracy", str(report.audit.natural)),
-        ("Attacks given", "; ".join(f"{name} {each}" for name, each in report.audit.attacks.items())),
+        ("Attacks given", "; ".join(f"{name} {left}" for name, left in report.audit.attacks.items())),
         ("Budget", _budget(report)),
         ("Images", f"{report.audit.n} of {report.data}"),
         ("Classifier", report.classifier),

@@ -1,9 +1,9 @@
 """R9, the binarization test (Zimmermann et al. 2022): plant adversarial images, and let an attack find them.
 
 Around each image a linear readout of the classifier's features is fitted that tells one point on the border
-of the ball from points well inside it. So an adversarial image is there, by construction. For a random
-defense the fit is over many draws, and both the planting and the finding are judged by the majority of fresh
-ones. The planted points are patterns of large blocks: single pixels would not survive any quantizer.
+of the ball from points well inside it: that point is adversarial by construction. For a random defense the
+fit is over many draws, and the majority of fresh ones judges both the planting and the finding. The planted
+points are patterns of large blocks: single pixels would not survive any quantizer.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -32,12 +32,7 @@ _APART = 10.0  # logits between the two means: at hundreds a cross-entropy has n
 class Features(nn.Module):
     """The input of the last linear layer that a classifier's answers depend on.
 
-    Args:
-        classifier: any module.
-        images: a few that it takes, to see which layers it calls and which of them matter.
-
-    Raises:
-        InvalidInputError: where no linear layer matters.
+    An InvalidInputError says that the answers for these images depend on none.
     """
 
     def __init__(self, classifier: nn.Module, images: Tensor) -> None:
@@ -53,7 +48,6 @@ class Features(nn.Module):
         self.classifier, self._last = classifier, [last]  # in a list: it is registered already
 
     def forward(self, images: Tensor) -> Tensor:
-        """(B, features)."""
         kept: list[Tensor] = []
         with _hooked(lambda _layer, given, _output: kept.append(given[0]), self._last):
             self.classifier(images)
@@ -62,7 +56,7 @@ class Features(nn.Module):
 
 @contextmanager
 def _hooked(hook: Callable[..., Tensor | None], layers: Iterable[nn.Linear]) -> Iterator[None]:
-    """Call the hook with every layer that is called, what it was given, and its output."""
+    """Call the hook with every layer that is called, its inputs, and its output."""
     with ExitStack() as hooks:
         for layer in layers:
             hooks.callback(layer.register_forward_hook(hook).remove)
@@ -71,7 +65,7 @@ def _hooked(hook: Callable[..., Tensor | None], layers: Iterable[nn.Linear]) -> 
 
 @torch.no_grad()
 def _called_linears(classifier: nn.Module, images: Tensor) -> list[nn.Linear]:
-    """In the order in which they are called."""
+    """The linear layers that the classifier calls, first to last."""
     called: list[nn.Linear] = []
     layers = [layer for layer in classifier.modules() if isinstance(layer, nn.Linear)]
     with _hooked(lambda layer, _given, _output: called.append(layer), layers):
@@ -107,7 +101,7 @@ class Readouts(nn.Module):
         self.features, self._weights, self._offsets = features, weights, offsets
 
     def forward(self, images: Tensor) -> Tensor:
-        """Image i of a batch, or of its repetition by EOT, is read by readout i modulo their number."""
+        """Readout i modulo their number reads image i of a batch, which EOT may repeat."""
         which = torch.arange(len(images), device=images.device) % len(self._weights)
         scores = (self.features(images) * self._weights[which]).sum(1) + self._offsets[which]
         return torch.stack([torch.zeros_like(scores), scores], 1)
@@ -115,10 +109,7 @@ class Readouts(nn.Module):
 
 @dataclass(frozen=True)
 class Planted:
-    """How many planted images were confirmed, and how many of those the attack found.
-
-    blindly: how many a random pattern of the same kind hits; the fewer, the more the test says.
-    """
+    """How many planted images were confirmed, and of these found by the attack, and by a random pattern."""
 
     total: int
     valid: int
@@ -133,18 +124,17 @@ def plant_and_find(
     """Run the test on a batch of images with a threat as it would be used.
 
     Raises:
-        InvalidInputError: where there are no features to plant in.
-        NoGradientError: where these have no gradient towards the images.
+        InvalidInputError: the classifier has no features to plant in.
+        NoGradientError: the features have no gradient towards the images.
     """
     features = Features(classifier, images[:2])
     model = Defended(features, defense)
     patterns = _patterns(images, inner + 2, seed)
     planted = ball.project(images + _longest(ball, patterns[0]), images)
-    inside = [images] + [
-        ball.project(images + _INSIDE * _longest(ball, each), images) for each in patterns[2:]
-    ]
+    inner_points = (ball.project(images + _INSIDE * _longest(ball, half), images) for half in patterns[2:])
     outer = outputs(model, planted, runs=2 * draws, batch=batch)  # (draws, B, F)
-    within = torch.cat([outputs(model, each, runs=max(1, draws // 8), batch=batch) for each in inside])
+    runs = max(1, draws // 8)
+    within = torch.cat([outputs(model, each, runs=runs, batch=batch) for each in (images, *inner_points)])
     readouts = Readouts(features, *_fit(within, outer))
     judged = Defended(readouts, defense)
     valid = (_share(judged, planted, draws) > 0.5) & (_share(judged, images, draws) < 0.5)
@@ -154,8 +144,7 @@ def plant_and_find(
     found = _share(judged, attacked, draws) > 0.5
     blind = ball.project(images + _longest(ball, patterns[1]), images)
     blindly = _share(judged, blind, draws) > 0.5
-    counts = (int(each.sum()) for each in (valid, found & valid, blindly & valid))
-    return Planted(len(images), *counts)
+    return Planted(len(images), *(int(hits.sum()) for hits in (valid, found & valid, blindly & valid)))
 
 
 def _patterns(images: Tensor, count: int, seed: int) -> Tensor:

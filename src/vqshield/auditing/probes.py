@@ -1,4 +1,4 @@
-"""Accuracies for the audit: attack in chunks, evaluate on fresh draws, each with a seed of its own."""
+"""Accuracies for the audit: attack in chunks, evaluate on fresh draws, each with its own seed."""
 
 from dataclasses import dataclass, field, replace
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from vqshield.attacks.threats import Threat
 from vqshield.auditing.gradients import gradients_wanted
-from vqshield.auditing.settings import AuditSettings
+from vqshield.auditing.results import AuditSettings
 from vqshield.core import checks
 from vqshield.core.errors import NoGradientError
 from vqshield.core.seeds import purpose_seed
@@ -22,10 +22,7 @@ _Predictions = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True, kw_only=True)
 class _Attacked:
-    """Predictions under an attack: those that attacks are compared on, and those that are reported.
-
-    without_gradient: why the attack found no gradient, and left the images as they were.
-    """
+    """Predictions for comparing attacks and for reports; without_gradient: why the attack found none."""
 
     selection: _Predictions
     report: _Predictions
@@ -34,12 +31,12 @@ class _Attacked:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Probes:
-    """A classifier, a defense and images; every measurement has draws that no other has seen.
+    """A classifier, a defense and images; every measurement has its own draws.
 
     Attributes:
-        notes: keep what attacks left.
+        notes: keep the predictions under attacks.
         place: tells copies with another classifier or other images apart, which share the notes.
-        no_gradient: why attacks found no gradient, where that was met; shared with copies.
+        no_gradient: why attacks found no gradient, if any did not; shared with copies.
     """
 
     classifier: nn.Module
@@ -62,19 +59,19 @@ class Probes:
 
     @property
     def without_gradient(self) -> str | None:
-        """Why attacks had no gradient to go by, if that was met."""
+        """Why an attack found no gradient; None if all did."""
         return self.no_gradient[0] if self.no_gradient else None
 
     def fresh(self, purpose: str) -> Defense:
-        """The same defense with a seed for this purpose: repeatable, and independent of the others."""
+        """The defense with a seed for this purpose: repeatable, and independent of the others."""
         return self.defense.reseeded(purpose_seed(self.settings.seed, f"{self.place} {purpose}".lstrip()))
 
     def natural(self) -> Draws:
-        """Without any attack."""
+        """Without attack."""
         return self._evaluate(self.images, "natural")
 
     def draws(self, threat: Threat) -> tuple[Draws, Draws]:
-        """Selection draws and report draws of the images that the threat finds."""
+        """Selection draws and report draws under an attack."""
         of = {"attack": ThreatId.of(threat), "place": self.place}
         found = self.notes.value(_Attacked, of, lambda: self._attacked(threat))
         if found.without_gradient is not None:
@@ -83,11 +80,11 @@ class Probes:
         return Draws(torch.tensor(found.selection), labels), Draws(torch.tensor(found.report), labels)
 
     def left(self, threat: Threat) -> Draws:
-        """What it leaves, on the report draws."""
+        """The report draws under an attack."""
         return self.draws(threat)[1]
 
     def _attacked(self, threat: Threat) -> _Attacked:
-        """Seeds are derived from the threat's repr: another text would draw other numbers."""
+        """Seeds are derived from the threat's repr."""
         parts = (torch.split(each, self.settings.batch) for each in (self.images, self.labels))
         images, why = self.images, None
         try:

@@ -1,11 +1,11 @@
-"""What an audit finds, as typed results, and audit.json, the file that holds them."""
+"""How thorough an audit is, its results, and audit.json, the file that holds both."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
-from vqshield.auditing.settings import AuditSettings
+from vqshield.core import checks
 from vqshield.core.errors import FileFormatError
 from vqshield.core.files import parse_json
 from vqshield.core.serialization import Json, from_plain, to_plain
@@ -18,16 +18,44 @@ FAIL: Outcome = "fail"
 SUSPICIOUS: Outcome = "suspicious"
 UNDECIDED: Outcome = "undecided"
 NOT_RUN: Outcome = "not run"
+Verdict = Literal["passed", "failed", "suspicious", "undecided"]
 
-_WITHIN_BUDGET = (
-    "R2",
-    "R4",
-    "R6",
-    "R7",
-    "R8",
-    "R13",
-)  # their figures are what attacks within the budget leave
+_WITHIN_BUDGET = ("R2", "R4", "R6", "R7", "R8", "R13")  # their accuracies are under attacks within the budget
 _WHOLE = ("natural", "reported")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditSettings:
+    """How thorough: the defaults suit a GPU; QUICK ends in minutes on a CPU.
+
+    Attributes:
+        runs: draws behind every accuracy.
+        batch: images that are attacked at once.
+        probe: the short attack that knows the defense (R8).
+        queries: of the black-box attack (R4).
+        directions: of the finite differences (R10).
+        draws: of the finite differences; a quarter of them serve R9.
+        seed: decides every draw.
+        rehearsal: True takes fewer images than `LEAST_IMAGES`, too; such an audit cannot pass.
+    """
+
+    runs: int = 10
+    batch: int = 250
+    probe: str = "pgd:steps=20,step=eps/10,eot=5,surrogate=soft,loss=margin,momentum=0.75,schedule=cosine"
+    queries: int = 500
+    directions: int = 16
+    draws: int = 512
+    seed: int = 0
+    rehearsal: bool | None = field(default=None, metadata={"omit": True})
+
+    def __post_init__(self) -> None:
+        for name in ("runs", "batch", "queries", "directions"):
+            checks.whole(name, getattr(self, name), least=1)
+        checks.whole("draws", self.draws, least=4)  # R9 takes a quarter of them
+        checks.whole("seed", self.seed, least=0, below=2**63)
+
+
+QUICK = AuditSettings(runs=5, batch=50, queries=100, directions=4, draws=32)
 
 
 @dataclass(frozen=True)
@@ -39,7 +67,6 @@ class Uncertain:
 
     @classmethod
     def of(cls, draws: Draws) -> "Uncertain":
-        """The accuracy in repeated evaluation."""
         return cls(draws.mean, draws.standard_error)
 
     def __str__(self) -> str:
@@ -55,7 +82,7 @@ class Agreement:
         median: of the images' own.
         reliability: share of the measured changes' variance that is not sampling noise.
         gradient_reliability: the same of the predicted changes.
-        corrected: pooled, less what the sampling noise of both takes from it.
+        corrected: pooled, without what the sampling noise of both takes from it.
         error: its standard error over images.
         Files of earlier versions have no more than the first three.
     """
@@ -71,17 +98,15 @@ class Agreement:
     corrected: float | None = field(default=None, metadata={"omit": True})
     error: float | None = field(default=None, metadata={"omit": True})
 
-    @property
-    def truth(self) -> float:
-        """The best estimate of the correlation that endless draws would show."""
-        return self.pooled if self.corrected is None else self.corrected
+    def estimate(self, errors: float = 0.0) -> float:
+        """The correlation that endless draws would show, plus that many standard errors."""
+        return (self.pooled if self.corrected is None else self.corrected) + errors * (self.error or 0.0)
 
     def __str__(self) -> str:
-        shown = [
-            (name.replace("_", " "), f"{value:.3g}" if isinstance(value, float) else value)
+        return ", ".join(
+            f"{name.replace('_', ' ')} {value:.3g}" if isinstance(value, float) else f"{name} {value}"
             for name, value in to_plain(self).items()
-        ]
-        return ", ".join(f"{name} {value}" for name, value in shown)
+        )
 
 
 Figure = Uncertain | Agreement | int | float | str
@@ -93,9 +118,9 @@ class Flag:
 
     Attributes:
         name: "R1" and so on.
-        title: what ought to hold.
-        meaning: what was found, in words.
-        figures: what it was decided by.
+        title: the claim that is checked.
+        meaning: what the outcome says about the model.
+        figures: the numbers behind the outcome.
     """
 
     name: str
@@ -112,9 +137,9 @@ class Audit:
     Attributes:
         passed: whether all of them passed; one that is suspicious, undecided or not run has not.
         n: how many images.
-        natural: accuracy without any attack.
-        reported: what the attacks given leave, the strongest of each image.
-        attacks: what each of them leaves alone, by name.
+        natural: clean accuracy.
+        reported: accuracy under the strongest of the judged attacks on each image.
+        attacks: accuracy under each of them alone, by name.
     """
 
     passed: bool
@@ -129,13 +154,21 @@ class Audit:
             raise FileFormatError(f"passed is {self.passed}, but not all flags say the same")
 
     @property
+    def verdict(self) -> Verdict:
+        """The most severe outcome of its flags; "undecided" if some are undecided or were not run."""
+        outcomes = {flag.outcome for flag in self.flags}
+        if FAIL in outcomes or SUSPICIOUS in outcomes:
+            return "failed" if FAIL in outcomes else "suspicious"
+        return "passed" if self.passed else "undecided"
+
+    @property
     def failed(self) -> bool:
         """Whether a flag failed, or is suspicious."""
-        return any(flag.outcome in (FAIL, SUSPICIOUS) for flag in self.flags)
+        return self.verdict in ("failed", "suspicious")
 
     @property
     def lowest(self) -> Uncertain:
-        """The least that any attack of this audit leaves within the budget, those given or a probe."""
+        """The lowest accuracy under any attack of this audit within the budget, judged or probe."""
         probes = [
             figure
             for flag in self.flags
@@ -143,7 +176,7 @@ class Audit:
             for figure in flag.figures.values()
             if isinstance(figure, Uncertain)
         ]
-        return min([self.reported, *probes], key=lambda each: each.mean)
+        return min([self.reported, *probes], key=lambda accuracy: accuracy.mean)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,10 +185,9 @@ class AuditReport:
 
     Attributes:
         data, classifier: their names.
-        defense: as text, "swrd:size=3".
-        given: the attacks that were judged, as text.
+        defense, given: the spec strings of the defense and of the judged attacks.
         machine: versions and hardware.
-        seconds: how long it took, in all its runs where it was resumed.
+        seconds: how long it took, in all its runs if it was resumed.
     """
 
     what: str = "red flags R1 to R14"
@@ -188,24 +220,16 @@ class AuditReport:
 
     @classmethod
     def from_plain(cls, held: Json, where: str) -> "AuditReport":
-        """The report of what `plain` gave.
-
-        Raises:
-            FileFormatError: it is no report, with the place in it.
-        """
+        """The report that `plain` wrote out; a FileFormatError names the place of an error."""
         if not isinstance(held, Mapping):
             raise FileFormatError(f"{where} should hold a table, not {type(held).__name__}")
         held = _with_accuracies(held, "error", "standard_error")
-        inner = {each.name: held.pop(each.name) for each in fields(Audit) if each.name in held}
+        inner = {entry.name: held.pop(entry.name) for entry in fields(Audit) if entry.name in held}
         return from_plain(cls, {**held, "audit": inner}, where)
 
 
 def read_audit(path: Path) -> AuditReport:
-    """The report that an audit.json holds.
-
-    Raises:
-        FileFormatError: where it is not one, with the place in the file.
-    """
+    """The report that an audit.json holds; a FileFormatError names the place of an error."""
     return AuditReport.from_plain(parse_json(path.read_bytes(), path), str(path))
 
 
@@ -215,9 +239,9 @@ def _with_accuracies(held: Mapping[str, Json], key: str, new: str) -> dict[str, 
     def renamed(value: Json) -> Json:
         if not isinstance(value, Mapping):
             return value
-        return {new if name == key else name: each for name, each in value.items()}
+        return {new if name == key else name: entry for name, entry in value.items()}
 
     attacks = held.get("attacks")
     if isinstance(attacks, Mapping):
-        held = {**held, "attacks": {name: renamed(each) for name, each in attacks.items()}}
-    return {name: renamed(each) if name in _WHOLE else each for name, each in held.items()}
+        held = {**held, "attacks": {name: renamed(accuracy) for name, accuracy in attacks.items()}}
+    return {name: renamed(value) if name in _WHOLE else value for name, value in held.items()}

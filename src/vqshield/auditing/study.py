@@ -1,9 +1,8 @@
 """The audit of a target, by name or in memory: the call behind `vq.audit` and `vqshield audit`."""
 
-import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,7 @@ from torch import Tensor, nn
 from vqshield.attacks import Ball, ball
 from vqshield.auditing import auditor
 from vqshield.auditing.flags import LEAST_IMAGES, check_images
-from vqshield.auditing.results import AuditReport
-from vqshield.auditing.settings import QUICK, AuditSettings
+from vqshield.auditing.results import QUICK, AuditReport, AuditSettings
 from vqshield.classifiers import BUNDLED
 from vqshield.core import checks
 from vqshield.core.display_names import IN_MEMORY, NONE
@@ -23,6 +21,7 @@ from vqshield.data import SAMPLE_NAME
 from vqshield.defenses import DefenseLike, Preprocessor
 from vqshield.runs.adversarial import images_digest
 from vqshield.runs.arguments import attack_ids, defense_from, split_model, target_from
+from vqshield.runs.attack_study import AttackCell
 from vqshield.runs.executors import Executor, run_study
 from vqshield.runs.manifests import AttackId, DefenseId, TargetManifest
 from vqshield.runs.notes import Notes
@@ -36,7 +35,7 @@ FILE = "audit.json"
 
 @dataclass(frozen=True, kw_only=True)
 class AuditRecord(Record):
-    """An audit, whole; report: what audit.json holds."""
+    """A whole audit; report: what audit.json holds."""
 
     report: Mapping[str, Json]
 
@@ -58,28 +57,15 @@ class AuditManifest(TargetManifest):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AuditCell:
-    """The unit of work: a whole audit, whose parts depend on each other."""
-
-    defense: str
-
-    @property
-    def keys(self) -> list[Key]:
-        """What its record is of."""
-        return [(self.defense, AUDIT, 0)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class AuditStudy(TargetStudy[AuditManifest, AuditCell, AuditRecord]):
-    """The audit of a target for executors: another process, or another machine, measures it.
+class AuditStudy(TargetStudy[AuditManifest, AttackCell, AuditRecord]):
+    """The audit of a target as one cell, whose parts depend on each other.
 
     Attributes:
         defense: a spec string, "swrd:size=3", "package.module:function", or "none" for a model without one.
-        attacks: those whose result is judged, by spec string.
+        attacks: the judged attacks, by spec string.
         norm, eps: their budget; eps None: the usual one of the norm.
-        settings: how thorough.
-        held_out: images and labels that whoever made the model has not seen.
-        notes: the folder of the records, where an audit that is measured in this process resumes.
+        held_out: images and labels that the maker of the model has not seen.
+        notes: the folder of the records, in which an audit that is measured in this process resumes.
     """
 
     defense: str = NONE
@@ -95,14 +81,13 @@ class AuditStudy(TargetStudy[AuditManifest, AuditCell, AuditRecord]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _ = self.built  # refuses what is no defense, as the next lines do attacks and images
+        _ = self.built  # refuses an unknown defense, as the next lines do attacks and images
         auditor.threats_of(self.attacks, self.ball)
         if self.held_out is not None:
             checks.image_batch(self.held_out[0])
 
     @property
     def ball(self) -> Ball:
-        """Where attacks may move an image to."""
         return ball(self.norm, self.eps)
 
     def described(self) -> Mapping[str, Any]:
@@ -116,17 +101,16 @@ class AuditStudy(TargetStudy[AuditManifest, AuditCell, AuditRecord]):
         }
 
     @staticmethod
-    def cells_of(manifest: AuditManifest) -> list[AuditCell]:
-        return [AuditCell(defense=manifest.defense.name)]
+    def cells_of(manifest: AuditManifest) -> list[AttackCell]:
+        return [AttackCell(defense=manifest.defense.name, attack=AUDIT, images=range(1))]
 
-    def measure(self, cell: AuditCell, progress: CellProgress = no_cell_progress) -> list[AuditRecord]:
-        notes, begun = Notes(self.notes), itertools.count()
+    def measure(self, cell: AttackCell, progress: CellProgress = no_cell_progress) -> list[AuditRecord]:
+        notes, started = Notes(self.notes), itertools.count()
         place, (images, labels) = self.target.place, self.target.part(slice(None))
-        # Where there is no defense, one that does nothing stands in front of the model.
         shield = defense_from(self.defense, seed=0) or Preprocessor(_unchanged, name=NONE)
         found = auditor.audit(
             self.target.model, shield.to(place), images, labels, attacks=self.attacks, ball=self.ball,
-            settings=self.settings, notes=notes, report=lambda part: progress(part, next(begun)),
+            settings=self.settings, notes=notes, report=lambda part: progress(part, next(started)),
             held_out=self.held_out and (self.held_out[0].to(place), self.held_out[1].to(place)),
         )  # fmt: skip
         report = AuditReport(
@@ -143,16 +127,15 @@ class AuditStudy(TargetStudy[AuditManifest, AuditCell, AuditRecord]):
         )
         return [AuditRecord(defense=cell.defense, report=report.plain())]
 
-    def cost(self, cell: AuditCell) -> int:
-        """How many parts are reported."""
+    def cost(self, cell: AttackCell) -> int:
         return auditor.PARTS
 
-    def title(self, cell: AuditCell) -> str:
+    def title(self, cell: AttackCell) -> str:
         return f"{cell.defense}, {AUDIT}"
 
 
 def usual_suite(*, quick: bool) -> str:
-    """The attacks that are judged where none are named."""
+    """The attacks that are judged by default."""
     return "adaptive-v1-quick" if quick else "adaptive-v1"
 
 
@@ -183,9 +166,9 @@ def audit(
             classifier, as for `vq.evaluate`.
         images: (N, channels, height, width) in [0, 1], or the name of a data set.
         labels: (N,) classes, a tensor, array or list; none where images is the name of a data set.
-        defense: what stands in front of the classifier, as for `vq.evaluate`, but one alone. Without it, the
-            one that the model has, or that the classifier's file says it was fine-tuned behind, else none.
-            Every draw comes from the audit's seed, not from its own.
+        defense: the defense of the classifier, as for `vq.evaluate`, but only one (default: the one that the
+            model has, or that the classifier's file says it was fine-tuned behind, else none). Every draw
+            comes from the audit's seed, not from its own.
         attacks: attacks whose result is judged, as for `vq.evaluate` (default: the adaptive suite).
         norm: norm of the attacks' budget: "linf", "l2" or "l1".
         eps: budget of the attacks on pixels in [0, 1] (default: 8/255 for linf, 0.5 for l2, 12 for l1).
@@ -195,20 +178,19 @@ def audit(
         limit: use the first N images, at least `vqshield.auditing.LEAST_IMAGES` (default: all).
         data_dir: folder with the official files of a named data set (default: the cache folder).
         device: "cpu", "cuda" or "auto", for a classifier given by name; a module stays where it is.
-        out: a folder for audit.json and for all that is measured on the way; an audit that was stopped
-            continues there. Without it, nothing is written.
-        executor: where the audit is measured, as one cell; without it, in this process, where one that was
-            stopped goes on in the middle.
+        out: a folder for audit.json and records, in which an interrupted audit resumes (default: none, and
+            nothing is written).
+        executor: where the audit is measured, as one cell (default: in this process, in which an interrupted
+            audit resumes after its last part).
         progress: called with the name of each part that is about to be measured.
-        held_out: images and labels that whoever made the model has not seen: a model that knows the others by
+        held_out: images and labels that the maker of the model has not seen: a model that knows the others by
             heart does worse on these.
 
     Returns:
-        The report: its flags with outcomes, figures and meanings, and everything it was made with.
+        The report: its flags with outcomes, numbers and meanings, and everything it was made with.
 
     Raises:
-        InvalidInputError: something given is wrong, there are too few images, or the folder holds another
-            audit.
+        InvalidInputError: an argument is wrong, there are too few images, or the folder holds another audit.
 
     Example:
         >>> few = vq.auditing.AuditSettings(
@@ -220,24 +202,24 @@ def audit(
         >>> [flag.name for flag in report.flags][:3]
         ['R1', 'R2', 'R3']
     """
-    chosen = dataclasses.replace(settings or (QUICK if quick else AuditSettings()), seed=seed)
+    thorough = replace(settings or (QUICK if quick else AuditSettings()), seed=seed)
     if attacks is None:
         attacks = usual_suite(quick=quick)
-    counts = [each for each in (limit, None if isinstance(images, str) else len(images)) if each is not None]
-    check_images(min(counts, default=LEAST_IMAGES), chosen)  # before anything is loaded
-    with split_model(model, defense) as (classifier, (text,)):
+    counts = [limit, None if isinstance(images, str) else len(images)]
+    fewest = min((count for count in counts if count is not None), default=LEAST_IMAGES)
+    check_images(fewest, thorough)  # before anything is loaded
+    with split_model(model, defense) as (classifier, (spec,)):
         study = AuditStudy(
             target=target_from(classifier, images, labels, limit=limit, data_dir=data_dir, device=device),
-            defense=text,
+            defense=spec,
             attacks=(attacks,) if isinstance(attacks, str) else tuple(attacks),
             norm=norm,
             eps=eps,
-            settings=chosen,
+            settings=thorough,
             held_out=held_out,
         )
-        return audit_target(
-            study, out=None if out is None else Path(out), executor=executor, progress=progress
-        )
+        folder = None if out is None else Path(out)
+        return audit_target(study, out=folder, executor=executor, progress=progress)
 
 
 def audit_target(
@@ -249,13 +231,13 @@ def audit_target(
 ) -> AuditReport:
     """Audit what a study describes; the options are those of `audit`."""
 
-    def tell(part: str, done: int, total: int) -> None:
-        if progress is not None and done < total:  # a part begins
+    def report(part: str, done: int, total: int) -> None:
+        if progress is not None and done < total:
             progress(part)
 
     if executor is None:
-        study = dataclasses.replace(study, notes=out)
-    (record,) = run_study(study, out, executor=executor, progress=tell).records
+        study = replace(study, notes=out)
+    (record,) = run_study(study, out, executor=executor, progress=report).records
     if out is not None:
         write_json(out / FILE, record.report)
     return AuditReport.from_plain(record.report, FILE)
