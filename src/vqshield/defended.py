@@ -31,24 +31,21 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 class Defended(nn.Module):
     """classifier(defense(images)): images in [0, 1] → logits, differentiable through a surrogate.
 
-    It takes all kinds of images that a `Defense` takes; the classifier gets them in the dtype of its own
-    parameters.
+    It takes the images that a `Defense` takes; the classifier gets them in the dtype of its parameters.
 
     Args:
         classifier: a module or function from images in [0, 1] to logits, or to something that has them as
             `.logits`. Its normalisation belongs inside it: `defend` puts it there.
-        defense: a quantizer such as SWRD(), any other Defense, its spec string ("swrd:size=3"), or a
-            preprocessor of your own: any module or function from images to images, which becomes a
-            `vqshield.Preprocessor`.
-        surrogate: what stands in for the defense's gradient: a name of `vqshield.surrogates`, with settings
-            where needed ("soft:temperature=0.1"), a Surrogate, or a function (images, quantized) → a tensor
-            equal to quantized, with a gradient to images. Without it, the gradient that the defense brings
-            ("own"), or straight through it where it brings none, as the quantizers.
+        defense: a Defense such as SWRD(), its spec string ("swrd:size=3"), or a preprocessor of your own: any
+            module or function from images to images, which becomes a `vqshield.Preprocessor`.
+        surrogate: the gradient used for the defense: a name of `vqshield.surrogates`, with settings where
+            needed ("soft:temperature=0.1"), a Surrogate, or a function (images, quantized) → a tensor equal
+            to quantized, with a gradient to images. Default: the gradient that the defense has ("own");
+            quantizers have none and use the straight-through estimator.
 
     Raises:
         InvalidInputError: the classifier or the defense cannot be called, or the surrogate is unknown or has
-            no gradient for that defense; at a call, images that cannot be taken, or a classifier that
-            gives no logits for them.
+            no gradient for that defense; at a call, invalid images, or a classifier without logits.
 
     Example:
         >>> model = vq.Defended(classifier, vq.SWRD(codes=25, seed=0))
@@ -94,7 +91,7 @@ class Defended(nn.Module):
         return logits if images.dim() == 4 else logits[0]
 
     def _streams(self, pixels: Tensor) -> Tensor:
-        """Fresh stream numbers; of a part of a batch those that it would have in the whole, draw by draw."""
+        """Fresh stream numbers; for a part of a batch those that it has in the whole batch."""
         part = None if torch.compiler.is_compiling() else asked_part()
         if part is None or self.defense._streams_from == "content" or len(pixels) % len(part.places):
             return self.defense.streams(pixels)
@@ -103,16 +100,15 @@ class Defended(nn.Module):
         return numbers.view(draws, part.whole)[:, part.places].flatten()
 
     def _shielding(self, pixels: Tensor, streams: Tensor) -> Shielding:
-        """One draw. Detached: the gradient is this surrogate's alone, and not a defense's own besides."""
+        """One draw, detached: the gradient is the surrogate's alone."""
         defense, images = self.defense, pixels.detach()
-        in_two_steps = isinstance(defense, Quantizer) and defense._is_plain()
-        if not (self._surrogate.centres_first(defense) and in_two_steps):
+        if not (
+            isinstance(defense, Quantizer) and defense._is_plain() and self._surrogate.centres_first(defense)
+        ):
             return Shielding(pixels, defense(images, streams=streams), defense, streams)
-        assert isinstance(defense, Quantizer)
         centres = defense.codebook(images, streams=streams)
-        return Shielding(
-            pixels, defense.quantize(images, centres, streams=streams), defense, streams, centres
-        )
+        quantized = defense.quantize(images, centres, streams=streams)
+        return Shielding(pixels, quantized, defense, streams, centres)
 
     def _ask(self, images: Tensor) -> Tensor:
         logits = ask(self.classifier, images.to(own_dtype(self.classifier, images.dtype)))
@@ -125,12 +121,12 @@ class Defended(nn.Module):
 
 
 def has_hooks(module: nn.Module) -> bool:
-    """Whether hooks of this very module may change what it answers or its gradient."""
+    """Whether hooks of this module itself may change its output or its gradient."""
     return any(getattr(module, hooks) for hooks in _HOOKS)
 
 
 def alteration_of(model: Defended) -> str | None:
-    """Why classifier and defense do not say all about a model; None where they do."""
+    """Why classifier and defense do not fully describe a model; None where they do."""
     mro = type(model).__mro__
     for kind in mro[: mro.index(Defended)]:
         for name in vars(kind).keys() - {"__init__"}:
@@ -157,30 +153,29 @@ def defend(
     calibrate: Tensor | str | Path | None = None,
     **settings: Unpack[DefenseSettings],
 ) -> Defended:
-    """Shield a classifier in one line.
+    """Put a defense in front of a classifier in one line.
 
     Args:
         classifier: as of `Defended`.
-        defense: a name of `vqshield.defenses.list_all_defenses()`, settings behind it if you like
-            ("swrd:size=3"), a Defense, or any module or function from images to images.
+        defense: as of `Defended`; names are those of `vqshield.defenses.list_all_defenses()`.
         surrogate: as of `Defended`.
         mean, std: of each channel, in units of [0, 1], for a classifier that expects images normalised by
-            them; that is done behind the defense. None: the classifier takes images in [0, 1].
+            them; the defended model normalises after the defense. None: the classifier takes [0, 1].
         calibrate: unlabelled images to fit the classifier's batch-norm statistics to, as of `vq.calibrate`;
             None: no calibration.
-        **settings: those of the named defense, such as size, codes, sigma, tau, seed. The names that editors
-            know are those of the quantizers; a control's go into the text ("jpeg:quality=50").
+        **settings: those of the named defense, such as size, codes, sigma, tau, seed. Editors complete those
+            of the quantizers; settings of other defenses go into the spec string ("jpeg:quality=50").
 
     Returns:
         The classifier behind the defense.
 
     Raises:
-        InvalidInputError: an unknown name or setting, answered with the known ones; mean without std.
+        InvalidInputError: an unknown name or setting, with the known ones; mean without std.
 
     Warns:
-        UserWarning: the classifier says that it expects normalised images (timm's do), and mean and std are
-            not given; or they are, and it normalises already. The classifier is in training mode and has
-            batch norms: its answers depend on the batch, and every call changes its statistics. Call
+        UserWarning: the classifier declares that it expects normalised images (timm's do) without mean and
+            std here, or it already normalises and both are set. Or it is in training mode and has batch
+            norms: its outputs depend on the batch, and every call changes its statistics. Call
             ``classifier.eval()`` first. `Defended` does not warn: training behind a defense uses it.
 
     Example:
@@ -204,19 +199,15 @@ def defend(
             stacklevel=2,
         )
     classifier = _normalising(classifier, mean, std)
-    if not isinstance(defense, str):
+    if not isinstance(defense, str) or is_preprocessor(defense):
         if settings:
-            given = ", ".join(settings)
-            raise InvalidInputError(f"{given} should be set in {type(defense).__name__}(…) itself")
-        return Defended(classifier, defense, surrogate=surrogate)
-    if is_preprocessor(defense):
-        if settings:
-            raise InvalidInputError(f"{', '.join(settings)} should be set in {defense} itself")
+            owner = defense if isinstance(defense, str) else f"{type(defense).__name__}(…)"
+            raise InvalidInputError(f"{', '.join(settings)} should be set in {owner} itself")
         return Defended(classifier, defense, surrogate=surrogate)
     name, in_text = parse_spec(defense)
     twice = [key for key in in_text if key in settings]
     if twice:
-        raise InvalidInputError(f"{twice[0]!r} is set twice, in {defense!r} and beside it; set it once")
+        raise InvalidInputError(f"{twice[0]!r} is set twice, in {defense!r} and next to it; set it once")
     return Defended(classifier, create_any(name, **in_text, **settings), surrogate=surrogate)
 
 
@@ -227,7 +218,7 @@ def _updates_statistics(module: nn.Module) -> bool:
 def _normalising(
     classifier: nn.Module, mean: Sequence[float] | None, std: Sequence[float] | None
 ) -> nn.Module:
-    """The classifier behind its normalisation, where there is one to be done."""
+    """The classifier behind its normalisation, if it has mean and std."""
     if (mean is None) != (std is None):
         given, missing = ("mean", "std") if std is None else ("std", "mean")
         raise InvalidInputError(f"{given} is given, and {missing} is not; give both or neither")
@@ -250,9 +241,9 @@ def _normalising(
 
 
 def _expected_normalisation(classifier: object) -> tuple[list[float], list[float]] | None:
-    """What a classifier says of itself, as timm's do; None where it says nothing, or images in [0, 1]."""
-    said = getattr(classifier, "pretrained_cfg", None)
-    if not isinstance(said, dict) or not {"mean", "std"} <= set(said):
+    """The mean and std that a classifier declares, as timm's do; None: none, or images in [0, 1]."""
+    declared = getattr(classifier, "pretrained_cfg", None)
+    if not isinstance(declared, dict) or not {"mean", "std"} <= set(declared):
         return None
-    mean, std = ([float(value) for value in said[name]] for name in ("mean", "std"))
+    mean, std = ([float(value) for value in declared[name]] for name in ("mean", "std"))
     return None if set(mean) == {0.0} and set(std) == {1.0} else (mean, std)

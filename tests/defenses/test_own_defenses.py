@@ -94,7 +94,7 @@ def test_a_threat_through_a_defense_needs_one() -> None:
 def test_settings_go_with_a_name_and_once() -> None:
     with pytest.raises(InvalidInputError, match=r"codes should be set in PRD\(…\) itself"):
         vq.defend(classifier(), vq.PRD(), codes=3)
-    with pytest.raises(InvalidInputError, match="'codes' is set twice, in 'prd:codes=3' and beside it"):
+    with pytest.raises(InvalidInputError, match="'codes' is set twice, in 'prd:codes=3' and next to it"):
         vq.defend(classifier(), "prd:codes=3", codes=3)
     with pytest.raises(InvalidInputError, match="defense should be a spec string such as"):
         vq.defend(classifier(), 3)  # type: ignore[arg-type]

@@ -96,22 +96,6 @@ def test_more_runs_than_there_are_cannot_vote(count: object) -> None:
             judge(count)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("z", [1.0, 1.96, 3.0])
-def test_wilsons_bounds_solve_his_equation(z: float) -> None:
-    """The bounds are the probabilities p with (share − p)² = z²·p(1−p)/runs."""
-    runs = 7
-    predictions = torch.tensor([[int(image <= run) for image in range(runs + 1)] for run in range(runs)])
-    draws = Draws(predictions, torch.ones(runs + 1, dtype=torch.int64))
-    assert draws.right.tolist() == [7, 6, 5, 4, 3, 2, 1, 0]
-    low, high = draws.wilson(z)
-    for image, right in enumerate(draws.right.tolist()):
-        share = right / runs
-        for p in (float(low[image]), float(high[image])):
-            assert (share - p) ** 2 == pytest.approx(z**2 * p * (1 - p) / runs, abs=1e-12)
-        assert 0 <= float(low[image]) <= share + 1e-12
-        assert share - 1e-12 <= float(high[image]) <= 1
-
-
 def test_outputs_come_in_order_whatever_the_batch() -> None:
     images = noise_images(5, 1, 2, 3)
     for batch in (1, 4, 7, 1000):

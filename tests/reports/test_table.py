@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from pages import Page
 from terminal import assert_nothing_is_cut, printed
 from vqshield.core.errors import InvalidInputError, MissingExtraError
-from vqshield.models.accuracy import Accuracy
+from vqshield.models.draws import Accuracy
 from vqshield.reports.table import Cell, Column, Note, Section, Table
 
 CLEAN = Accuracy(mean=0.814, std=0.005, standard_error=0.0123, runs=5, n=1000)

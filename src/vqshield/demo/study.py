@@ -29,8 +29,7 @@ from vqshield.data import ImageSet, sample
 from vqshield.defended import Defended
 from vqshield.defenses import SWRD, Defense, create, list_defenses
 from vqshield.demo.pictures import GalleryPicture, GalleryRow, png, png_uri
-from vqshield.models.accuracy import Accuracy
-from vqshield.models.draws import Draws, draw_predictions
+from vqshield.models.draws import Accuracy, Draws, draw_predictions
 from vqshield.training.calibration import calibrate
 
 BEST = display_name("swrd")

@@ -20,8 +20,8 @@ from vqshield.core.errors import InvalidInputError
 from vqshield.core.seeds import torch_seeded
 from vqshield.data import SAMPLE_NAME
 from vqshield.defenses import DefenseLike, list_defenses
-from vqshield.models.accuracy import Accuracy
 from vqshield.models.calling import Part, asking_about
+from vqshield.models.draws import Accuracy
 from vqshield.runs.arguments import (
     attack_ids,
     defense_from,

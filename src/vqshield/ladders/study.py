@@ -28,8 +28,7 @@ from vqshield.evaluation.study import NOT_RUN, Evaluation, EvaluationManifest, E
 from vqshield.ladders.greybox import OwnNetwork
 from vqshield.ladders.remote import RemoteAttack, RemoteAttacks, RemoteManifest, RemoteRecord, transfers
 from vqshield.ladders.rungs import RUNGS, RungName
-from vqshield.models.accuracy import Accuracy
-from vqshield.models.draws import accuracy_after_tries
+from vqshield.models.draws import Accuracy, accuracy_after_tries
 from vqshield.runs.arguments import defense_from, split_model, target_from, tuning_note
 from vqshield.runs.attack_study import AttackSettings, strongest_draws
 from vqshield.runs.executors import Executor, run_study

@@ -35,7 +35,7 @@ from vqshield.ladders.rungs import RungName
 from vqshield.ladders.study import MAIN, PLAN, Climb, LadderRow, LadderSettings, LadderSummary, climb
 from vqshield.leaderboards.cost import Cost
 from vqshield.leaderboards.rows import ALL, BoardRow, read_rows
-from vqshield.models.accuracy import Accuracy
+from vqshield.models.draws import Accuracy
 from vqshield.runs.arguments import split_model, target_from
 from vqshield.runs.executors import Executor, run_study
 from vqshield.runs.manifests import MANIFEST, check_same, read_manifest

@@ -1,13 +1,10 @@
-"""Asking a model: what may come back, in which mode it answers, and a clear word where something is amiss.
-
-A model is anything from images (B, q, h, w) to logits; who calls one that a user wrote does it through here.
-"""
+"""Calling a model that a user wrote: anything from images (B, q, h, w) to logits, with helpful errors."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -22,12 +19,15 @@ Model = Callable[[Tensor], Tensor]
 """Images (B, q, h, w) → logits (B, classes), or (draws, B, classes) of a model that averages over draws."""
 
 
+Value = TypeVar("Value")
+
+
 @contextmanager
 def evaluating(model: object) -> Iterator[None]:
-    """Put a module, and all in it, into eval mode, and every part back into its own mode afterwards.
+    """Put a module into eval mode, and every submodule back into its own mode afterwards.
 
-    In training mode an answer depends on the other images of the batch, and every question changes the
-    running statistics. A plain function has no mode and is left alone.
+    In training mode logits depend on the other images of the batch, and every call changes the running
+    statistics. A plain function has no mode.
 
     Example:
         >>> from vqshield.models.calling import evaluating
@@ -51,61 +51,54 @@ def evaluating(model: object) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Part:
-    """Some images of a batch.
-
-    Args:
-        places: where in the batch they stand, (b,).
-        whole: how many images the batch has.
-    """
+    """Some images of a batch: their places in it, (b,), and how many images the whole batch has."""
 
     places: Tensor
     whole: int
 
 
-_ASKED: ContextVar[Part | None] = ContextVar("asked", default=None)
-
-
-@contextmanager
-def asking_about(part: Part) -> Iterator[None]:
-    """Meanwhile models are given this part of a batch alone, which may be a part itself. A random model that
-    numbers its draws, as `Defended` does, gives every image of it the draw that it would have had in the
-    whole batch.
-    """
-    outer = _ASKED.get()
-    if outer is not None:
-        part = Part(outer.places[part.places], outer.whole)
-    before = _ASKED.set(part)
-    try:
-        yield
-    finally:
-        _ASKED.reset(before)
-
-
-def asked_part() -> Part | None:
-    """The part of a batch that models are being asked about; None: all of it."""
-    return _ASKED.get()
-
-
+_PART: ContextVar[Part | None] = ContextVar("part", default=None)
 _EXACTLY: ContextVar[bool] = ContextVar("exactly", default=False)
 
 
-@contextmanager
-def asking_exactly() -> Iterator[None]:
-    """Meanwhile a model that has a faster, rounded answer gives the exact one."""
-    before = _EXACTLY.set(True)
-    try:
-        yield
-    finally:
-        _EXACTLY.reset(before)
+def asking_about(part: Part) -> AbstractContextManager[None]:
+    """A context where models get this part of a batch alone, or of the outer context's part. A random model
+    that numbers its draws, as `Defended` does, gives every image the draw that it has in the whole batch.
+    """
+    outer = _PART.get()
+    return _set(_PART, part if outer is None else Part(outer.places[part.places], outer.whole))
+
+
+def asked_part() -> Part | None:
+    """The part of a batch that models get; None: all of it."""
+    return _PART.get()
+
+
+def asking_exactly() -> AbstractContextManager[None]:
+    """A context where a model that has faster, rounded logits gives the exact ones."""
+    return _set(_EXACTLY, True)
 
 
 def asked_exactly() -> bool:
-    """Whether models are being asked for exact answers."""
+    """Whether models should give exact logits."""
     return _EXACTLY.get()
 
 
+@contextmanager
+def _set(variable: ContextVar[Value], value: Value) -> Iterator[None]:
+    before = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(before)
+
+
 class _PlainGradient(torch.autograd.Function):
-    """The identity, with a contiguous gradient."""
+    """The identity, with a contiguous gradient.
+
+    Layers whose weights are channels-last give a gradient of that layout, and attacks of other libraries call
+    `view` on it, which then fails.
+    """
 
     generate_vmap_rule = True
 
@@ -122,25 +115,12 @@ class _PlainGradient(torch.autograd.Function):
         return gradients[0].contiguous()
 
 
-def with_plain_gradient(images: Tensor) -> Tensor:
-    """The images, with a gradient that is contiguous.
-
-    Layers whose weights are laid out channels-last give a gradient of that layout, and attacks of other
-    libraries call `view` on it, which then fails.
-    """
-    if not (images.requires_grad and torch.is_grad_enabled()):
-        return images
-    result: Tensor = _PlainGradient.apply(images)  # type: ignore[no-untyped-call]
-    return result
-
-
 class Normalising(nn.Module):
     """images in [0, 1] → what a network gives for (images − mean) / std, channel by channel.
 
     Args:
         network: expects normalised images.
-        mean: of each channel, in units of [0, 1].
-        std: of each channel.
+        mean, std: of each channel, in units of [0, 1].
 
     Raises:
         InvalidInputError: mean and std of different lengths, not finite, or a std that is not positive.
@@ -162,18 +142,14 @@ class Normalising(nn.Module):
             raise InvalidInputError(
                 f"mean={list(mean)} and std={list(std)} must be of one length, at least 1"
             )
-        single = {
-            "mean": torch.tensor(mean, dtype=torch.float32),
-            "std": torch.tensor(std, dtype=torch.float32),
-        }
-        for name, values in single.items():
+        self.network = network
+        for name, channels in (("mean", mean), ("std", std)):
+            values = torch.tensor(channels, dtype=torch.float32)
             if not bool(values.isfinite().all()):
                 raise InvalidInputError(f"{name}={values.tolist()} must be finite in every channel")
-        if not bool((single["std"] > 0).all()):
+            self.register_buffer(name, values.reshape(1, -1, 1, 1))
+        if not bool((self.std > 0).all()):
             raise InvalidInputError(f"std={list(std)} must be positive in every channel")
-        self.network = network
-        self.register_buffer("mean", single["mean"].reshape(1, -1, 1, 1))
-        self.register_buffer("std", single["std"].reshape(1, -1, 1, 1))
 
     def forward(self, images: Tensor) -> Any:
         """What the network gives for images (B, q, h, w) in [0, 1].
@@ -186,12 +162,14 @@ class Normalising(nn.Module):
             raise InvalidInputError(
                 f"images of {given} channels cannot be normalised by a mean and std of {expected}"
             )
-        return self.network((with_plain_gradient(images) - self.mean) / self.std)
+        if images.requires_grad and torch.is_grad_enabled():
+            images = _PlainGradient.apply(images)  # type: ignore[no-untyped-call]
+        return self.network((images - self.mean) / self.std)
 
 
 def fold_norms(network: nn.Module) -> None:
     """Fold batch norms into the convolutions before them, in place: the same function in eval mode, up to
-    rounding, with less memory traffic. A module names the pairs of its own as `folds`: (convolution, norm).
+    rounding. A module names its own pairs as `folds`: (convolution, norm).
     """
     for module in list(network.modules()):
         for conv_name, norm_name in getattr(module, "folds", ()):
@@ -206,12 +184,10 @@ def fold_norms(network: nn.Module) -> None:
 
 
 def ask(model: Model, images: Tensor) -> Tensor:
-    """What the model gives for the images: a floating-point tensor.
-
-    A model may give it as `.logits` of something else, as those of Hugging Face's transformers do.
+    """The model's output, a floating-point tensor, or the `.logits` of the output, as transformers have them.
 
     Raises:
-        InvalidInputError: it gives something else, or cannot take images of that dtype or on that device.
+        InvalidInputError: another output, or a model that cannot take images of that dtype or on that device.
     """
     if torch.compiler.is_compiling():
         traced: Tensor = _logits_in(model(images))
@@ -237,27 +213,17 @@ def _logits_in(answer: Any) -> Any:
 
 
 def ask_for_logits(model: Model, images: Tensor) -> Tensor:
-    """As `ask`, for whoever reads the answers as logits: (…, B, classes), finite, and with a gradient where
-    the images ask for one.
-
-    Raises:
-        InvalidInputError: the answers are not like that.
-    """
+    """As `ask`; the output must be (…, B, classes), finite, and have a gradient where the images need one."""
     logits = ask(model, images)
     check_rows(logits, len(images))
     check_finite(logits)
     if images.requires_grad and torch.is_grad_enabled() and not logits.requires_grad:
-        raise NoGradientError(
-            "the classifier's logits have no gradient towards the images (does it call detach, numpy or "
-            "torch.no_grad?); an attack that follows gradients needs one, square and noise do not"
-        )
+        raise _no_gradient(" (does it call detach, numpy or torch.no_grad?)")
     return logits
 
 
 def differ(first: Tensor, second: Tensor) -> bool:
-    """Whether two answers about the same images say that the model is random: they differ by more than
-    kernels that add in any order differ by.
-    """
+    """Whether two outputs for the same images differ by more than rounding: then the model is random."""
     return float((first - second).abs().max()) > _ROUNDING * max(float(first.abs().max()), 1.0)
 
 
@@ -270,7 +236,7 @@ def check_rows(logits: Tensor, count: int) -> None:
 
 
 def check_finite(logits: Tensor) -> None:
-    """Refuse logits (…, B, classes) with nan or infinity: they would count as an answer like any other."""
+    """Refuse logits (…, B, classes) with nan or infinity."""
     if torch.compiler.is_compiling() or bool(torch.isfinite(logits).all()):
         return
     rows = (~torch.isfinite(logits)).any(-1)
@@ -287,25 +253,29 @@ def gradient(values: Tensor, images: Tensor) -> Tensor:
     Raises:
         NoGradientError: the values do not depend on the images.
     """
-    found: Tensor | None = None
+    slope: Tensor | None = None
     if values.requires_grad:
-        (found,) = torch.autograd.grad(values.sum(), images, allow_unused=True)
-    if found is None:
-        raise NoGradientError(
-            "the classifier's logits have no gradient towards the images: they do not depend on them as far "
-            "as torch can tell; an attack that follows gradients needs one, square and noise do not"
-        )
-    return found
+        (slope,) = torch.autograd.grad(values.sum(), images, allow_unused=True)
+    if slope is None:
+        raise _no_gradient(": they do not depend on them as far as torch can tell")
+    return slope
+
+
+def _no_gradient(why: str) -> NoGradientError:
+    return NoGradientError(
+        f"the classifier's logits have no gradient towards the images{why}; an attack that follows gradients "
+        "needs one, square and noise do not"
+    )
 
 
 def own_dtype(classifier: object, usual: torch.dtype) -> torch.dtype:
     """The dtype of the classifier's parameters, or the usual one where it has none."""
     parameters = classifier.parameters() if isinstance(classifier, nn.Module) else ()
-    return next((each.dtype for each in parameters if each.is_floating_point()), usual)
+    return next((weight.dtype for weight in parameters if weight.is_floating_point()), usual)
 
 
 class InOwnDtype(nn.Module):
-    """A network that computes in the dtype of its parameters, and gives its logits in float32 at least."""
+    """A network that computes in the dtype of its parameters and gives logits in float32 at least."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -319,11 +289,7 @@ class InOwnDtype(nn.Module):
 
 
 def taking(model: nn.Module, images: Tensor) -> nn.Module:
-    """The model, `InOwnDtype` where it has another dtype than the images and does not convert them itself.
-
-    Raises:
-        InvalidInputError: its weights have no values or no gradient.
-    """
+    """The model; `InOwnDtype` where it cannot take the images' dtype itself. Checks its weights first."""
     check_weights(model)
     if own_dtype(model, images.dtype) == images.dtype:
         return model

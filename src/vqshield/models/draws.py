@@ -1,8 +1,9 @@
-"""Repeated evaluation of a random model: what it answers for each image in each of several runs."""
+"""Repeated evaluation of a random model: its predictions for each image in each of several runs."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ from vqshield.models.calling import Model, ask, check_finite, check_rows, evalua
 
 @dataclass(frozen=True)
 class Draws:
-    """What a model answered for each image in each of several runs.
+    """What a model predicted for each image in each of several runs.
 
     Args:
         predictions: predicted classes, (runs, N).
@@ -32,12 +33,12 @@ class Draws:
 
     @property
     def right(self) -> Tensor:
-        """How many runs got each image right, (N,)."""
+        """How many runs classify each image correctly, (N,)."""
         return (self.predictions == self.labels).sum(0)
 
     @property
     def accuracies(self) -> Tensor:
-        """Share of right answers in each run, (runs,)."""
+        """The accuracy of each run, (runs,)."""
         return (self.predictions == self.labels).double().mean(1)
 
     @property
@@ -52,28 +53,20 @@ class Draws:
 
     @property
     def standard_error(self) -> float:
-        """Of the mean accuracy, as an estimate for images like these: the spread between images, not runs."""
+        """Of the mean accuracy, from the spread between images, not between runs."""
         shares = self.right.double() / len(self.predictions)
         return float(shares.std() / math.sqrt(len(shares))) if len(shares) > 1 else 0.0
 
     def vote(self, count: int | None = None) -> float:
-        """Accuracy of the most frequent answer of the first `count` runs (all); ties: the lowest class."""
-        answers = torch.nn.functional.one_hot(self._first(count)).sum(0)  # (N, classes)
-        earlier = torch.arange(answers.shape[1], 0, -1)
-        answers = (answers * (answers.shape[1] + 1) + earlier).argmax(1)
-        return float((answers == self.labels).double().mean())
+        """Accuracy of the majority vote of the first `count` runs (all); ties: the lowest class."""
+        votes = torch.nn.functional.one_hot(self._first(count)).sum(0)  # (N, classes)
+        earlier = torch.arange(votes.shape[1], 0, -1)
+        elected = (votes * (votes.shape[1] + 1) + earlier).argmax(1)
+        return float((elected == self.labels).double().mean())
 
     def worst(self, count: int | None = None) -> float:
-        """Share of images right in every one of the first `count` runs (all): an attacker may try again."""
+        """Share of images that are right in every one of the first `count` runs (all)."""
         return float((self._first(count) == self.labels).all(0).double().mean())
-
-    def wilson(self, z: float = 1.96) -> tuple[Tensor, Tensor]:
-        """Bounds (N,), (N,) of Wilson's interval for each image's probability of a right answer."""
-        runs = len(self.predictions)
-        share = self.right.double() / runs
-        middle = (share + z**2 / (2 * runs)) / (1 + z**2 / runs)
-        half = z / (1 + z**2 / runs) * (share * (1 - share) / runs + z**2 / (4 * runs**2)).sqrt()
-        return (middle - half).clamp(0, 1), (middle + half).clamp(0, 1)
 
     def _first(self, count: int | None) -> Tensor:
         if count is None:
@@ -82,10 +75,40 @@ class Draws:
         return self.predictions[:count]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Accuracy:
+    """The accuracy of several runs on the same images, as a fraction: the one result type for accuracies.
+
+    Rows of results are subclasses that add the setting.
+
+    Attributes:
+        mean, std: over runs; std None: not reported. standard_error: of the mean, over images.
+        runs: how many runs, each with random numbers of its own; n: how many images.
+    """
+
+    mean: float
+    std: float | None = field(default=None, metadata={"omit": True})
+    standard_error: float
+    runs: int
+    n: int
+
+    @classmethod
+    def of(cls, draws: Draws, **others: Any) -> Self:
+        """The accuracy of a model's predictions; others: the fields of a subclass."""
+        return cls(
+            mean=draws.mean,
+            std=draws.std,
+            standard_error=draws.standard_error,
+            runs=len(draws.predictions),
+            n=len(draws.labels),
+            **others,
+        )
+
+
 def draw_predictions(
     model: Model, images: Tensor, labels: Tensor, *, runs: int = 10, batch: int = 500
 ) -> Draws:
-    """The answers of fresh draws of the model for every image.
+    """The predictions of fresh draws of the model for every image.
 
     Args:
         model: images → logits (B, classes).
@@ -97,7 +120,7 @@ def draw_predictions(
     A module in training mode is put into eval mode meanwhile.
 
     Raises:
-        InvalidInputError: images or labels that cannot be; answers that are no finite logits.
+        InvalidInputError: invalid images or labels; outputs that are not finite logits.
 
     Example:
         >>> from vqshield.models.draws import draw_predictions
@@ -115,49 +138,44 @@ def draw_predictions(
 
 @torch.no_grad()
 def outputs(model: Model, images: Tensor, *, runs: int = 10, batch: int = 500) -> Tensor:
-    """What the model gives in fresh draws for every image, (runs, N, …).
+    """The model's outputs in fresh draws for every image, (runs, N, …); arguments as of `draw_predictions`.
 
-    Draws are made `batch` at once, of one image or of many, so that a thousand draws of a single image fill
-    the device as well. A module in training mode is put into eval mode meanwhile.
-
-    Raises:
-        InvalidInputError: the model gives no tensor, not a row per image, or nan or infinity.
+    A batch may hold many draws of one image, so that they fill the device.
     """
     checks.whole("runs", runs, least=1)
     checks.whole("batch", batch, least=1)
     numbers = torch.arange(runs * len(images), device=images.device)
     with evaluating(model):
-        parts = [_asked(model, images[some % len(images)]) for some in torch.split(numbers, batch)]
-    found = torch.cat(parts).view(runs, len(images), *parts[0].shape[1:])
-    check_finite(found.flatten(2) if found.dim() > 2 else found[..., None])
-    return found
+        parts = [_rows(model, images[some % len(images)]) for some in torch.split(numbers, batch)]
+    values = torch.cat(parts).view(runs, len(images), *parts[0].shape[1:])
+    check_finite(values.flatten(2) if values.dim() > 2 else values[..., None])
+    return values
 
 
-def _asked(model: Model, images: Tensor) -> Tensor:
-    found = ask(model, images)
-    if found.dim() == 0 or len(found) != len(images):
+def _rows(model: Model, images: Tensor) -> Tensor:
+    rows = ask(model, images)
+    if rows.dim() == 0 or len(rows) != len(images):
         raise InvalidInputError(
-            f"the model gives values of shape {tuple(found.shape)} for {len(images)} images; "
+            f"the model gives values of shape {tuple(rows.shape)} for {len(images)} images; "
             "the first dimension should be the images"
         )
-    return found
+    return rows
 
 
 def strongest(selection: Sequence[Draws], report: Sequence[Draws]) -> tuple[Draws, Tensor]:
-    """For each image the attack that leaves least, chosen by the selection draws, reported by the others.
+    """For each image the strongest attack, chosen by the selection draws, and its draws in the report.
 
-    Choosing and reporting by the same draws would count luck as strength. Where attacks leave equally much of
-    an image, the one that leaves least of all images is taken: the more likely to hold. Also gives the
-    choices, (N,).
+    Choosing and reporting by the same draws would count luck as strength. Of attacks that are equally strong
+    on an image, the one that is strongest on all images is chosen. Also returns the choices, (N,).
     """
     if len(selection) != len(report) or not report:
         raise InvalidInputError(
             f"{len(selection)} selections and {len(report)} reports should be equally many, at least one"
         )
-    remaining = torch.stack([each.right for each in selection])  # (attacks, N)
-    ranks = remaining.sum(1).argsort(stable=True).argsort()
-    choice = (remaining * len(selection) + ranks[:, None]).argmin(0)
-    predictions = torch.stack([each.predictions for each in report])  # (attacks, runs, N)
+    right = torch.stack([draws.right for draws in selection])  # (attacks, N)
+    ranks = right.sum(1).argsort(stable=True).argsort()
+    choice = (right * len(selection) + ranks[:, None]).argmin(0)
+    predictions = torch.stack([draws.predictions for draws in report])  # (attacks, runs, N)
     index = choice.expand(1, *predictions.shape[1:])
     return Draws(predictions.gather(0, index)[0], report[0].labels), choice
 
@@ -166,17 +184,16 @@ def accuracy_after_tries(right: Tensor, runs: int, tries: Sequence[int]) -> tupl
     """Accuracy against an attacker who may submit the same image several times and needs one wrong answer.
 
     Args:
-        right: how many of the runs got each image right, (N,), as `Draws.right` says it.
+        right: `Draws.right`, (N,).
         runs: how many draws there were of each image.
         tries: numbers of submissions, each from 1 to runs.
 
     Returns:
-        For each number of submissions, the share of images for which all of them are right, in expectation:
-        the mean over every choice of that many of an image's draws. With n tries of an image whose draws are
-        right with probability p it estimates pⁿ without bias, which (right / runs)ⁿ does not.
+        For each number of submissions, the mean share of images for which all submissions are right, over
+        every choice of that many draws: with n tries it estimates pⁿ without bias; (right / runs)ⁿ does not.
 
     Raises:
-        InvalidInputError: more tries than runs, of which nothing is known; counts that cannot be.
+        InvalidInputError: more tries than runs, or impossible counts.
 
     Example:
         >>> from vqshield.models.draws import accuracy_after_tries

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.extras import require
-from vqshield.models.accuracy import Accuracy
+from vqshield.models.draws import Accuracy
 from vqshield.reports.html import page
 from vqshield.reports.text import duration, escape_cell, escape_latex, markdown_table
 
@@ -161,7 +161,7 @@ class Table:
 
     Example:
         >>> from vqshield.reports.table import Cell, Column, Section, Table
-        >>> from vqshield.models.accuracy import Accuracy
+        >>> from vqshield.models.draws import Accuracy
         >>> robust = Accuracy(mean=0.123, std=0.01, standard_error=0.033, runs=5, n=100)
         >>> table = Table(
         ...     title="CIFAR-10, small classifier",
