@@ -75,11 +75,8 @@ def test_candidates_are_judged_by_exact_answers() -> None:
         values = images.mean((1, 2, 3)) - 0.5
         return torch.stack([torch.zeros(len(images)), values if asked_exactly() else values.round()], 1)
 
-    for consider in ("whole", "some"):
-        best = Best(pictures(0.0, 0.0), LABELS, judgements=1)
+    for drop_lost in (False, True):
+        best = Best(pictures(0.0, 0.0), LABELS, judgements=1, drop_lost=drop_lost)
         for candidates in (pictures(0.45, 0.55), pictures(0.49, 0.52)):
-            if consider == "whole":
-                best.consider(rounding, candidates)
-            else:
-                best.consider_some(rounding, candidates, torch.arange(2))
+            best.consider(rounding, candidates)
         assert torch.equal(best.images, pictures(0.49, 0.55))

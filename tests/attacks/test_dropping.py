@@ -66,14 +66,14 @@ def test_who_stays_ends_where_he_would_have_if_all_had_stayed(
     """To the bit: an image's draws follow its place in the batch, however many are left of it."""
     attack, (images, labels) = ATTACKS[name], some()
     left: list[int] = []
-    judge = judging.Best.consider_some
+    judge = judging.Best.consider
 
-    def watched(self: judging.Best, model: object, candidates: Tensor, places: Tensor) -> Tensor:
-        lost = judge(self, model, candidates, places)
-        left[:] = places[~lost].tolist()
-        return lost
+    def watched(self: judging.Best, model: object, candidates: Tensor) -> Tensor:
+        stay = judge(self, model, candidates)
+        left[:] = self.places[stay].tolist()
+        return stay
 
-    monkeypatch.setattr(judging.Best, "consider_some", watched)
+    monkeypatch.setattr(judging.Best, "consider", watched)
     model = Counting(EOT(shielded(), draws=5))
     dropped = attack(model, images, labels, drop_lost=True)
     stayed = list(left)

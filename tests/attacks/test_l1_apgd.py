@@ -7,7 +7,7 @@ from torch import Tensor
 from toys import convnet, two_classes
 
 from vqshield.attacks import APGD, L1, PGD, cross_entropy, margin
-from vqshield.attacks.l1_apgd import L1Steps
+from vqshield.attacks.apgd import L1Steps
 
 
 def best_linear(images: Tensor, weight: Tensor, eps: float) -> Tensor:

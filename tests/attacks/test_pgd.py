@@ -75,9 +75,9 @@ def test_restarts_and_candidates_never_do_worse(more) -> None:
 
 
 def test_candidates_are_spread_over_the_second_half_and_end_with_the_last() -> None:
-    assert PGD(ball=Linf(0.1), steps=20)._wanted() == {20}
-    assert PGD(ball=Linf(0.1), steps=20, candidates=4)._wanted() == {20, 18, 15, 13}
-    assert PGD(ball=Linf(0.1), steps=2, candidates=9)._wanted() == {2}
+    assert PGD(ball=Linf(0.1), steps=20)._judged_steps() == {20}
+    assert PGD(ball=Linf(0.1), steps=20, candidates=4)._judged_steps() == {20, 18, 15, 13}
+    assert PGD(ball=Linf(0.1), steps=2, candidates=9)._judged_steps() == {2}
 
 
 def test_on_a_random_model_candidates_are_judged_on_fresh_draws() -> None:
@@ -268,7 +268,7 @@ def test_each_restart_climbs_towards_another_wrong_class() -> None:
     targets = attack._targets(model, images, labels)
     logits = model(images)
     for number in range(4):
-        each = attack._raised(targets, number)
+        each = attack._raised(targets, number, torch.arange(6))
         target = expected[number % 3]
         lead = logits.gather(1, target[:, None])[:, 0] - logits.gather(1, labels[:, None])[:, 0]
         assert torch.equal(each(logits, labels), lead)

@@ -1,4 +1,6 @@
-"""Auto-PGD (Croce and Hein 2020): gradient ascent that finds its step lengths itself."""
+"""Auto-PGD: gradient ascent that finds its step lengths itself (Croce and Hein 2020), in an L1 ball by steps
+that change few values (Croce and Hein 2021, "Mind the box").
+"""
 
 import math
 from dataclasses import dataclass
@@ -8,19 +10,24 @@ import torch
 from torch import Tensor
 
 from vqshield.attacks.balls import L1, Ball
-from vqshield.attacks.base import Attack, random_start
+from vqshield.attacks.base import Attack, check_counts, random_start
 from vqshield.attacks.best import EARLY, Best
-from vqshield.attacks.l1_apgd import L1Steps
 from vqshield.attacks.losses import errors, list_losses, loss
 from vqshield.core import checks
-from vqshield.models.calling import Model, Part, asking_about, gradient
+from vqshield.models.calling import Model, gradient
 
-_FRESH = 0.75  # alpha: the share of a step that follows the gradient; the rest goes on as before
+_FRESH = 0.75  # alpha: the share of a step that follows the gradient; the rest repeats the step before
 _ENOUGH_RISES = 0.75  # rho: fewer rises of the loss than this share of the steps, and the steps are too long
+
+_FIRST_SHARE = 0.2  # of all values: k of the first steps in an L1 ball
+_SHRINK = 1.5  # k is this many times smaller than the number of values changed; so is a step after another
+_STEADY = 0.95  # k has settled where it is not below this share of the last one
+_SHORTEST = 10  # no step is shorter than the first one divided by this
+_EVERY = 0.04  # of all steps: how often k and the step length are adapted
 
 
 class _Point(NamedTuple):
-    """Images, and what one evaluation of the model said about them."""
+    """Images, and one evaluation of the model there."""
 
     images: Tensor  # (B, q, h, w)
     gradient: Tensor
@@ -28,7 +35,7 @@ class _Point(NamedTuple):
     errors: Tensor  # (B,)
 
     def or_else(self, chosen: Tensor, other: Self) -> Self:
-        """The other point for the images chosen (B,), this one for the rest."""
+        """The other point for the chosen images (B,), this one for the rest."""
         image = chosen[:, None, None, None]
         return type(self)(
             torch.where(image, other.images, self.images),
@@ -44,22 +51,20 @@ class _Point(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class APGD(Attack):
-    """Long steps with momentum, halved for an image as soon as they stop paying.
+    """Long steps with momentum, halved for an image once they stop raising the loss.
 
-    At checkpoints that grow denser, an image goes back to its best point so far and its step is halved if the
-    loss rose in too few steps since the last checkpoint, or if the best loss is the same as there although
-    the step was not halved there. The first step is 2·eps. In an L1 ball steps are those of `L1Steps`, which
-    change few values each.
+    At checkpoints that grow denser, an image returns to its best point and its step is halved if the loss
+    rose in too few steps since the last checkpoint, or if the best loss is the same as there although the
+    step was not halved there. The first step is 2·eps. In an L1 ball each step changes few values.
 
-    For a random model the loss of a point is the average over the draws of the one evaluation that also gave
-    its gradient; wrap it in EOT to have many. The best point is thus partly a lucky one. So that luck does
-    not choose the result, each climb offers its point of highest loss, the one most often wrong and the last
-    one, and fresh evaluations of the model decide between them and between restarts.
+    For a random model the loss of a point is that of one evaluation, so the best point is partly a lucky one
+    (`EOT` averages draws). Each climb therefore offers its point of highest loss, the one misclassified most
+    often and the last one; fresh evaluations of the model decide between them and between restarts.
 
     Args:
         ball: where it may move an image to.
         steps: gradient steps of a climb.
-        loss: what is climbed, a name of `list_losses()`.
+        loss: a name of `list_losses()`.
         random_start: whether a climb starts at a random point of the ball or at the image.
         restarts: climbs from different starts.
         judgements: fresh evaluations of the model for each candidate.
@@ -84,118 +89,92 @@ class APGD(Attack):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("steps", "restarts", "judgements"):
-            checks.whole(name, getattr(self, name), least=1)
-        checks.whole("seed", self.seed, least=0, below=2**64)
+        check_counts(self, "steps", "restarts", "judgements")
         checks.flag("random_start", self.random_start)
         checks.one_of("loss", self.loss, list_losses())
 
-    def run(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
-        best = Best(images, labels, judgements=self.judgements)
+    def run(self, model: Model, images: Tensor, labels: Tensor, *, drop_lost: bool = False) -> Tensor:
+        best = Best(images, labels, judgements=self.judgements, drop_lost=drop_lost)
+        looks = {math.ceil(share * self.steps) for share in EARLY} if drop_lost else set()
+        climb_in = _L1Climb if isinstance(self.ball, L1) else _Climb
         for restart in range(self.restarts):
-            for candidates in self._climb(model, images, labels, restart):
-                best.consider(model, candidates)
+            start = random_start(self.ball, images, self.seed, restart) if self.random_start else images
+            some = best.places
+            with best.attacked():
+                climb = climb_in(self, model, images[some], labels[some], start[some])
+            for number in range(1, self.steps + 1):
+                with best.attacked():
+                    climb.step(number)
+                if number in looks:
+                    stay = best.consider(model, climb.wrongest.images)
+                    best.stop(stay)
+                    climb.keep(stay)
+                    if len(best.places) == 0:
+                        return best.images
+            for point in (climb.highest, climb.wrongest, climb.latest):
+                best.consider(model, point.images)
         return best.images
 
     def run_dropping(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
-        """Images that are lost leave at some steps; those of an L1 ball, whose steps remember more, stay."""
-        if isinstance(self.ball, L1):
-            return self.run(model, images, labels)
-        best = Best(images, labels, judgements=self.judgements)
-        looks = {math.ceil(share * self.steps) for share in EARLY}
-        places = torch.arange(len(images), device=images.device)  # of the images that are still attacked
-        for restart in range(self.restarts):
-            start = self._start(images, restart)[places]
-            with asking_about(Part(places, len(images))):
-                climb = _Climb(self, model, images[places], labels[places], start)
-            for number in range(1, self.steps + 1):
-                with asking_about(Part(places, len(images))):
-                    climb.step(model, number)
-                if number in looks:
-                    stay = ~best.consider_some(model, climb.wrongest.images, places)
-                    places = places[stay]
-                    climb.keep(stay)
-                    if len(places) == 0:
-                        return best.images
-            for candidates in (climb.highest.images, climb.wrongest.images, climb.latest.images):
-                best.consider_some(model, candidates, places)
-        return best.images
-
-    def _start(self, images: Tensor, restart: int) -> Tensor:
-        return random_start(self.ball, images, self.seed, restart) if self.random_start else images
-
-    def _climb(self, model: Model, images: Tensor, labels: Tensor, restart: int) -> tuple[Tensor, ...]:
-        start = self._start(images, restart)
-        if isinstance(self.ball, L1):
-            return self._climb_l1(model, images, labels, start)
-        climb = _Climb(self, model, images, labels, start)
-        for number in range(1, self.steps + 1):
-            climb.step(model, number)
-        return climb.highest.images, climb.wrongest.images, climb.latest.images
-
-    def _climb_l1(self, model: Model, images: Tensor, labels: Tensor, start: Tensor) -> tuple[Tensor, ...]:
-        here = highest = wrongest = self._look(model, start, labels)
-        sparse = L1Steps(images, eps=self.ball.eps, steps=self.steps)
-        for number in range(1, self.steps + 1):
-            step = sparse.move(here.images, here.gradient)
-            latest = here = self._look(model, self.ball.project(here.images + step, images), labels)
-            highest = highest.or_else(here.loss > highest.loss, here)
-            wrongest = wrongest.or_else(_wronger(here, wrongest), here)
-            here = here.or_else(sparse.look(number, highest.images), highest)
-        return highest.images, wrongest.images, latest.images
-
-    def _look(self, model: Model, points: Tensor, labels: Tensor) -> _Point:
-        points = points.detach().requires_grad_()
-        logits = model(points)
-        values = loss(self.loss)(logits, labels)
-        slope = gradient(values, points)
-        return _Point(points.detach(), slope, values.detach(), errors(logits.detach(), labels))
-
-    def _move(self, here: _Point, before: Tensor, length: Tensor, images: Tensor, *, fresh: float) -> Tensor:
-        step = self.ball.project(here.images + length * self.ball.steepest(here.gradient), images)
-        change = fresh * (step - here.images) + (1 - fresh) * (here.images - before)
-        return self.ball.project(here.images + change, images)
-
-
-def _wronger(here: _Point, than: _Point) -> Tensor:
-    """Where a point is wrong more often, or as often with a higher loss, (B,)."""
-    return (here.errors > than.errors) | ((here.errors == than.errors) & (here.loss > than.loss))
+        """Misclassified images stop at some steps; none in an L1 ball, whose steps remember more."""
+        return self.run(model, images, labels, drop_lost=not isinstance(self.ball, L1))
 
 
 class _Climb:
     """One climb of some images: where each of them is, and the best points on its way."""
 
     def __init__(self, attack: APGD, model: Model, images: Tensor, labels: Tensor, start: Tensor) -> None:
-        self._attack, self._images, self._labels = attack, images, labels
-        here = attack._look(model, start, labels)
+        self._ball, self._loss, self._model = attack.ball, loss(attack.loss), model
+        self._images, self._labels = images, labels
+        here = self._evaluate(start)
         self._here, self._before = here, here.images
         self.highest = self.wrongest = self.latest = here
-        self._length = torch.full_like(here.loss, 2 * attack.ball.eps)[:, None, None, None]
-        self._schedule = _Schedule(attack.steps, here.loss)
+        self._prepare(attack.steps)
 
-    def step(self, model: Model, number: int) -> None:
+    def _prepare(self, steps: int) -> None:
+        self._length = torch.full_like(self._here.loss, 2 * self._ball.eps)[:, None, None, None]
+        self._schedule = _Schedule(steps, self._here.loss)
+
+    def step(self, number: int) -> None:
         """Step number 1, 2, …"""
         fresh, here = _FRESH if number > 1 else 1.0, self._here
-        moved = self._attack._move(here, self._before, self._length, self._images, fresh=fresh)
+        step = self._ball.project(
+            here.images + self._length * self._ball.steepest(here.gradient), self._images
+        )
+        change = fresh * (step - here.images) + (1 - fresh) * (here.images - self._before)
         last, self._before = here.loss, here.images
-        here = self._attack._look(model, moved, self._labels)
-        self.highest = self.highest.or_else(here.loss > self.highest.loss, here)
-        self.wrongest = self.wrongest.or_else(_wronger(here, self.wrongest), here)
-        halve = self._schedule.halve(number, rose=here.loss > last, highest=self.highest.loss)
+        self._move(here.images + change)
+        rose = self.latest.loss > last
+        halve = self._schedule.halve(number, rose=rose, highest=self.highest.loss)
         self._length = torch.where(halve[:, None, None, None], self._length / 2, self._length)
-        self.latest, self._here = here, here.or_else(halve, self.highest)
+        self._here = self.latest.or_else(halve, self.highest)
 
     def keep(self, some: Tensor) -> None:
-        """Go on with some of the images alone."""
+        """Continue with some of the images."""
         self._images, self._labels, self._before = self._images[some], self._labels[some], self._before[some]
         self._here, self.latest = self._here.of(some), self.latest.of(some)
         self.highest, self.wrongest = self.highest.of(some), self.wrongest.of(some)
         self._length = self._length[some]
         self._schedule.keep(some)
 
+    def _move(self, moved: Tensor) -> None:
+        """Evaluate the points, projected onto the ball."""
+        here = self.latest = self._evaluate(self._ball.project(moved, self._images))
+        self.highest = self.highest.or_else(here.loss > self.highest.loss, here)
+        wrongest = self.wrongest
+        more = (here.errors == wrongest.errors) & (here.loss > wrongest.loss)
+        self.wrongest = wrongest.or_else((here.errors > wrongest.errors) | more, here)
+
+    def _evaluate(self, points: Tensor) -> _Point:
+        points = points.detach().requires_grad_()
+        logits = self._model(points)
+        values = self._loss(logits, self._labels)
+        slope = gradient(values, points)
+        return _Point(points.detach(), slope, values.detach(), errors(logits.detach(), self._labels))
+
 
 class _Schedule:
-    """Says at the checkpoints which images' steps are too long."""
+    """Decides at the checkpoints which images' steps are too long."""
 
     def __init__(self, steps: int, first: Tensor) -> None:
         self._checkpoints = checkpoints(steps)
@@ -205,10 +184,9 @@ class _Schedule:
         self._halved = torch.ones_like(first, dtype=torch.bool)
 
     def keep(self, some: Tensor) -> None:
-        """Go on with some of the images alone."""
-        self._rises, self._highest, self._halved = (
-            each[some] for each in (self._rises, self._highest, self._halved)
-        )
+        """Continue with some of the images."""
+        self._rises, self._highest = self._rises[some], self._highest[some]
+        self._halved = self._halved[some]
 
     def halve(self, number: int, *, rose: Tensor, highest: Tensor) -> Tensor:
         """After step `number`: (B,) whether to halve."""
@@ -223,10 +201,69 @@ class _Schedule:
 
 
 def checkpoints(steps: int) -> list[int]:
-    """The numbers of the steps after which step lengths are looked at: 22, 41, 57, 70, … of a hundred."""
-    found, gap, place = [], 22, 22  # percent
+    """The numbers of the steps after which step lengths are adapted: 22, 41, 57, 70, … of a hundred."""
+    numbers, gap, place = set(), 22, 22  # percent
     while place <= 100:
-        found.append(math.ceil(place * steps / 100))
+        numbers.add(math.ceil(place * steps / 100))
         gap = max(gap - 3, 6)
         place += gap
-    return sorted(set(found))
+    return sorted(numbers)
+
+
+class L1Steps:
+    """The sparse steps of a batch of climbs.
+
+    In L1 the steepest step changes a single value, and a step along the sign of all values is far from
+    steepest. So each step moves the k values with the largest slopes that can still move in [0, 1], all by
+    the same amount; k follows how many values the best point has changed.
+
+    Args:
+        images: (B, q, h, w), the centres of the balls.
+        eps: the radius, which is the length of the first step.
+        steps: of a climb.
+    """
+
+    def __init__(self, images: Tensor, *, eps: float, steps: int) -> None:
+        self._images, self._eps = images, eps
+        self._values = images[0].numel()
+        self._every = math.ceil(_EVERY * steps)
+        self._length = torch.full((len(images),), float(eps), dtype=images.dtype, device=images.device)
+        self._share = torch.full_like(self._length, _FIRST_SHARE)
+
+    def move(self, points: Tensor, gradient: Tensor) -> Tensor:
+        """The next step from each point."""
+        free = torch.where(gradient > 0, points < 1, points > 0) & (gradient != 0)
+        slopes = (gradient.abs() * free).flatten(1)
+        count = (self._share * self._values).round().clamp(1, self._values).long()
+        least = slopes.sort(1, descending=True).values.gather(1, count[:, None] - 1)
+        chosen = (slopes >= least.clamp(min=torch.finfo(slopes.dtype).tiny)).view_as(gradient)
+        moved = chosen.flatten(1).sum(1).clamp(min=1)
+        return gradient.sign() * chosen * (self._length / moved)[:, None, None, None]
+
+    def look(self, number: int, best: Tensor) -> Tensor:
+        """After step `number`, with the best points so far: which climbs return to them, (B,).
+
+        While the number of values changed still falls, k follows it and steps stay long; where it has
+        settled, steps get shorter.
+        """
+        if number % self._every:
+            return torch.zeros_like(self._length, dtype=torch.bool)
+        changed = ((best - self._images).abs() > 1e-8).flatten(1).sum(1)
+        share = (changed / self._values / _SHRINK).clamp(min=1 / self._values).to(self._share.dtype)
+        settled = share >= _STEADY * self._share
+        shorter = (self._length / _SHRINK).clamp(min=self._eps / _SHORTEST)
+        self._length = torch.where(settled, shorter, torch.full_like(self._length, float(self._eps)))
+        self._share = share
+        return settled
+
+
+class _L1Climb(_Climb):
+    """A climb by sparse steps."""
+
+    def _prepare(self, steps: int) -> None:
+        self._sparse = L1Steps(self._images, eps=self._ball.eps, steps=steps)
+
+    def step(self, number: int) -> None:
+        here = self._here
+        self._move(here.images + self._sparse.move(here.images, here.gradient))
+        self._here = self.latest.or_else(self._sparse.look(number, self.highest.images), self.highest)

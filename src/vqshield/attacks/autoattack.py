@@ -6,8 +6,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,35 +13,32 @@ from torch import Tensor
 
 from vqshield.attacks.apgd import APGD
 from vqshield.attacks.balls import Ball
-from vqshield.attacks.base import Attack
+from vqshield.attacks.base import Attack, check_counts
 from vqshield.core import checks
-from vqshield.core.errors import InvalidInputError, MissingExtraError
+from vqshield.core.errors import InvalidInputError
+from vqshield.core.extras import require
 from vqshield.models.calling import Model
 
-_CLASSES = {"standard": 4, "rand": 3}  # fewer, and its losses (targeted DLR, DLR) are not defined
+_CLASSES = {"standard": 4, "rand": 3}  # at least, for its losses (targeted DLR, DLR)
 _NORMS = {"linf": "Linf", "l2": "L2"}
-_TARGETS = 9  # other classes that it attacks towards; it fails if there are fewer
+_TARGETS = 9  # wrong classes that it attacks towards; it fails if there are fewer
 
 
 @dataclass(frozen=True, kw_only=True)
 class AutoAttack(Attack):
-    """The standard ensemble, or the one for random models; gives images only, never an accuracy.
+    """The standard ensemble, or the one for random models; returns images, never an accuracy.
 
-    A single draw tells AutoAttack which images are wrong already; those, and the ones that it could not
-    break, it returns as they came. On a random model, or where the images are used against another model,
-    that would leave them unattacked. So all that came back unchanged are then attacked by our APGD, whose
-    candidates fresh evaluations choose between. On a deterministic model no image that was wrong becomes
-    right by that.
-
-    It knows one row of logits an image: those of an EOT model that gives draws are averaged for it. Its log
-    is silenced, and its reseeding of the global random number generators is undone.
+    AutoAttack returns images unchanged that one draw misclassifies, and those that it could not break. Our
+    APGD then attacks the unchanged ones, since they may be right in other draws or on another model; no
+    misclassified image of a deterministic model becomes right by that. AutoAttack takes one row of logits per
+    image: the draws of an EOT model are averaged. The global random state and the log stay as they were.
 
     Args:
         ball: an Linf or L2 ball.
         version: "standard" (APGD, targeted APGD and FAB, Square) or "rand" (APGD with two losses, each
             gradient the average of several draws).
-        draws: those draws.
-        batch: images that it works on at a time; its random numbers depend on that.
+        draws: draws per gradient of version "rand".
+        batch: images attacked at a time; the random numbers depend on it.
         judgements: fresh evaluations of the model for each candidate of our APGD.
         seed: of all its random numbers.
 
@@ -67,20 +62,10 @@ class AutoAttack(Attack):
 
     def __post_init__(self) -> None:
         checks.one_of("version", self.version, _CLASSES)
-        for name in ("draws", "batch", "judgements"):
-            checks.whole(name, getattr(self, name), least=1)
-        checks.whole("seed", self.seed, least=0, below=2**64)
+        check_counts(self, "draws", "batch", "judgements")
         checks.one_of("the ball's norm", self.ball.norm, _NORMS)
 
-    def run(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
-        """AutoAttack's images, and ours where it has none."""
-        return self._run(model, images, labels, drop_lost=False)
-
-    def run_dropping(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
-        """The same; AutoAttack itself attacks no image any longer that it has broken."""
-        return self._run(model, images, labels, drop_lost=True)
-
-    def _run(self, model: Model, images: Tensor, labels: Tensor, *, drop_lost: bool) -> Tensor:
+    def run(self, model: Model, images: Tensor, labels: Tensor, *, drop_lost: bool = False) -> Tensor:
         if self.ball.eps == 0:
             return images
         with _undisturbed():
@@ -93,9 +78,13 @@ class AutoAttack(Attack):
             found[unchanged] = climb(model, images[unchanged], labels[unchanged])
         return found
 
+    def run_dropping(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
+        """As `run`; AutoAttack itself stops attacking images that it has broken."""
+        return self.run(model, images, labels, drop_lost=True)
+
     def _original(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
         def logits(points: Tensor) -> Tensor:
-            """As pyautoattack wants them: (B, classes), float32, its own to write to."""
+            """As pyautoattack needs them: (B, classes), float32, writable."""
             values = model(points.to(images.dtype))
             return values.reshape(-1, *values.shape[-2:]).mean(0).float()
 
@@ -105,7 +94,7 @@ class AutoAttack(Attack):
             least = _CLASSES[self.version]
             raise InvalidInputError(f"version={self.version!r} needs at least {least} classes, not {classes}")
         single = images.float()
-        attack = _package().AutoAttack(
+        attack = require("pyautoattack", "attacks").AutoAttack(
             logits, norm=_NORMS[self.ball.norm], eps=self.ball.eps, seed=self.seed, version=self.version,
             device=images.device,
         )  # fmt: skip
@@ -117,16 +106,9 @@ class AutoAttack(Attack):
         return torch.where(same, images, found.to(images.dtype))
 
 
-def _package() -> Any:
-    try:
-        return import_module("pyautoattack")
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("pyautoattack", "attacks") from error
-
-
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """What pyautoattack changes for the whole process is put back: generators, log, trace function."""
+    """Restore the process's random generators, log and trace function, which pyautoattack changes."""
     logger = logging.getLogger("auto-attack")
     python, numpy, tracer, silent = random.getstate(), np.random.get_state(), sys.gettrace(), logger.disabled
     devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()

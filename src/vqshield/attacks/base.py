@@ -1,4 +1,4 @@
-"""Attack: one method to write; the rest (checks, frozen model, budget) is done here, the same for all."""
+"""Attack: subclasses write one method; checks, frozen parameters and the budget are done here for all."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -21,10 +21,10 @@ _ROUNDING = 1e-6
 
 
 class Attack(ABC):
-    """Looks for images within a ball around the given ones that a model gets wrong.
+    """Searches a ball around each image for one that a model misclassifies.
 
-    An attack of your own is a class with a `ball` and a method `run`. Calling it checks the images, freezes
-    the model's parameters, and guarantees that no image leaves the ball.
+    An attack of your own is a class with a `ball` and a method `run`. A call checks the images, freezes the
+    model's parameters, and guarantees that no image leaves the ball.
 
     Example:
         >>> class Brighten(vq.attacks.Attack):
@@ -44,9 +44,7 @@ class Attack(ABC):
         """The adversarial images. Gradients are on; parameters are frozen; the result is projected."""
 
     def run_dropping(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
-        """The same, where images that are lost for certain need no further steps; all take all of them, in an
-        attack that has no such method of its own.
-        """
+        """As `run`; images that are misclassified for certain may stop early. By default none does."""
         return self.run(model, images, labels)
 
     @final
@@ -57,15 +55,15 @@ class Attack(ABC):
             model: images (B, q, h, w) → logits.
             images: float images in [0, 1].
             labels: their true classes, (B,), int64.
-            drop_lost: whether an image takes no more steps once the model gets it wrong for certain: in every
-                one of ten fresh draws, or once, if it is not random. Other images are not affected.
+            drop_lost: whether an image takes no more steps once the model misclassifies it for certain: in
+                each of ten fresh draws, or once, if it is not random. Other images are not affected.
 
         Returns:
             The adversarial images.
 
         Raises:
-            InvalidInputError: images or labels that cannot be; a model whose answers are no finite logits, or
-                have no gradient where the attack needs one.
+            InvalidInputError: invalid images or labels; a model whose logits are not finite, or have no
+                gradient where the attack needs one.
         """
         labels = _checked(images, labels)
         if len(images) == 0:
@@ -76,7 +74,7 @@ class Attack(ABC):
         return self._within(found, images)
 
     def _within(self, found: Tensor, images: Tensor) -> Tensor:
-        """What was found, projected onto the ball: the one way out of every attack."""
+        """The images of an attack, projected onto the ball."""
         found = self.ball.project(found.detach(), images.detach())
         farthest = float(self.ball.distance(found, images).max())
         if not farthest <= self.ball.eps + _ROUNDING:
@@ -88,12 +86,12 @@ class Attack(ABC):
 
 @dataclass(frozen=True)
 class QueryTrace:
-    """What an attack that asks for answers had found after given numbers of calls.
+    """The images that a query attack had found after given numbers of calls.
 
     Args:
-        calls: the numbers of calls of the model for an image, ascending; every draw is a call.
+        calls: numbers of model calls per image, ascending; every draw is a call.
         images: the best images at each of them, (B, q, h, w).
-        used: how many calls each image had taken by then, (len(calls), B): never more than those allowed.
+        used: the calls that each image had used by then, (len(calls), B), at most those allowed.
 
     Example:
         >>> square = vq.attacks.Square(ball=vq.attacks.Linf(8 / 255))
@@ -108,9 +106,9 @@ class QueryTrace:
 
 
 class QueryAttack(Attack):
-    """An attack that needs a model's answers and no gradients, and counts how often it asks.
+    """An attack that needs a model's logits but no gradients, and counts its queries.
 
-    One of your own has a method `search`; calling and tracing it follow from that.
+    One of your own has a method `search`; calls and traces follow from that.
 
     Example:
         >>> isinstance(vq.attacks.Square(ball=vq.attacks.Linf(8 / 255)), vq.attacks.QueryAttack)
@@ -120,58 +118,50 @@ class QueryAttack(Attack):
     queries: int
     """The most evaluations of the model in a call of the attack; a trace has marks of its own."""
 
-    @property
-    def besides(self) -> int:
-        """The most evaluations that a search makes without counting them towards its marks."""
+    def uncounted_queries(self, draws: int = 1, *, drop_lost: bool = False) -> int:
+        """The most evaluations, of so many draws each, that a search makes without counting them in marks."""
         return 0
-
-    def besides_dropping(self, draws: int) -> int:
-        """The same of a search that lost images leave, of a model whose every answer is of so many draws."""
-        return self.besides
 
     @abstractmethod
     def search(
         self, model: Model, images: Tensor, labels: Tensor, marks: Sequence[int]
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """After each of these numbers of evaluations, ascending, the best images and how many evaluations
-        each of them took, those besides the marks too, (B,); the search may end at the last one.
+        each of them took, uncounted ones included, (B,); the search may end at the last one.
         """
 
     def search_dropping(
         self, model: Model, images: Tensor, labels: Tensor, marks: Sequence[int]
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """The same, where images that are lost for certain need not be asked about any more; all are, in an
-        attack that has no such method of its own.
-        """
+        """As `search`; images that are misclassified for certain may stop early. By default none does."""
         return self.search(model, images, labels, marks)
 
     @torch.no_grad()
     def run(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
-        """What is found by the end of the search."""
+        """The images at the end of the search."""
         return list(self.search(model, images, labels, (self.queries,)))[-1][0]
 
     @torch.no_grad()
     def run_dropping(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
-        """The same, where images that are lost for certain may leave."""
+        """As `run`, by `search_dropping`."""
         return list(self.search_dropping(model, images, labels, (self.queries,)))[-1][0]
 
     @final
     def trace(
         self, model: Model, images: Tensor, labels: Tensor, calls: Sequence[int], *, drop_lost: bool = False
     ) -> QueryTrace:
-        """One search, and what it had found after each of these numbers of calls.
+        """Search once, and return the best images after each of these numbers of calls.
 
         Args:
-            model: images (B, q, h, w) → logits; where it is an EOT of several draws, each draw is a call.
+            model: images (B, q, h, w) → logits; each draw of an EOT is a call.
             images: float images in [0, 1].
             labels: their true classes, (B,), int64.
-            calls: ascending; the last one takes the place of `queries`.
-            drop_lost: whether images that are lost for certain may leave, as of a call of the attack. None
-                leaves where finding out would take more than a tenth of the first calls.
+            calls: ascending; the last one replaces `queries`.
+            drop_lost: as of a call of the attack. No image stops where judging it would take more than a
+                tenth of the first calls.
 
         Raises:
-            InvalidInputError: as for a call of the attack; numbers of calls that do not ascend, or that are
-                too few for a first answer.
+            InvalidInputError: as for a call of the attack; calls that do not ascend, or are too few.
 
         Example:
             >>> attack = vq.attacks.RayS(ball=vq.attacks.Linf(8 / 255))
@@ -183,41 +173,48 @@ class QueryAttack(Attack):
         """
         labels = _checked(images, labels)
         draws = draws_a_call(model)
-        besides, search = self.besides, self.search
-        if drop_lost and calls and 10 * draws * self.besides_dropping(draws) <= calls[0]:
-            besides, search = self.besides_dropping(draws), self.search_dropping
-        marks = [number // draws - besides for number in calls]
+        uncounted, search = self.uncounted_queries(draws), self.search
+        judgements = self.uncounted_queries(draws, drop_lost=True)
+        if drop_lost and calls and 10 * draws * judgements <= calls[0]:
+            uncounted, search = judgements, self.search_dropping
+        marks = [number // draws - uncounted for number in calls]
         if not marks or sorted({*calls}) != list(calls) or marks[0] < 2:
             raise InvalidInputError(
-                f"calls={tuple(calls)} should ascend, the first at least {(2 + besides) * draws}, for "
+                f"calls={tuple(calls)} should ascend, the first at least {(2 + uncounted) * draws}, for "
                 f"{type(self).__name__} with {draws} draws a query"
             )
         if len(images) == 0:
             return QueryTrace(tuple(calls), (images.clone(),) * len(marks), torch.zeros(len(marks), 0).long())
         kept, used = [], []
         with _frozen(model), torch.no_grad():
-            asked = partial(ask_for_logits, model)
-            for found, count in search(asked, images.detach(), labels, marks):
+            for found, count in search(partial(ask_for_logits, model), images.detach(), labels, marks):
                 kept.append(self._within(found, images))
                 used.append(count * draws)
         return QueryTrace(tuple(calls), tuple(kept), torch.stack(used))
 
 
 def _checked(images: Tensor, labels: Tensor) -> Tensor:
-    """The labels, where images and labels can be attacked."""
+    """The labels, if images and labels are valid."""
     checks.image_batch(images)
     checks.pixel_values(images)
     return checks.per_image("labels", labels, images)
 
 
+def check_counts(attack: Attack, *counts: str) -> None:
+    """Refuse counts of an attack's settings below 1, and a seed outside 64 bits."""
+    for name in counts:
+        checks.whole(name, getattr(attack, name), least=1)
+    checks.whole("seed", getattr(attack, "seed", 0), least=0, below=2**64)
+
+
 def places_in_batch(images: Tensor) -> Tensor:
-    """What an attack numbers its own random values by, (B,)."""
+    """The numbers of the images' random values, (B,): their places in the whole batch."""
     part = asked_part()
     return torch.arange(len(images), device=images.device) if part is None else part.places
 
 
 def random_start(ball: Ball, images: Tensor, seed: int, number: int = 0) -> Tensor:
-    """Start number `number` of each image: by the seed and an image's place in the batch alone."""
+    """Random start `number` of each image; it depends only on the seed and the image's place in the batch."""
     draw = Draw(seed, places_in_batch(images))
     values = images[0].numel()
     return ball.start(images, draw.uniforms(Stage.ATTACK_START, number * values, values).view_as(images))
@@ -225,8 +222,8 @@ def random_start(ball: Ball, images: Tensor, seed: int, number: int = 0) -> Tens
 
 @contextmanager
 def _frozen(model: Model) -> Iterator[None]:
-    """The parameters need no gradients meanwhile, and buffers are restored: the running statistics of a model
-    in training mode would learn from every image. Buffers outside its state are left to the model.
+    """Freeze the parameters, and restore buffers in the end: a model in training mode changes its running
+    statistics. Buffers outside its state are left to the model.
     """
     module = model if isinstance(model, nn.Module) else nn.Module()
     wanted = [parameter for parameter in module.parameters() if parameter.requires_grad]

@@ -2,7 +2,6 @@
 
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -10,12 +9,12 @@ import torch
 from torch import Tensor
 
 from vqshield.attacks.balls import Ball
-from vqshield.attacks.base import Attack, random_start
+from vqshield.attacks.base import Attack, check_counts, random_start
 from vqshield.attacks.best import EARLY, Best
 from vqshield.attacks.losses import TARGETED, Loss, list_losses, loss, targeted_margin, wrong_classes
 from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError
-from vqshield.models.calling import Model, Part, asking_about, gradient
+from vqshield.models.calling import Model, gradient
 
 SCHEDULES = ("constant", "linear", "cosine")
 
@@ -24,7 +23,7 @@ SCHEDULES = ("constant", "linear", "cosine")
 class PGD(Attack):
     """Steps up the loss, projected back onto the ball.
 
-    Random starts depend on the seed and an image's place in the batch alone; the global RNG is not touched.
+    Random starts depend only on the seed and an image's place in the batch, not on the global RNG.
 
     Args:
         ball: where it may move an image to.
@@ -32,18 +31,17 @@ class PGD(Attack):
         step: the length of the first one, in units of [0, 1], or "eps/N", a share of eps. The default is
             at least as strong as the paper's eps/10 and the common 2.5·eps/steps. Accuracy of the bundled
             classifier on 100 images at 2/255 with eps/10, eps/4 and 2.5·eps/steps: 22, 15 and 17 % after 20
-            steps; 15, 13 and 18 % after 50; 12, 12 and 17 % after 100. With momentum 0.75, a cosine schedule
-            and the margin loss: 35, 19 and 29 % after 20 steps; 12, 11 and 28 % after 100.
+            steps; 12, 12 and 17 % after 100.
         schedule: how steps shrink towards the end: "constant" (not at all), "linear" or "cosine".
-        momentum: how much of the earlier directions stays (Dong et al. 2018).
-        loss: what is climbed, a name of `list_losses()`; or "targeted-margin", the margin of one wrong class:
-            of the likeliest at the image in the first climb, of the next likeliest in each restart.
+        momentum: the weight of earlier directions (Dong et al. 2018).
+        loss: a name of `list_losses()`; or "targeted-margin", the margin of one wrong class: of the likeliest
+            at the image in the first climb, of the next likeliest in each restart.
         random_start: whether a climb starts at a random point of the ball or at the image.
         restarts: climbs from different starts.
         candidates: iterates of each climb, evenly spaced over its second half, that compete for the result;
             1: the last alone.
-        judgements: fresh evaluations of the model that decide between candidates, first by the share of wrong
-            answers, then by the margin: never the draws that the gradients came from.
+        judgements: fresh evaluations of the model that decide between candidates, first by the share of
+            misclassified draws, then by the margin; never the draws that the gradients came from.
         seed: of the random starts.
 
     Raises:
@@ -69,96 +67,74 @@ class PGD(Attack):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("steps", "restarts", "candidates", "judgements"):
-            checks.whole(name, getattr(self, name), least=1)
-        checks.whole("seed", self.seed, least=0, below=2**64)
+        check_counts(self, "steps", "restarts", "candidates", "judgements")
         checks.flag("random_start", self.random_start)
         checks.real("momentum", self.momentum)
         checks.one_of("schedule", self.schedule, SCHEDULES)
         checks.one_of("loss", self.loss, [*list_losses(), TARGETED])
         checks.real("step", self._first_step)
 
-    def run(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
-        wanted, moved = self._wanted(), images
-        targets = self._targets(model, images, labels)
-        best = Best(images, labels, judgements=self.judgements)
+    def run(self, model: Model, images: Tensor, labels: Tensor, *, drop_lost: bool = False) -> Tensor:
+        looks, moved, targets = self._judged_steps(), images, self._targets(model, images, labels)
+        nothing_to_choose = not drop_lost and self.restarts == len(looks) == 1
+        if drop_lost:
+            looks |= {math.ceil(share * self.steps) for share in EARLY}
+        best = Best(images, labels, judgements=self.judgements, drop_lost=drop_lost)
         for restart in range(self.restarts):
-            climb = self._climb(model, images, labels, restart, self._raised(targets, restart))
-            for number, moved in enumerate(climb, start=1):
-                if number in wanted and (self.restarts > 1 or len(wanted) > 1):
-                    best.consider(model, moved)
-        return moved if self.restarts == 1 and len(wanted) == 1 else best.images
+            start = random_start(self.ball, images, self.seed, restart) if self.random_start else images
+            moved = start[best.places]
+            direction = torch.zeros_like(moved)
+            for number in range(1, self.steps + 1):
+                raised = self._raised(targets, restart, best.places)
+                with best.attacked():
+                    moved = moved.detach().requires_grad_()
+                    slope = gradient(raised(model(moved), labels[best.places]), moved)
+                moved, direction = self._step(moved, images[best.places], direction, slope, number - 1)
+                if number in looks and not nothing_to_choose:
+                    stay = best.consider(model, moved)
+                    moved, direction = moved[stay], direction[stay]
+                    best.stop(stay)
+                    if len(best.places) == 0:
+                        return best.images
+        return moved if nothing_to_choose else best.images
 
     def run_dropping(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
-        """Images that are lost leave at some early steps, and wherever candidates are judged."""
-        looks = self._wanted() | {math.ceil(share * self.steps) for share in EARLY}
-        targets = self._targets(model, images, labels)
-        best = Best(images, labels, judgements=self.judgements)
-        places = torch.arange(len(images), device=images.device)  # of the images that are still attacked
-        for restart in range(self.restarts):
-            moved = self._start(images, restart)[places]
-            direction = torch.zeros_like(moved)
-            for number in range(self.steps):
-                with asking_about(Part(places, len(images))):
-                    raised = self._raised(targets, restart, places)
-                    slope = self._slope(model, moved, labels[places], raised)
-                moved, direction = self._step(moved, images[places], direction, slope, number)
-                if number + 1 in looks:
-                    stay = ~best.consider_some(model, moved, places)
-                    moved, direction, places = moved[stay], direction[stay], places[stay]
-                    if len(places) == 0:
-                        return best.images
-        return best.images
+        """Misclassified images stop at some early steps, and wherever candidates are judged."""
+        return self.run(model, images, labels, drop_lost=True)
 
-    def _wanted(self) -> set[int]:
+    def _judged_steps(self) -> set[int]:
         """The numbers of the steps whose iterates compete, the last one always."""
         half = self.steps / 2
         return {self.steps - math.floor(i * half / self.candidates) for i in range(self.candidates)}
 
     def _targets(self, model: Model, images: Tensor, labels: Tensor) -> Tensor | None:
-        """The wrong classes in the order in which climbs go for them, (classes − 1, B), where they do."""
+        """The wrong classes in the order of the restarts that climb towards them, (classes − 1, B)."""
         if self.loss != TARGETED:
             return None
         logits = torch.stack([model(images).detach() for _ in range(self.judgements)])
         return wrong_classes(logits, labels)
 
-    def _raised(self, targets: Tensor | None, restart: int, places: Tensor | None = None) -> Loss:
-        """What a climb raises, of the images in some places, or of all."""
+    def _raised(self, targets: Tensor | None, restart: int, places: Tensor) -> Loss:
+        """The loss of a restart for the images in some places."""
         if targets is None:
             return loss(self.loss)
-        chosen = targets[restart % len(targets)]
-        return partial(targeted_margin, targets=chosen if places is None else chosen[places])
-
-    def _start(self, images: Tensor, restart: int) -> Tensor:
-        return random_start(self.ball, images, self.seed, restart) if self.random_start else images
-
-    def _climb(
-        self, model: Model, images: Tensor, labels: Tensor, restart: int, raised: Loss
-    ) -> Iterator[Tensor]:
-        moved = self._start(images, restart)
-        direction = torch.zeros_like(images)
-        for number in range(self.steps):
-            slope = self._slope(model, moved, labels, raised)
-            moved, direction = self._step(moved, images, direction, slope, number)
-            yield moved
-
-    def _slope(self, model: Model, moved: Tensor, labels: Tensor, raised: Loss) -> Tensor:
-        moved = moved.detach().requires_grad_()
-        return gradient(raised(model(moved), labels), moved)
+        return partial(targeted_margin, targets=targets[restart % len(targets)][places])
 
     def _step(
         self, moved: Tensor, images: Tensor, direction: Tensor, slope: Tensor, number: int
     ) -> tuple[Tensor, Tensor]:
-        """Where the images are after this step, and which way they went."""
+        """The images after step `number` from 0, and their direction."""
         # Scaled to a mean size of one, so that no step's gradient outweighs the others' in the momentum.
         size = slope.abs().mean((1, 2, 3), keepdim=True).clamp(min=torch.finfo(slope.dtype).tiny)
         direction = self.momentum * direction + slope / size
-        change = self._length(number) * self.ball.steepest(direction)
+        done = number / self.steps
+        shrink = {"constant": 1.0, "linear": 1 - done, "cosine": (1 + math.cos(math.pi * done)) / 2}
+        change = self._first_step * shrink[self.schedule] * self.ball.steepest(direction)
         return self.ball.project(moved.detach() + change, images), direction
 
     @property
     def _first_step(self) -> float:
-        """The length of the first step: as it was given, or a share of eps."""
+        """The length of the first step."""
         if not isinstance(self.step, str):
             return self.step
         share = re.fullmatch(r"eps/([1-9]\d*)", self.step)
@@ -167,9 +143,3 @@ class PGD(Attack):
                 f"step={self.step!r} should be a length such as 2/255, or a share of the budget such as eps/4"
             )
         return self.ball.eps / int(share[1])
-
-    def _length(self, number: int) -> float:
-        first = self._first_step
-        done = number / self.steps
-        shrink = {"constant": 1.0, "linear": 1 - done, "cosine": (1 + math.cos(math.pi * done)) / 2}
-        return first * shrink[self.schedule]

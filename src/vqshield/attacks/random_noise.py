@@ -1,4 +1,4 @@
-"""Random noise: the weakest attack there is, and a yardstick. One that does no better has found nothing."""
+"""Random noise: the weakest attack, and the baseline that every other one should beat."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from vqshield.attacks.balls import Ball
-from vqshield.attacks.base import Attack, places_in_batch, random_start
+from vqshield.attacks.base import Attack, check_counts, places_in_batch, random_start
 from vqshield.attacks.best import Best
 from vqshield.core import checks
 from vqshield.models.calling import Model
@@ -44,13 +44,11 @@ class RandomNoise(Attack):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        checks.whole("tries", self.tries, least=1)
-        checks.whole("judgements", self.judgements, least=1)
-        checks.whole("seed", self.seed, least=0, below=2**64)
+        check_counts(self, "tries", "judgements")
         checks.one_of("kind", self.kind, KINDS)
 
     def run(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
-        """The try that the model got wrong most often."""
+        """The try that the model misclassified most often."""
         make = _corner if self.kind == "corners" else random_start
         if self.tries == 1:
             return make(self.ball, images, self.seed, 0)

@@ -1,4 +1,4 @@
-"""RayS (Chen and Gu 2020): a search for the nearest wrong answer that sees predicted classes alone."""
+"""RayS (Chen and Gu 2020): a search for the nearest misclassified image that sees predicted classes alone."""
 
 import math
 from abc import ABC, abstractmethod
@@ -9,41 +9,39 @@ import torch
 from torch import Tensor
 
 from vqshield.attacks.balls import Ball
-from vqshield.attacks.base import QueryAttack, places_in_batch
-from vqshield.attacks.best import Best, most_asked
-from vqshield.attacks.leaving import search_leaving
+from vqshield.attacks.base import QueryAttack, check_counts, places_in_batch
+from vqshield.attacks.best import Best, most_judgements, search_dropping
 from vqshield.attacks.losses import errors
 from vqshield.core import checks
 from vqshield.models.calling import Model, asking_exactly, differ
 from vqshield.quantization.noise import Draw, Stage
 
-_EDGE = 0.2  # a change counts for better where it makes at least .5 + this of the answers wrong
+_EDGE = 0.2  # a change is better if at least .5 + this of the draws are misclassified
 _CONVINCED, _DISCOURAGED = 3.0, -1.0  # log odds at which a change is kept, or given up
-_GAIN = 0.1  # how far an answer about the held ray moves its radius, as a share of it
-_JUDGEMENTS = 1  # of a ray at the whole budget, before it is known whether it is lost
-_FIRST_LOOK = 6  # halvings of the first radius of a random model: the following answers correct it
+_GAIN = 0.1  # how far a query on the current ray moves its radius, as a share of it
+_JUDGEMENTS = 1  # of a ray at the whole budget, before it may stop
+_FIRST_LOOK = 6  # halvings of the first radius with a random model: later queries correct it
 
 
 @dataclass(frozen=True, kw_only=True)
 class RayS(QueryAttack):
-    """Follows rays from the image whose every value goes up or down, and keeps the one that is wrong soonest.
+    """Follows rays along which every value goes up or down, and keeps the one that is misclassified soonest.
 
-    Blocks of a ray's signs are flipped in turn, from the whole image down to single values. A flipped ray is
-    asked about at the radius of the best one so far: one answer is enough to give it up, and where it is
-    wrong there, its own radius is found by halving. Other answers than the class are never looked at; whether
-    the model is random is taken for known.
+    It flips blocks of a ray's signs in turn, from the whole image down to single values, and queries the
+    flipped ray at the radius of the best one so far. One query is enough to give it up; where it is
+    misclassified, halving finds its own radius. Only the class is used, and whether the model is random.
 
-    If it is, there is no radius that is wrong for sure. The radius held is then the one at which half of the
-    answers are wrong: it follows every answer about the ray that is held. A flipped ray is asked about there
-    again and again, until a sequential test (Wald 1945) between "half are wrong" and "seven in ten are"
-    decides. What comes out is the ray at the whole budget.
+    A random model has no such radius. The current radius is then the one at which half of the draws are
+    misclassified; it follows every query on the current ray. A flipped ray gets queries there until a
+    sequential test (Wald 1945) decides between half and seven in ten. The result is the ray at the whole
+    budget.
 
     Args:
-        ball: where it may move an image to; for L2 the rays are the same, and their lengths other ones.
-        queries: the most evaluations of the model for an image; a deterministic model is not asked any more
-            once an image within the ball is wrong.
-        tolerance: how exactly a radius is found, as a share of the whole range of values. A coarse one hides
-            what small blocks gain, and the search stands still.
+        ball: where it may move an image to; rays are the same in every norm, their lengths are not.
+        queries: the most evaluations of the model per image; with a deterministic model an image stops once
+            it is misclassified within the ball.
+        tolerance: the precision of a radius, as a share of the whole range of values. A coarse one hides the
+            gains of small blocks.
         seed: of the first rays.
 
     Raises:
@@ -65,33 +63,32 @@ class RayS(QueryAttack):
     def __post_init__(self) -> None:
         checks.whole("queries", self.queries, least=2)
         checks.real("tolerance", self.tolerance, least=1e-6, most=1.0)
-        checks.whole("seed", self.seed, least=0, below=2**64)
+        check_counts(self)
 
-    def besides_dropping(self, draws: int) -> int:
-        """The judgements of every image that leaves late or never."""
-        return most_asked(_JUDGEMENTS, draws)
+    def uncounted_queries(self, draws: int = 1, *, drop_lost: bool = False) -> int:
+        """The judgements of images that may stop."""
+        return most_judgements(_JUDGEMENTS, draws) if drop_lost else 0
 
-    def _rays(self, model: Model, images: Tensor, labels: Tensor) -> "_Rays":
-        """The search for this model, by whether two answers of it differ."""
-        noisy = differ(model(images), model(images))
-        return (_Noisy if noisy else _Exact)(self, model, images, labels)
+    def _rays(self, model: Model, images: Tensor, labels: Tensor) -> "_Exact | _Noisy":
+        """The search for this model, by whether two evaluations differ."""
+        search = _Noisy if differ(model(images), model(images)) else _Exact
+        return search(self, model, images, labels)
 
     def search(
         self, model: Model, images: Tensor, labels: Tensor, marks: Sequence[int]
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """The image on the best ray so far: where it was wrong within the ball, else at its surface."""
+        """The image on the best ray: where it is misclassified within the ball, else at its surface."""
         return self._rays(model, images, labels).traced(marks)
 
     def search_dropping(
         self, model: Model, images: Tensor, labels: Tensor, marks: Sequence[int]
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Images that are lost at the whole budget are not asked about any more, if the model is random; if
-        it is not, they are not in any case.
-        """
+        """Images that are misclassified at the whole budget stop; with a deterministic model always."""
         rays = self._rays(model, images, labels)
-        if isinstance(rays, _Noisy):
-            return search_leaving(rays, Best(images, labels, judgements=_JUDGEMENTS), model, marks)
-        return rays.traced(marks)
+        if isinstance(rays, _Exact):
+            return rays.traced(marks)
+        best = Best(images, labels, judgements=_JUDGEMENTS, drop_lost=True)
+        return search_dropping(rays, best, model, marks)
 
 
 class _Rays(ABC):
@@ -115,12 +112,12 @@ class _Rays(ABC):
         self._evaluations = 2  # of the model, in batches of whatever needs it
 
     def advance(self, stop: int) -> None:
-        """Ask until so many evaluations were made, or until no image needs more."""
+        """Search until so many evaluations, or until no image needs more."""
         while self._evaluations < stop and self.step():
             self._evaluations += 1
 
     def traced(self, marks: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
-        """What was found after each of these numbers of evaluations, and how many each image took."""
+        """The best images after each of these numbers of evaluations, and how many each image took."""
         for mark in marks:
             self.advance(mark)
             yield self.found(), self.used.clone()
@@ -140,7 +137,7 @@ class _Rays(ABC):
         return stripes.expand(-1, -1, height, -1).flatten(1).to(self._images.dtype)
 
     def _flipped(self, some: Tensor) -> Tensor:
-        """The rays of some images, with the signs of their block turned round."""
+        """The rays of some images, with their block flipped."""
         parts = 2 ** self.stage[some].clamp(min=0)
         begin = self.block[some] * self._values // parts
         end = (self.block[some] + 1) * self._values // parts
@@ -150,9 +147,7 @@ class _Rays(ABC):
         return torch.where(inside, -signs, signs)
 
     def _next_block(self, some: Tensor) -> None:
-        """The next block of images where `some` is True; after the last, blocks of half the size; after the
-        smallest, again from halves on.
-        """
+        """Go to the next block where `some` is True; after the last block, to blocks of half the size."""
         block, stage = self.block + 1, self.stage
         over = block >= 2 ** stage.clamp(min=0)
         stage = torch.where(over, torch.where(stage < self._deepest, stage + 1, 1), stage)
@@ -160,7 +155,7 @@ class _Rays(ABC):
         self.block = torch.where(some, torch.where(over, 0, block), self.block)
 
     def _wrong(self, some: Tensor, signs: Tensor, radius: Tensor) -> Tensor:
-        """The share of wrong answers about some images, moved along rays by radii."""
+        """The share of misclassified draws of some images, moved along rays by radii."""
         self.used[some] += 1
         logits = self._model(self._at(some, signs, radius))
         self._draws = logits.numel() // (len(some) * logits.shape[-1])
@@ -172,10 +167,7 @@ class _Rays(ABC):
 
 
 class _Exact(_Rays):
-    """A model that gives the same answer every time: the paper's search.
-
-    It ends on the boundary, where a model in less precision answers otherwise: it is asked exactly.
-    """
+    """The paper's search, for a deterministic model, by exact logits: it ends on the decision boundary."""
 
     def __init__(self, attack: RayS, model: Model, images: Tensor, labels: Tensor) -> None:
         super().__init__(attack, model, images, labels)
@@ -212,12 +204,12 @@ class _Exact(_Rays):
 
 
 class _Noisy(_Rays):
-    """A model whose answers are random: radii that follow the answers, and a sequential test."""
+    """The search for a random model: radii that follow the queries, and a sequential test."""
 
     def __init__(self, attack: RayS, model: Model, images: Tensor, labels: Tensor) -> None:
         super().__init__(attack, model, images, labels)
         self._evidence = torch.zeros_like(self.radius)
-        self._challenged = torch.zeros_like(labels, dtype=torch.bool)  # else the held ray is asked about
+        self._challenged = torch.zeros_like(labels, dtype=torch.bool)  # else it queries the current ray
         self._every = torch.arange(len(labels), device=labels.device)
         self._looks, self._low, self._high = 0, torch.zeros_like(self.radius), self.radius.clone()
 
@@ -245,10 +237,9 @@ class _Noisy(_Rays):
         return self._at(self._every, self.signs, torch.full_like(self.radius, self._budget))
 
     def keep(self, some: Tensor) -> None:
-        """Go on with some of the images alone."""
-        for name in ("_images", "_labels", "signs", "radius", "stage", "block", "used"):
-            setattr(self, name, getattr(self, name)[some])
-        for name in ("_evidence", "_challenged", "_low", "_high"):
+        """Continue with some of the images."""
+        searched = ("_images", "_labels", "signs", "radius", "stage", "block", "used")
+        for name in (*searched, "_evidence", "_challenged", "_low", "_high"):
             setattr(self, name, getattr(self, name)[some])
         self._every = torch.arange(len(self._labels), device=self._labels.device)
 

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from vqshield.attacks.balls import L2, Ball, Linf
-from vqshield.attacks.base import QueryAttack, places_in_batch
-from vqshield.attacks.best import Best, most_asked
-from vqshield.attacks.leaving import search_leaving
+from vqshield.attacks.base import QueryAttack, check_counts, places_in_batch
+from vqshield.attacks.best import Best, most_judgements, search_dropping
 from vqshield.attacks.losses import ENOUGH, margin
 from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError
@@ -24,17 +23,17 @@ _HALVINGS = (10, 50, 200, 1000, 2000, 4000, 6000, 8000)  # of 10,000 queries: th
 
 @dataclass(frozen=True, kw_only=True)
 class Square(QueryAttack):
-    """Changes a square of the image at a time and keeps what raises the margin, averaged over draws.
+    """Changes a square of the image at a time and keeps changes that raise the margin, averaged over draws.
 
-    The first two queries tell whether the model is random. If it is, a change must win twice, on draws of
-    its own each time, and the image held is asked about again whenever a change loses: its value is the mean
-    over the evaluations after it won, so that a lucky one neither lets a bad change in nor, grown stale,
-    keeps good ones out. The images held at four times compete in the end, by fresh evaluations.
+    The first two queries show whether the model is random. If it is, a change must win twice, on fresh draws
+    each time, and the current image is evaluated again whenever a change loses: its value is the mean over
+    the evaluations after it won. So luck neither lets bad changes in nor keeps good ones out. The images of
+    four times compete in the end, by fresh evaluations.
 
     Args:
         ball: an Linf or L2 ball.
-        queries: the most evaluations of the model, besides the judgements.
-        p_init: the share of the pixels in the first squares; it is halved again and again.
+        queries: the most evaluations of the model, without the judgements.
+        p_init: the share of the pixels in the first squares; it is halved several times.
         judgements: fresh evaluations of the model for each image that competes in the end.
         seed: of the squares.
 
@@ -58,53 +57,47 @@ class Square(QueryAttack):
     def __post_init__(self) -> None:
         checks.whole("queries", self.queries, least=2)
         checks.real("p_init", self.p_init, most=1.0)
-        checks.whole("judgements", self.judgements, least=1)
-        checks.whole("seed", self.seed, least=0, below=2**64)
+        check_counts(self, "judgements")
         if type(self.ball) not in _MOVES:
             known = ", ".join(kind.norm for kind in _MOVES)
             raise InvalidInputError(f"ball={self.ball} is none that Square knows; it knows {known}")
 
-    @property
-    def besides(self) -> int:
-        """The judgements of the four images that compete where the model is random."""
-        return 4 * self.judgements
-
-    def besides_dropping(self, draws: int) -> int:
-        """The judgements of every image that leaves late or never."""
-        return most_asked(self.judgements, draws)
+    def uncounted_queries(self, draws: int = 1, *, drop_lost: bool = False) -> int:
+        """The judgements of four images that compete if the model is random, or of images that may stop."""
+        return most_judgements(self.judgements, draws) if drop_lost else 4 * self.judgements
 
     def search(
         self, model: Model, images: Tensor, labels: Tensor, marks: Sequence[int]
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """The image held at each mark; at the last one, one held earlier if a random model likes that less.
+        """The current image at each mark; at the last one, an earlier one if a random model is weaker there.
 
-        All images are asked about as often, until there is nothing left to gain with any of them.
+        All images get as many queries, until nothing more can be gained with any of them.
         """
         queries, best = marks[-1], Best(images, labels, judgements=self.judgements)
         climb = _Climb(self, model, images, labels, queries)
         held, quarter = climb.held, 1
         for mark in marks:
-            while climb.asks_before(mark) and bool((held.value < ENOUGH).any()):
+            while climb.has_step_before(mark) and bool((held.value < ENOUGH).any()):
                 climb.step()
                 if held.random and 4 * held.queries >= quarter * queries:
                     best.consider(model, held.images)
                     quarter += 1
-            if mark == queries and held.random and quarter <= 4:  # nothing left to gain in the last quarter
+            last = held.random and mark == queries
+            if last and quarter <= 4:  # nothing could be gained in the last quarter
                 best.consider(model, held.images)
-                quarter += 1
-            found = best.images if held.random and mark == queries else held.images
-            yield found, torch.full_like(labels, held.queries + best.asked)
+            yield best.images if last else held.images, torch.full_like(labels, held.queries + best.asked)
 
     def search_dropping(
         self, model: Model, images: Tensor, labels: Tensor, marks: Sequence[int]
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Images that are lost are not asked about any more."""
+        """Misclassified images stop."""
         climb = _Climb(self, model, images, labels, marks[-1])
-        return search_leaving(climb, Best(images, labels, judgements=self.judgements), model, marks)
+        best = Best(images, labels, judgements=self.judgements, drop_lost=True)
+        return search_dropping(climb, best, model, marks)
 
 
 class _Climb:
-    """The search, step by step: the images held, and what is tried next."""
+    """The search, step by step: the current images and the next changes."""
 
     def __init__(self, attack: Square, model: Model, images: Tensor, labels: Tensor, queries: int) -> None:
         draw = Draw(attack.seed, places_in_batch(images))
@@ -117,8 +110,8 @@ class _Climb:
         """Evaluations of the model so far."""
         return self.held.queries
 
-    def asks_before(self, stop: int) -> bool:
-        """Whether there is another step within so many evaluations; of a random model it takes two."""
+    def has_step_before(self, stop: int) -> bool:
+        """Whether another step fits into so many evaluations; with a random model it takes two."""
         return self.held.queries + self.held.random < stop
 
     def step(self) -> None:
@@ -128,22 +121,22 @@ class _Climb:
         self._number += 1
 
     def advance(self, stop: int) -> None:
-        """Step until so many evaluations were made."""
-        while self.asks_before(stop):
+        """Step until so many evaluations."""
+        while self.has_step_before(stop):
             self.step()
 
     def found(self) -> Tensor:
-        """The images held."""
+        """The current images."""
         return self.held.images
 
     def keep(self, some: Tensor) -> None:
-        """Go on with some of the images alone."""
+        """Continue with some of the images."""
         self.held.keep(some)
         self._moves.keep(some)
 
 
 class _Held:
-    """The image held so far, one for each in the batch, and what it is worth."""
+    """The current images and the margin of each."""
 
     def __init__(self, model: Model, images: Tensor, labels: Tensor) -> None:
         self._model, self._labels, self.images = model, labels, images
@@ -155,51 +148,51 @@ class _Held:
         self._count = torch.full_like(self.value, 2.0)
 
     def challenge(self, proposal: Tensor) -> None:
-        """Hold the proposal instead where it is worth more."""
-        asked = self._ask(proposal)
-        wins = asked > self.value
+        """Take the proposal where its margin is larger."""
+        first = self._margin(proposal)
+        wins = first > self.value
         if self.random:
-            again = self._ask(torch.where(wins[:, None, None, None], proposal, self.images))
+            second = self._margin(torch.where(wins[:, None, None, None], proposal, self.images))
             lost = ~wins
-            wins = wins & (again > self.value)
+            wins = wins & (second > self.value)
             self._count += lost
-            mean = self.value + lost * (again - self.value) / self._count.clamp(min=1)
-            self.value = torch.where(wins, again, mean)
-            self._count = torch.where(wins, 0.0, self._count)  # what it won by was partly luck
+            mean = self.value + lost * (second - self.value) / self._count.clamp(min=1)
+            self.value = torch.where(wins, second, mean)
+            self._count = torch.where(wins, 0.0, self._count)  # the margin that won was partly luck
         else:
-            self.value = torch.where(wins, asked, self.value)
+            self.value = torch.where(wins, first, self.value)
         self.images = torch.where(wins[:, None, None, None], proposal, self.images)
 
     def keep(self, some: Tensor) -> None:
-        """Go on with some of the images alone."""
+        """Continue with some of the images."""
         self.images, self._labels = self.images[some], self._labels[some]
         self.value, self._count = self.value[some], self._count[some]
 
-    def _ask(self, images: Tensor) -> Tensor:
+    def _margin(self, images: Tensor) -> Tensor:
         self.queries += 1
-        # Of a model that is not random, rounding hides the small gains that a robust one leaves.
+        # Rounding would hide the small gains on a robust model that is not random.
         with nullcontext() if self.random else asking_exactly():
             return margin(self._model(images), self._labels)
 
 
 class _Moves(ABC):
-    """Where to begin and what to try next; by the draw alone, each image of the batch its own."""
+    """The first images and the changes, which depend only on the draw, for each image its own."""
 
     def __init__(self, ball: Ball, images: Tensor, draw: Draw) -> None:
         self._ball, self._images, self._draw = ball, images, draw
         self._channels, self._height, self._width = images.shape[1:]
 
     def keep(self, some: Tensor) -> None:
-        """Go on with some of the images alone."""
+        """Continue with some of the images."""
         self._images, self._draw = self._images[some], self._draw[some]
 
     @abstractmethod
     def start(self) -> Tensor:
-        """The first images held."""
+        """The first images."""
 
     @abstractmethod
     def propose(self, held: Tensor, share: float, number: int) -> Tensor:
-        """Change number `number`: the images held, changed in a square of that share of the pixels."""
+        """Change number `number` of the current images, in a square of that share of the pixels."""
 
     def _uniforms(self, stage: Stage, number: int, count: int) -> Tensor:
         values = self._draw.uniforms(stage, number * count, count)  # (B, count)
@@ -212,9 +205,7 @@ class _Moves(ABC):
         return round(math.sqrt(share * self._height * self._width))
 
     def _place(self, uniforms: Tensor, side: int) -> tuple[Tensor, Tensor, Tensor]:
-        """A square from values (B, 2): each pixel's row and column in it, cut off at its edges, and whether
-        it is inside.
-        """
+        """A square from values (B, 2): each pixel's row and column in it, clamped; whether it is inside."""
         rows = self._along(uniforms[:, 0], side, self._height)[:, :, None]
         columns = self._along(uniforms[:, 1], side, self._width)[:, None, :]
         inside = (rows >= 0) & (rows < side) & (columns >= 0) & (columns < side)
@@ -235,7 +226,7 @@ class _LinfMoves(_Moves):
         return self._ball.project(self._images + self._ball.eps * stripes, self._images)
 
     def propose(self, held: Tensor, share: float, number: int) -> Tensor:
-        """From one extreme to the other is 2·eps; what is there already is projected back."""
+        """From one extreme to the other is 2·eps; the projection undoes steps beyond."""
         uniforms = self._uniforms(Stage.ATTACK_MOVE, number, 2 + self._channels)
         side = min(max(self._side(share), 1), self._height, self._width)
         inside = self._place(uniforms[:, :2], side)[2][:, None]
@@ -244,7 +235,7 @@ class _LinfMoves(_Moves):
 
 
 class _L2Moves(_Moves):
-    """Bumps, half up and half down; a change takes the budget from one square and spends it in another."""
+    """Bumps, half up and half down; a change moves the budget of one square to another."""
 
     def start(self) -> Tensor:
         """Bumps side by side, about five in a row."""
@@ -261,7 +252,7 @@ class _L2Moves(_Moves):
         return self._ball.project(self._images + self._ball.eps * change, self._images)
 
     def propose(self, held: Tensor, share: float, number: int) -> Tensor:
-        """Add a bump to what is in one square; scale it to the budget of both squares and what was unused."""
+        """Add a bump to one square, scaled to the budget of both squares and the unused budget."""
         uniforms = self._uniforms(Stage.ATTACK_MOVE, number, 5 + self._channels)
         side = min(max(self._side(share), 3) | 1, self._height, self._width)  # odd
         rows, columns, inside = self._place(uniforms[:, :2], side)

@@ -69,7 +69,7 @@ class DemoSettings:
 
     def __post_init__(self) -> None:
         checks.whole("images", self.images, least=1, below=501)
-        checks.whole("calls", self.calls, least=self.score.besides + 2)
+        checks.whole("calls", self.calls, least=self.score.uncounted_queries() + 2)
         for name in ("steps", "draws", "runs"):
             checks.whole(name, getattr(self, name), least=1)
         checks.whole("seed", self.seed, least=0, below=2**64)
