@@ -1,4 +1,4 @@
-import builtins
+import sys
 
 import pytest
 import torch
@@ -47,13 +47,7 @@ def test_changed_pixels_are_noticed(monkeypatch):
 
 
 def test_without_pillow_the_extra_is_named(monkeypatch):
-    original = builtins.__import__
-
-    def without_pillow(name, *args, **kwargs):
-        if name.partition(".")[0] == "PIL":
-            raise ImportError(name)
-        return original(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without_pillow)
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
     with pytest.raises(MissingExtraError, match=r"\.\[cli\]"):
         sample()
