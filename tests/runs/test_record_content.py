@@ -9,14 +9,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-import torch
 
 import vqshield
+from quantization.kernels.emulated_cuda import compiler, emulate
 from vqshield.certification.study import Certification
 from vqshield.classifiers import BUNDLED
 from vqshield.core.errors import FileFormatError, InvalidInputError
 from vqshield.evaluation.study import Evaluation
-from vqshield.quantization.kernels.cuda.program import can_run
 from vqshield.runs.code import sources_digest
 from vqshield.runs.executors import LocalExecutor
 from vqshield.runs.target import Target
@@ -219,9 +218,10 @@ def test_another_commit_with_the_same_sources_continues(tmp_path, monkeypatch) -
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="the package triton is not installed")
-@pytest.mark.skipif(not can_run(torch.device("cpu")), reason="no C++ compiler here to emulate a GPU with")
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler here to emulate a GPU with")
 def test_runs_with_and_without_the_cuda_kernels_do_not_mix(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "1")
+    emulate(monkeypatch.setattr)
 
     def begin() -> None:
         study = small_study(defense="prd:iterations=1,backend=gpu")

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import vqshield as vq
+from quantization.kernels.emulated_cuda import EmulatedProgram, compiler, emulate
 from vqshield.quantization import kernels as clustering
 from vqshield.quantization.kernels.cuda import program, strips
 from vqshield.quantization.kernels.cuda.resident import Resident
@@ -18,7 +19,7 @@ from vqshield.quantization.noise import Draw
 CPU = torch.device("cpu")
 REFERENCE = clustering.get("torch")
 DRAW = Draw(2**63 + 5, torch.tensor([5, -7]))
-EMULATED = pytest.mark.skipif(not program.can_run(CPU), reason="no C++ compiler here to emulate a GPU with")
+EMULATED = pytest.mark.skipif(compiler() is None, reason="no C++ compiler here to emulate a GPU with")
 
 CASES = {
     "sliding": (vq.SWRD(size=2, codes=5, iterations=6), (3, 9, 10)),
@@ -33,6 +34,11 @@ CASES = {
     "a row that is no whole number of quads": (vq.SWRD(size=2, codes=7, iterations=3), (5, 12, 12)),
     "one column": (vq.RandDisc(codes=7, iterations=3), (3, 70, 1)),
 }  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def emulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    emulate(monkeypatch.setattr)
 
 
 def pictures(*shape: int) -> Tensor:
@@ -179,7 +185,7 @@ def test_no_images_are_no_launch() -> None:
 @EMULATED
 def test_source_that_does_not_compile_is_named() -> None:
     with pytest.raises(RuntimeError, match=r"resident\.cu could not be compiled for a CPU"):
-        program.Program("resident.cu", {"THREADS": 64}, CPU)
+        EmulatedProgram("resident.cu", {"THREADS": 64}, CPU)
 
 
 def test_every_header_is_handed_to_the_compiler() -> None:

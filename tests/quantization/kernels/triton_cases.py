@@ -4,6 +4,7 @@ import os
 import warnings
 
 import torch
+from emulated_cuda import emulate
 
 import vqshield as vq
 from vqshield.quantization import kernels as clustering
@@ -29,6 +30,7 @@ def compare(kind: type[vq.Defense], shape: tuple[int, ...], **settings: object) 
 
 def cuda() -> None:
     """As on a GPU, where CUDA kernels serve what they can; emulated. From here on they are off."""
+    emulate()
     compare(vq.SWRD, (3, 9, 10), size=2, codes=5, iterations=4)
     resident._MOST_PATCHES = 0
     resident._resident.cache_clear()

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from vqshield.quantization.kernels.base import Backend, Recipe, Shape, Wanted
-from vqshield.quantization.kernels.cuda.program import can_run
+from vqshield.quantization.kernels.cuda import program
 from vqshield.quantization.kernels.cuda.resident import Resident
 from vqshield.quantization.kernels.cuda.strips import Strips
 from vqshield.quantization.kernels.triton import workspace
@@ -32,7 +32,7 @@ class Gpu(Backend):
         return "its kernels run on CUDA devices"
 
     def kernel_name(self, device: torch.device) -> str:
-        return "gpu cuda+triton" if can_run(device) else "gpu triton"
+        return "gpu cuda+triton" if program.can_run(device) else "gpu triton"
 
     def _run(
         self, wanted: Wanted, padded: Tensor, centres: Tensor | None, recipe: Recipe, draw: Draw

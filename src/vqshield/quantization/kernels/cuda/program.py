@@ -1,44 +1,24 @@
-"""CUDA C++ kernels: compiled at run time for the GPU at hand by NVRTC, which torch brings, and launched.
-
-For images on a CPU, as in tests, a C++ compiler builds them with emulated.hpp.
-"""
+"""CUDA C++ kernels: compiled at run time for the GPU by NVRTC, which torch brings, and launched."""
 
 import ctypes
 import os
-import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Protocol
 
 import torch
 
 SOURCES = Path(__file__).parent
 HEADERS = ("device.cuh", "noise.cuh", "products.cuh", "clusters.cuh")
-_EMULATION = ("-std=c++17", "-O1", "-fPIC", "-shared", "-Wno-unknown-pragmas")
 _LEAST_CAPABILITY = (8, 0)  # of the matrix instructions
 _MOST_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _DIVIDED = 9  # CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
 
 
-class Launcher(Protocol):
-    """Launches width × height blocks of a kernel, with as many bytes of shared memory each.
-
-    divided: the share of a multiprocessor's memory, in percent, that is to be shared memory and not cache, as
-    the kernel's first launch has it. Kernels that follow each other want the same: it takes time to divide it
-    anew.
-    """
-
-    def __call__(
-        self, name: str, width: int, height: int = 1, *, shared: int = 0, divided: int = 100
-    ) -> None: ...
-
-
 class Program:
-    """The kernels of one source, compiled with some constants for one GPU, or for a CPU.
+    """The kernels of one source, compiled with some constants for one GPU.
 
     A kernel's argument is one structure. Blocks of all its kernels have as many threads as the constant
     THREADS says.
@@ -47,9 +27,6 @@ class Program:
     def __init__(self, source: str, constants: dict[str, int], device: torch.device) -> None:
         self.device, self._threads = device, constants["THREADS"]
         self._functions: dict[str, ctypes.c_void_p] = {}
-        if device.type == "cpu":
-            self._library = _emulated(source, constants)
-            return
         self._library = _driver()
         with torch.cuda.device(device):
             major, minor = torch.cuda.get_device_capability(device)
@@ -58,20 +35,15 @@ class Program:
             self._check(self._library.cuModuleLoadData(ctypes.byref(self._module), code))
 
     @contextmanager
-    def launching(self, argument: ctypes.Structure) -> Iterator[Launcher]:
-        """What launches its kernels with that argument, which may change in between, on the stream that is
-        current now.
+    def launching(self, argument: ctypes.Structure) -> Iterator[Callable[..., None]]:
+        """A function that launches kernels with that argument, which may change in between, on the stream
+        that is current now.
+
+        It takes a kernel's name, the width and height of its grid of blocks, and `shared`, the bytes of
+        shared memory of each block. `divided` is the percentage of a multiprocessor's memory that is shared
+        memory and not cache, as the kernel's first launch has it; consecutive kernels should have the same,
+        because changing it takes time.
         """
-        if self.device.type == "cpu":
-            place = ctypes.byref(argument)
-
-            def emulate(
-                name: str, width: int, height: int = 1, *, shared: int = 0, divided: int = 100
-            ) -> None:
-                getattr(self._library, name)(place, width, height, shared)
-
-            yield emulate
-            return
         arguments = (ctypes.c_void_p * 1)(ctypes.addressof(argument))
 
         def launch(name: str, width: int, height: int = 1, *, shared: int = 0, divided: int = 100) -> None:
@@ -116,16 +88,14 @@ def can_run(device: torch.device) -> bool:
 
 @cache
 def _can_run(device: torch.device) -> bool:
-    if device.type == "cpu":
-        return _compiler() is not None
-    if torch.version.hip is not None:
+    if device.type != "cuda" or torch.version.hip is not None:
         return False
     major, minor = torch.cuda.get_device_capability(device)
     return (major, minor) >= _LEAST_CAPABILITY and 10 * major + minor in _architectures()
 
 
 def _architectures() -> list[int]:
-    """The GPUs that the compiler knows, as in 90; none, where there is no compiler."""
+    """The GPUs that the compiler knows, as in 90; empty without a compiler."""
     library = _nvrtc()
     if library is None:
         return []
@@ -139,8 +109,6 @@ def _architectures() -> list[int]:
 @cache
 def most_shared(device: torch.device) -> int:
     """Bytes of shared memory that one block may have."""
-    if device.type == "cpu":
-        return 2**17
     most: int = getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", 0)
     return most
 
@@ -152,14 +120,14 @@ def _driver() -> ctypes.CDLL:
 
 @cache
 def _nvrtc() -> ctypes.CDLL | None:
-    """The compiler of the CUDA version that torch was built with; None where there is none."""
+    """The compiler of the CUDA version that torch was built with, if it is installed."""
     major = str(torch.version.cuda).partition(".")[0]
     if sys.platform == "win32":
         names = [f"nvrtc64_{major}0_0.dll"]
     else:
         name = f"libnvrtc.so.{major}"
-        beside = Path(torch.__file__).parents[1] / "nvidia"
-        names = [name, *map(str, beside.glob(f"*/lib/{name}"))]
+        packages = Path(torch.__file__).parents[1] / "nvidia"
+        names = [name, *map(str, packages.glob(f"*/lib/{name}"))]
     for name in names:
         try:
             return ctypes.CDLL(name)
@@ -197,33 +165,3 @@ def _compiled(source: str, constants: dict[str, int], architecture: str) -> byte
         return code.raw
     finally:
         library.nvrtcDestroyProgram(ctypes.byref(program))
-
-
-@cache
-def _compiler() -> str | None:
-    """A C++ compiler's name, where there is one."""
-    for name in ("c++", "g++", "clang++"):
-        try:
-            subprocess.run([name, "--version"], capture_output=True, check=True)
-        except (OSError, subprocess.CalledProcessError):
-            continue
-        return name
-    return None
-
-
-def _emulated(source: str, constants: dict[str, int]) -> ctypes.CDLL:
-    """The kernels of a source for a CPU; what was loaded stays loaded when its file is gone."""
-    compiler = _compiler()
-    assert compiler is not None, "can_run says whether there is a compiler"
-    with tempfile.TemporaryDirectory() as folder:
-        library = Path(folder) / "kernels.so"
-        macros = [f"-D{name}={value}" for name, value in constants.items()]
-        done = subprocess.run(
-            [compiler, *_EMULATION, *macros, "-x", "c++", str(SOURCES / source), "-o", str(library)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise RuntimeError(f"{source} could not be compiled for a CPU:\n{done.stderr}")
-        return ctypes.CDLL(str(library))
