@@ -8,8 +8,8 @@ from conftest import noise_images
 import oracles
 import vqshield as vq
 from vqshield.data import sample as bundled_sample
-from vqshield.quantization.kernels.sampling import sampled_places
 from vqshield.quantization.noise import Draw, Stage
+from vqshield.quantization.operators import sampled_places
 
 STREAMS = torch.tensor([0, -5, 2**40])
 

@@ -1,4 +1,4 @@
-"""The quantizers as torch operators: opaque to torch.compile and torch.export, which know their shapes alone.
+"""The quantizers as torch operators: opaque to torch.compile and torch.export, which see only their shapes.
 
 An operator takes tensors and one line of text, the job: the recipe, the seed and the backend's name as JSON.
 The values of the images are checked in here, since a traced program cannot look at values.
@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from itertools import product
 from typing import Any
@@ -21,7 +21,6 @@ from torch import Tensor
 from vqshield.core import checks, processes
 from vqshield.quantization import kernels
 from vqshield.quantization.kernels import Backend, Recipe
-from vqshield.quantization.kernels.sampling import sampled_codebook
 from vqshield.quantization.noise import Draw, Stage
 from vqshield.quantization.patches import Disjoint, Sliding
 from vqshield.quantization.pixels import narrowed, widened
@@ -29,6 +28,7 @@ from vqshield.quantization.pixels import narrowed, widened
 _GRIDS = {"disjoint": Disjoint, "sliding": Sliding}
 _FLOAT32_GRID = 2.0**23  # multiples of 2^-23 in [0, 1] are the same numbers in float32 and float64
 _BYTES_A_VALUE = 128  # of temporaries while a Gaussian value is made
+_BYTES_A_SAMPLED_VALUE = 16  # of a sampled patch: its place, the value, and a copy
 _FEWEST, _CACHE_FRIENDLY = 2**12, 2**17  # values at once, at least; and at most on a CPU
 _counting = threading.Lock()
 
@@ -44,8 +44,7 @@ if hasattr(os, "register_at_fork"):
 
 @dataclass(frozen=True)
 class Job:
-    """A recipe, the seed that keys its noise, the name of the backend that carries it out, and how many
-    patches of an image k-means sees (None: all)."""
+    """A recipe, the seed of its noise, a backend's name, and how many patches k-means sees (None: all)."""
 
     recipe: Recipe
     seed: int
@@ -53,7 +52,7 @@ class Job:
     sample: int | None = None
 
     def encode(self) -> str:
-        """As one line of text, which is what an operator can be given."""
+        """As one line of text, an argument that an operator accepts."""
         kind = next(name for name, grid in _GRIDS.items() if isinstance(self.recipe.grid, grid))
         return json.dumps({**asdict(self), "kind": kind})
 
@@ -71,7 +70,7 @@ class Job:
     ) -> Iterator[tuple[Backend, Tensor, Draw]]:
         """The backend for these images, the images as their grid needs them, and their randomness.
 
-        Values are looked at here; the backend, which has checks of its own, is told what was seen.
+        Values are read here once; the backend's own checks use the same extremes.
         """
         seen: list[tuple[Tensor, tuple[float, float]]] = []
         if centres is None:
@@ -91,10 +90,32 @@ class Job:
         return self.sample is not None and self.sample < self.recipe.count(padded)
 
     def codebook(self, backend: Backend, padded: Tensor, draw: Draw) -> Tensor:
-        """The centres (B, k, d), of all patches or of a sample."""
-        if self.sample is None or not self.samples(padded):
-            return backend.codebook(padded, self.recipe, draw)
-        return sampled_codebook(backend, padded, self.recipe, draw, self.sample)
+        """The centres (B, k, d), of all patches or of a sample.
+
+        The backend gets a sample as an image of one column, whose pixels are the patches: it adds its noise
+        to them and starts among them as it does with all.
+        """
+        recipe, sample = self.recipe, self.sample
+        if sample is None or not self.samples(padded):
+            return backend.codebook(padded, recipe, draw)
+        column = replace(recipe, grid=Disjoint(1))
+        step = max(1, recipe.memory // (_BYTES_A_SAMPLED_VALUE * sample * recipe.dimensions(padded)))
+        books = []
+        for start in range(0, max(1, len(padded)), step):  # without images, one empty codebook
+            images, part = padded[start : start + step], draw[start : start + step]
+            patches = recipe.grid.take(images, sampled_places(part, recipe.count(padded), sample))
+            pixels = patches.transpose(1, 2)[..., None].contiguous()
+            with checks.known((pixels, (0.0, 1.0))):
+                books.append(backend.codebook(pixels, column, part))
+        return torch.cat(books)
+
+
+def sampled_places(draw: Draw, count: int, sample: int) -> Tensor:
+    """The numbers (B, sample) of the patches: one at random from each of as many runs of about equal length,
+    in the order of the grid, so that every part of an image is represented.
+    """
+    first = torch.arange(sample + 1, device=draw.streams.device) * count // sample
+    return first[:-1] + ((draw.words(Stage.SAMPLE, 0, sample) * first.diff()) >> 32)
 
 
 @torch.library.custom_op("vqshield::shield", mutates_args=())
@@ -160,24 +181,10 @@ def _cropped(padded: Tensor, images: Tensor) -> Tensor:
     return padded[:, :, : images.shape[2], : images.shape[3]].contiguous()
 
 
-@shield.register_fake
-def _(images: Tensor, streams: Tensor, job: str) -> Tensor:
-    return images.new_empty(images.shape)
+for _operator in (shield, quantize, noisy_images):
+    _operator.register_fake(lambda images, *_: images.new_empty(images.shape))
 
-
-@quantize.register_fake
-def _(images: Tensor, centres: Tensor, streams: Tensor, job: str) -> Tensor:
-    return images.new_empty(images.shape)
-
-
-@noisy_images.register_fake
-def _(images: Tensor, streams: Tensor, job: str, stage: int, scale: float) -> Tensor:
-    return images.new_empty(images.shape)
-
-
-@inside.register_fake
-def _(images: Tensor) -> Tensor:
-    return torch.empty_like(images)
+inside.register_fake(torch.empty_like)
 
 
 @codebook.register_fake
@@ -206,11 +213,6 @@ def fresh_streams(counter: Tensor, images: Tensor, entropy: bool, born: str = ""
     return torch.arange(first, first + count, device=images.device)
 
 
-@fresh_streams.register_fake
-def _(counter: Tensor, images: Tensor, entropy: bool, born: str = "") -> Tensor:
-    return images.new_empty(images.shape[0], dtype=torch.int64)
-
-
 @torch.library.custom_op("vqshield::content_streams", mutates_args=())
 def content_streams(images: Tensor) -> Tensor:
     """A stream number per image that the shape, dtype and bytes of its pixels decide."""
@@ -224,13 +226,16 @@ def _content_stream(pixels: Tensor) -> int:
     return int.from_bytes(hashlib.blake2b(row.tobytes(), digest_size=8, key=kind).digest(), signed=True)
 
 
-@content_streams.register_fake
-def _(images: Tensor) -> Tensor:
+def _no_streams(images: Tensor) -> Tensor:
     return images.new_empty(images.shape[0], dtype=torch.int64)
 
 
+content_streams.register_fake(_no_streams)
+fresh_streams.register_fake(lambda counter, images, *_: _no_streams(images))
+
+
 def _one_batch(info: Any, dims: tuple[Any, ...], values: tuple[Any, ...]) -> list[Any]:
-    """The arguments of all the calls that vmap stands for, as those of one: (N, B, …) → (N·B, …).
+    """The arguments of all the calls under vmap, as those of one: (N, B, …) → (N·B, …).
 
     Every image has a stream number of its own, so a larger batch is the same work, and gives the same bits.
     """
@@ -243,19 +248,17 @@ def _one_batch(info: Any, dims: tuple[Any, ...], values: tuple[Any, ...]) -> lis
     ]
 
 
-def _serve_vmap(operator: Any) -> None:
+def _serve_vmap(operator: Any, unbatched: int = 0) -> None:
+    """Register vmap for an operator whose first arguments, so many, belong to no image."""
+
     def batched(info: Any, in_dims: tuple[Any, ...], *values: Any) -> tuple[Tensor, int]:
-        found: Tensor = operator(*_one_batch(info, in_dims, values))
-        return found.reshape(info.batch_size, -1, *found.shape[1:]), 0
+        rest = _one_batch(info, in_dims[unbatched:], values[unbatched:])
+        result: Tensor = operator(*values[:unbatched], *rest)
+        return result.reshape(info.batch_size, -1, *result.shape[1:]), 0
 
     operator.register_vmap(batched)
 
 
 for _operator in (shield, codebook, quantize, noisy_images, inside, content_streams):
     _serve_vmap(_operator)
-
-
-@fresh_streams.register_vmap
-def _(info: Any, in_dims: tuple[Any, ...], counter: Tensor, *values: Any) -> tuple[Tensor, int]:
-    found: Tensor = fresh_streams(counter, *_one_batch(info, in_dims[1:], values))
-    return found.reshape(info.batch_size, -1, *found.shape[1:]), 0
+_serve_vmap(fresh_streams, unbatched=1)

@@ -1,29 +1,39 @@
 """Gradients for a defense that has none.
 
 Quantization is piecewise constant: its true gradient is zero almost everywhere, which stops a naive attack
-without making the model any safer. A surrogate says what to use instead in the backward pass; the forward
-pass is always the true, quantized image. A new one is a new file with a Surrogate and a line in _SURROGATES.
+without making the model any safer. A surrogate replaces it in the backward pass; the forward pass is always
+the true, quantized image. A new one is a new file with a Surrogate and a line in _SURROGATES; its module is
+imported when it is first used.
 
 "own" is the gradient that a defense brings, "ste" takes any for the identity, "learned" fits a network to it.
-"soft" and "score" know how quantizers work. A defense of another kind has no centres to be soft about: "soft"
-is its own gradient there, or a learned one where it brings none, so that one suite serves every defense.
+"soft" and "score" use how quantizers work. A defense of another kind has no centres: "soft" is its own
+gradient there, or a learned one where it brings none, so that one suite serves every defense.
 """
 
-from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.settings import parse_spec, refuse_unknown, setting_names
 from vqshield.surrogates.base import ImageSurrogate, Shielding, Surrogate
-from vqshield.surrogates.learned import Learned
-from vqshield.surrogates.own import OwnGradient
-from vqshield.surrogates.score import Score
-from vqshield.surrogates.soft import Soft
-from vqshield.surrogates.straight_through import Attach, Given, StraightThrough
+from vqshield.surrogates.straight_through import Attach, Given, OwnGradient, StraightThrough
 
-_SURROGATES: dict[str, Callable[..., Surrogate]] = {
-    "ste": StraightThrough, "soft": Soft, "score": Score, "own": OwnGradient, "learned": Learned,
+if TYPE_CHECKING:
+    from vqshield.surrogates.learned import Learned
+    from vqshield.surrogates.score import Score
+    from vqshield.surrogates.soft import Soft
+
+_SURROGATES = {
+    "ste": "StraightThrough", "soft": "Soft", "score": "Score", "own": "OwnGradient", "learned": "Learned",
 }  # fmt: skip
+_HOMES = {"Learned": "learned", "Score": "score", "Soft": "soft"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
 
 
 def list_surrogates() -> list[str]:
@@ -37,7 +47,7 @@ def list_surrogates() -> list[str]:
 
 
 def get(surrogate: str | Surrogate | Attach) -> Surrogate:
-    """A surrogate from what a user gives.
+    """A surrogate from its spec string.
 
     Args:
         surrogate: a name, with settings where needed ("soft:temperature=0.1,centres=constant"); a Surrogate,
@@ -57,9 +67,9 @@ def get(surrogate: str | Surrogate | Attach) -> Surrogate:
     if not isinstance(surrogate, str):
         raise InvalidInputError(f"surrogate should be a name, not {type(surrogate).__name__}")
     name, settings = parse_spec(surrogate)
-    chosen = _SURROGATES[checks.one_of("surrogate", name, _SURROGATES)]
     refuse_unknown(name, settings, known_settings(name))
-    return chosen(**settings)
+    made: Surrogate = _surrogate_class(name)(**settings)
+    return made
 
 
 def of_images(surrogate: str | Surrogate | Attach) -> ImageSurrogate:
@@ -69,19 +79,19 @@ def of_images(surrogate: str | Surrogate | Attach) -> ImageSurrogate:
         surrogate: as of `get`.
 
     Raises:
-        InvalidInputError: an unknown one, or one that needs the classifier.
+        InvalidInputError: an unknown surrogate, or one that needs the classifier.
 
     Example:
         >>> vq.surrogates.of_images("ste")
         StraightThrough()
     """
-    found = get(surrogate)
-    if not isinstance(found, ImageSurrogate):
+    made = get(surrogate)
+    if not isinstance(made, ImageSurrogate):
         raise InvalidInputError(
             f"surrogate={surrogate!r} needs the classifier behind the defense; use vqshield.defend, or "
             "another surrogate, such as ste or soft"
         )
-    return found
+    return made
 
 
 def known_settings(name: str) -> list[str]:
@@ -94,7 +104,12 @@ def known_settings(name: str) -> list[str]:
         >>> vq.surrogates.known_settings("soft")
         ['temperature', 'centres', 'rounds', 'noise']
     """
-    return setting_names(_SURROGATES[checks.one_of("surrogate", name, _SURROGATES)])
+    return setting_names(_surrogate_class(name))
+
+
+def _surrogate_class(name: str) -> Any:
+    kind = _SURROGATES[checks.one_of("surrogate", name, _SURROGATES)]
+    return globals().get(kind) or __getattr__(kind)
 
 
 __all__ = [

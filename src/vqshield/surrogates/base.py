@@ -1,4 +1,4 @@
-"""What a surrogate is: a way to a gradient through one draw of a defense that has none of its own."""
+"""The interface of a surrogate: a gradient through one draw of a defense that has none of its own."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -18,12 +18,11 @@ class Shielding:
     """One draw of a defense.
 
     Args:
-        images: what went in, (B, q, h, w).
-        quantized: what came out, of the same shape.
-        defense: which made it so.
+        images: the defense's input, (B, q, h, w).
+        quantized: its output, of the same shape.
+        defense: the defense.
         streams: the stream number of each image, (B,).
-        centres: a quantizer's codebook of this draw, (B, k, d), where it is at hand; None: a surrogate that
-            needs it finds it again.
+        centres: a quantizer's codebook of this draw, (B, k, d); None: a surrogate that needs it finds it.
 
     Example:
         >>> defense, streams = vq.PRD(seed=0), torch.arange(8)
@@ -43,7 +42,7 @@ class Shielding:
 class Surrogate(ABC):
     """Changes the backward pass only: the logits are always those of the true, quantized images.
 
-    Write `logits`, and hand an instance to `Defended`.
+    A subclass has `logits`; `Defended` takes an instance.
 
     Example:
         >>> class NoGradient(vq.surrogates.Surrogate):
@@ -68,7 +67,7 @@ class Surrogate(ABC):
 
 
 class ImageSurrogate(Surrogate):
-    """A surrogate of the defense alone; the classifier's own gradient is used as it is. Write `attach`.
+    """A surrogate of the defense alone, used with the classifier's own gradient. A subclass has `attach`.
 
     Example:
         >>> class Half(vq.surrogates.ImageSurrogate):

@@ -1,6 +1,5 @@
 """The score function: a gradient of the expected logits that never looks through the quantizer."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,8 +58,8 @@ class Score(Surrogate):
         """The true logits; their gradient is the score's."""
         defense = as_quantizer("score", shielding.defense)
         if defense.sigma == 0 or defense.tau == 0:
-            found = f"sigma={defense.sigma:g}, tau={defense.tau:g}"
-            raise InvalidInputError(f"surrogate='score' needs sigma > 0 and tau > 0, not {found}")
+            settings = f"sigma={defense.sigma:g}, tau={defense.tau:g}"
+            raise InvalidInputError(f"surrogate='score' needs sigma > 0 and tau > 0, not {settings}")
         with torch.no_grad():
             logits = classifier(shielding.quantized)
             advantage = logits - classifier(shielding.images)
@@ -74,11 +73,9 @@ def _score(defense: Quantizer, shielding: Shielding) -> Tensor:
     if defense.noise != "patch":
         return _scaled_noise(defense, shielding.streams, images).to(images)
     # Each pixel sums the noise of all its copies: those of overlapping windows and of mirrored borders.
-    pulled: tuple[Tensor, Callable[[Tensor], tuple[Tensor]]]
-    pulled = torch.func.vjp(lambda values: cut(defense, values), images.detach())  # type: ignore[assignment]
-    patches, summed = pulled
-    noise = _scaled_noise(defense, shielding.streams, patches).to(images)
-    return summed(noise)[0]
+    patches, pull = torch.func.vjp(lambda values: cut(defense, values), images.detach())  # type: ignore[misc]
+    summed: Tensor = pull(_scaled_noise(defense, shielding.streams, patches).to(images))[0]
+    return summed
 
 
 def _scaled_noise(defense: Quantizer, streams: Tensor, values: Tensor) -> Tensor:

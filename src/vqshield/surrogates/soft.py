@@ -19,7 +19,7 @@ from vqshield.quantization.noise import Draw, Stage
 from vqshield.quantization.patches import Sliding
 from vqshield.surrogates.base import ImageSurrogate, Shielding, as_quantizer
 from vqshield.surrogates.learned import Learned
-from vqshield.surrogates.own import attach_own
+from vqshield.surrogates.straight_through import attach_own
 
 CENTRES = ("constant", "means", "unrolled")
 NOISES = ("none", "drawn")

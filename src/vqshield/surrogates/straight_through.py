@@ -1,4 +1,4 @@
-"""The gradient of the identity, and any other that a user writes as a function of both images."""
+"""Gradients that need no model of the defense: the identity's, a user's, and the defense's own."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,17 +21,17 @@ class _Identity(torch.autograd.Function):
         return quantized.view_as(quantized)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+    def setup_context(ctx: object, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
         pass
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> tuple[Any, None]:
+    def backward(ctx: object, *gradients: Any) -> tuple[Any, None]:
         return gradients[0], None
 
 
 @dataclass(frozen=True)
 class StraightThrough(ImageSurrogate):
-    """The defense is taken for the identity (Bengio et al. 2013; BPDA of Athalye et al. 2018).
+    """The gradient of the identity (Bengio et al. 2013; BPDA of Athalye et al. 2018).
 
     Cheap, and often too weak: it sees neither which centre a patch falls to nor that the centres move.
 
@@ -43,7 +43,6 @@ class StraightThrough(ImageSurrogate):
     """
 
     def attach(self, shielding: Shielding) -> Tensor:
-        """The gradient at the quantized images is handed to the images unchanged."""
         result: Tensor = _Identity.apply(shielding.images, shielding.quantized)  # type: ignore[no-untyped-call]
         return result
 
@@ -68,3 +67,35 @@ class Given(ImageSurrogate):
 
     def attach(self, shielding: Shielding) -> Tensor:
         return self.function(shielding.images, shielding.quantized)
+
+
+@dataclass(frozen=True)
+class OwnGradient(ImageSurrogate):
+    """The gradient of `defense.surrogate`: what its author gives, or torch's own where there is one.
+
+    A defense that was made with a surrogate, as SWRD(surrogate="soft"), brings that one. One that brings
+    none, such as a plain quantizer, gets "ste".
+
+    Example:
+        >>> def darker(images):
+        ...     return images * 0.5
+        >>> model = vq.Defended(torch.nn.Identity(), darker)  # "own" is what Defended uses
+        >>> points = images.clone().requires_grad_()
+        >>> torch.autograd.grad(model(points).sum(), points)[0].unique()
+        tensor([0.5000])
+    """
+
+    def attach(self, shielding: Shielding) -> Tensor:
+        chosen = shielding.defense.gradient
+        if chosen is not None and not isinstance(chosen, OwnGradient):
+            return chosen.attached(
+                shielding.images, shielding.quantized, shielding.defense, shielding.streams
+            )
+        attached = attach_own(shielding)
+        return StraightThrough().attach(shielding) if attached is None else attached
+
+
+def attach_own(shielding: Shielding) -> Tensor | None:
+    """The quantized images' values with the gradient that the defense brings, if it brings one."""
+    smooth = shielding.defense.surrogate(shielding.images, streams=shielding.streams)
+    return None if smooth is None else shielding.quantized + (smooth - smooth.detach())
