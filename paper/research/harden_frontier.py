@@ -47,7 +47,7 @@ from vqshield.core.files import write_atomically, write_json
 from vqshield.core.serialization import Json, from_plain, to_plain
 from vqshield.core.tensors import read_tensors, tensors_to_bytes
 from vqshield.evaluation.study import ALL, EvaluationSummary
-from vqshield.training import checkpoint_path
+from vqshield.training import RunFiles
 
 EPS = 8 / 255
 RUNGS = ("natural", "transfer", "ignorant", "square5", "adaptive")
@@ -235,7 +235,7 @@ class Laboratory:
                 name=subject.name, device=chosen.device, precision=chosen.precision, progress=tell,
             )  # fmt: skip
             before, after, weights = found.before, found.after, found.weights
-            checkpoint_path(found.settings.name, chosen.work).unlink()  # six times the weights' size
+            RunFiles(chosen.work, found.settings.name).checkpoint.unlink()  # six times the weights' size
             card = {key: value for key, value in found.card["settings"].items() if key != "classifier"}
         row = Row(
             subject=subject,

@@ -34,7 +34,7 @@ from vqshield.core.files import write_json
 from vqshield.core.serialization import from_plain, to_plain
 from vqshield.core.settings import Setting
 from vqshield.defenses import Defense, from_text
-from vqshield.training import checkpoint_path
+from vqshield.training import RunFiles
 
 DRAWS = 2  # of an image in a step
 L1_RADII = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0)
@@ -176,7 +176,7 @@ def train(job: Job, path: Path, options: argparse.Namespace) -> float:
         compile_mode="default" if options.compile else "off", out=path.parent, name=path.stem,
         device=options.device, seed=options.seed,
     )  # fmt: skip
-    checkpoint_path(path.stem, path.parent).unlink()  # several times the size of the weights
+    RunFiles(path.parent, path.stem).checkpoint.unlink()  # several times the size of the weights
     return round(hardened.seconds, 1)
 
 

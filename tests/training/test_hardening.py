@@ -25,8 +25,8 @@ from vqshield.classifiers import (
 from vqshield.core.errors import FileFormatError, InvalidInputError, VqshieldError
 from vqshield.data import sample
 from vqshield.images.files import encode_png
-from vqshield.training import Hardened, checkpoint_path, train_on
-from vqshield.training.measures import accuracy
+from vqshield.training import Hardened, RunFiles, train_on
+from vqshield.training.shielding import accuracy
 
 SHIELD = "swrd:size=2,codes=6,iterations=2"
 
@@ -263,7 +263,7 @@ def test_folders_that_cannot_be_used_are_told(sized, start, tmp_path, monkeypatc
         ({"name": "../tiny"}, r"name='\.\./tiny'"),
         ({"classifier": "missing.safetensors"}, "no weight file"),
         ({"classifier": nn.Flatten()}, "no weights that could be tuned"),
-        ({"classifier": 3}, "classifier should be a module or a text, not int"),
+        ({"classifier": 3}, "classifier should be a module or a name, not int"),
     ],
 )
 def test_bad_input_is_named_before_any_work(start, tmp_path, changes, named):
@@ -344,7 +344,7 @@ def test_it_is_the_training_of_vqshield_train(start, tmp_path):
 
 def test_another_start_is_another_run(start, sized, tmp_path):
     found = run(str(start), out=tmp_path / "out")
-    assert checkpoint_path(found.settings.name, tmp_path / "out").is_file()
+    assert RunFiles(tmp_path / "out", found.settings.name).checkpoint.is_file()
     with pytest.raises(InvalidInputError, match=r"the checkpoint was made with classifier="):
         run(str(sized), out=tmp_path / "out", name="tiny-hardened")
 

@@ -11,7 +11,6 @@ from vqshield.classifiers import Normalised, build
 from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError
 from vqshield.data import ImageSet
-from vqshield.training.consistency import consistency_loss
 from vqshield.training.objectives import (
     Adversarial,
     Consistent,
@@ -19,6 +18,7 @@ from vqshield.training.objectives import (
     Noisy,
     SplittingVotes,
     Workplace,
+    consistency_loss,
     list_objectives,
     objective,
 )
@@ -206,8 +206,8 @@ def test_a_surrogate_that_does_not_fit_the_defense_is_refused_before_any_work():
 @pytest.mark.parametrize(
     ("method", "shield", "named"),
     [
-        ("consistency", None, "defense none does not draw"),
-        ("consistency", "median:size=3", "defense MedianFilter does not draw; give one such as splitting"),
+        ("consistency", None, "defense none is not random"),
+        ("consistency", "median:size=3", "defense MedianFilter is not random; give one such as splitting"),
         ("splitting", None, "not for defense none"),
         ("splitting", "gaussian:sigma=0.1", "not for defense GaussianNoise; method consistency takes any"),
     ],

@@ -1,7 +1,7 @@
 import pytest
 
 from vqshield.core.errors import InvalidInputError
-from vqshield.training import TrainSettings, trainable
+from vqshield.training import TRAINABLE, TrainSettings
 
 GOOD = {"data": "cifar10", "arch": "small"}
 
@@ -44,4 +44,4 @@ def test_options_compare_as_json_does():
 
 
 def test_the_sample_cannot_be_trained_on():
-    assert trainable() == ("cifar10", "cifar100", "mnist")
+    assert TRAINABLE == ("cifar10", "cifar100", "mnist")

@@ -14,9 +14,9 @@ from vqshield.classifiers import load_classifier
 from vqshield.core.devices import pick_device
 from vqshield.core.errors import FileFormatError, InvalidInputError, VqshieldError
 from vqshield.training import TrainSettings, train_on
-from vqshield.training.checkpoint import Pace, read_checkpoint, write_checkpoint
-from vqshield.training.measures import accuracy, channel_statistics
-from vqshield.training.trainer import epoch_seed
+from vqshield.training.run_files import checkpoint_due, read_checkpoint, write_checkpoint
+from vqshield.training.shielding import accuracy
+from vqshield.training.trainer import channel_statistics, epoch_seed
 
 
 def settings(**changes):
@@ -56,25 +56,18 @@ def test_epochs_between_tests_are_not_tested_and_end_with_the_same_weights(tmp_p
 
 
 def test_checkpoints_that_take_long_are_written_less_often():
-    now = 0.0
-    pace = Pace(clock=lambda: now)
-    assert pace.due  # after the first epoch, whatever it will cost
-    with pace.writing():
-        now += 1
-    assert not pace.due
-    now += 19.9
-    assert not pace.due
-    now += 0.2  # a twentieth of the time since then is the second that writing takes
-    assert pace.due
-    with pace.writing():
-        now += 0.2
-    assert pace.due  # as fast as this, after every epoch
+    assert checkpoint_due(0.0, 0.0)  # after the first epoch, whatever it will cost
+    assert not checkpoint_due(1.0, 0.0)
+    assert not checkpoint_due(1.0, 19.9)
+    assert checkpoint_due(1.0, 20.1)  # a twentieth of the time since then is the second that writing takes
+    assert checkpoint_due(0.2, 0.0)  # as fast as this, after every epoch
 
 
 def test_a_run_whose_checkpoints_are_not_due_resumes_from_the_last_and_keeps_the_end(tmp_path, monkeypatch):
     chosen = settings(epochs=4)
     unbroken = run(tmp_path / "unbroken", chosen)
-    monkeypatch.setattr(Pace, "due", property(lambda pace: pace.took == 0.0))  # the first, and the end
+    first = "vqshield.training.run.checkpoint_due"  # the first and the end, then
+    monkeypatch.setattr(first, lambda took, since: took == 0.0)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "broken", chosen, progress=Watcher(stop_in=3))
     watcher = Watcher()

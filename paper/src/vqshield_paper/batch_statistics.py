@@ -40,8 +40,8 @@ class BatchStatistics(nn.Module):
         check_norms(classifier, type(classifier).__name__)
         self.running, self.size = classifier, checks.whole("size", size, least=2)
         self.batch, self._groups = copy.deepcopy(classifier).eval(), 1
-        for norm in batch_norms(self.batch).values():
-            norm.layer.forward = partial(self._normalized, norm.layer)
+        for layer in batch_norms(self.batch).values():
+            layer.forward = partial(self._normalized, layer)
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits (B, classes)."""

@@ -93,7 +93,7 @@ def test_without_normalising_the_network_sees_the_pixels_as_they_are(tmp_path):
 def test_a_black_border_moves_as_a_mirrored_one_does():
     images = torch.randint(1, 256, (40, 3, 6, 5), dtype=torch.uint8)
     stand_in = type("StandIn", (), {"settings": settings(border="black", padding=2, flip=True)})()
-    black = RecipeTrainer.moved(stand_in, images, torch.Generator().manual_seed(3))
+    black = RecipeTrainer.augmented(stand_in, images, torch.Generator().manual_seed(3))
     mirrored = crop_and_flip(images, padding=2, flip=True, generator=torch.Generator().manual_seed(3))
     assert (black == 0).any()
     assert torch.equal(torch.where(black == 0, mirrored, black), mirrored)
@@ -160,7 +160,7 @@ def test_the_start_is_never_written_over(tmp_path):
 
 
 def test_a_start_that_is_no_classifier_is_named(tmp_path):
-    with pytest.raises(InvalidInputError, match=r"start='.*missing.safetensors' is no file"):
+    with pytest.raises(InvalidInputError, match=r"start='.*missing.safetensors' is not a file"):
         settings(start=tmp_path / "missing.safetensors")
     (tmp_path / "broken.safetensors").write_bytes(b"no")
     with pytest.raises(FileFormatError, match="not a safetensors file"):

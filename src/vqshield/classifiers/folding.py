@@ -5,6 +5,7 @@ They pay off where a classifier is called thousands of times, as in attacks and 
 
 import copy
 from collections.abc import Callable
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,8 @@ from vqshield.classifiers.networks import FoldableNorms
 from vqshield.defended import has_hooks
 from vqshield.models.calling import fold_norms
 
-PRECISIONS = ("fp32", "bf16")
+Precision = Literal["fp32", "bf16"]
+PRECISIONS: tuple[str, ...] = get_args(Precision)
 
 
 def folded(classifier: nn.Module) -> nn.Module:

@@ -1,6 +1,6 @@
 """The networks that vqshield trains, by name: a small ResNet, ResNet-18 and WRN-28-10."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -21,15 +21,11 @@ class Network(nn.Module):
 
     arch: ClassVar[str]
 
-    def __init__(self, *, classes: int, in_channels: int) -> None:
+    def __init__(self, *, classes: int, in_channels: int, options: Mapping[str, Json]) -> None:
         super().__init__()
         self.classes = whole("classes", classes, least=2, below=MAX_CLASSES + 1)
         self.in_channels = whole("in_channels", in_channels, least=1, below=1025)
-
-    @property
-    def options(self) -> dict[str, Json]:
-        """The constructor's further settings, as JSON."""
-        return {}
+        self.options = dict(options)
 
 
 class FoldableNorms:
@@ -89,7 +85,8 @@ class SmallResNet(FoldableNorms, Network):
         blocks: Sequence[int] = (0, 2, 2),
         unshuffle: int = 1,
     ) -> None:
-        super().__init__(classes=classes, in_channels=in_channels)
+        options: dict[str, Json] = {"widths": list(widths), "blocks": list(blocks), "unshuffle": unshuffle}
+        super().__init__(classes=classes, in_channels=in_channels, options=options)
         if len(widths) != len(blocks) or not 0 < len(widths) <= MOST_STAGES:
             raise InvalidInputError(
                 f"widths={tuple(widths)} and blocks={tuple(blocks)} should be of one length, "
@@ -99,7 +96,6 @@ class SmallResNet(FoldableNorms, Network):
             whole(f"widths[{number}]", width, least=1, below=MOST_WIDTH + 1)
             whole(f"blocks[{number}]", count, least=0 if number == 0 else 1, below=MOST_BLOCKS + 1)
         self.unshuffle = whole("unshuffle", unshuffle, least=1, below=3)
-        self.widths, self.blocks = tuple(widths), tuple(blocks)
         self.conv1 = conv3x3(in_channels * unshuffle**2, widths[0])
         self.bn1 = nn.BatchNorm2d(widths[0])
         stages: list[nn.Module] = []
@@ -114,10 +110,6 @@ class SmallResNet(FoldableNorms, Network):
         for block in self.layers:
             assert isinstance(block, BasicBlock)
             nn.init.zeros_(block.bn2.weight)  # every block starts as its shortcut: steadier at a high rate
-
-    @property
-    def options(self) -> dict[str, Json]:
-        return {"widths": list(self.widths), "blocks": list(self.blocks), "unshuffle": self.unshuffle}
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits (n, classes)."""
@@ -139,8 +131,8 @@ class ResNet18(FoldableNorms, Network):
     folds = (("conv1", "bn1"),)
 
     def __init__(self, *, classes: int = 10, in_channels: int = 3, stem: str = "cifar") -> None:
-        super().__init__(classes=classes, in_channels=in_channels)
-        self.stem = one_of("stem", stem, ("cifar", "imagenet"))
+        options = {} if stem == "cifar" else {"stem": one_of("stem", stem, ("cifar", "imagenet"))}
+        super().__init__(classes=classes, in_channels=in_channels, options=options)
         if stem == "cifar":
             self.conv1, self.pool = conv3x3(in_channels, 64), None
         else:
@@ -153,10 +145,6 @@ class ResNet18(FoldableNorms, Network):
         self.layer4 = stage(BasicBlock, 256, 512, count=2, stride=2)
         self.fc = nn.Linear(512, classes)
         initialise(self)
-
-    @property
-    def options(self) -> dict[str, Json]:
-        return {} if self.stem == "cifar" else {"stem": self.stem}
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits (n, classes)."""
@@ -199,8 +187,8 @@ class WideResNet28x10(Network):
     arch: ClassVar[str] = "wrn28_10"
 
     def __init__(self, *, classes: int = 100, in_channels: int = 3, dropout: float = 0.0) -> None:
-        super().__init__(classes=classes, in_channels=in_channels)
-        self.dropout = real("dropout", dropout, most=1)
+        options = {"dropout": real("dropout", dropout, most=1)} if dropout else {}
+        super().__init__(classes=classes, in_channels=in_channels, options=options)
         if dropout == 1:
             raise InvalidInputError("dropout=1 should be below 1")
         self.conv1 = conv3x3(in_channels, 16)
@@ -211,10 +199,6 @@ class WideResNet28x10(Network):
         self.bn1 = nn.BatchNorm2d(640)
         self.fc = nn.Linear(640, classes)
         initialise(self)
-
-    @property
-    def options(self) -> dict[str, Json]:
-        return {} if self.dropout == 0 else {"dropout": self.dropout}
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits (n, classes)."""

@@ -12,9 +12,9 @@ from vqshield.cli.training_bar import training_bar
 from vqshield.core.display_names import NONE, display_defense
 from vqshield.core.errors import printable
 from vqshield.defenses import list_all_defenses
-from vqshield.training import Hardened, checkpoint_path, list_objectives
+from vqshield.training import Hardened, RunFiles, list_objectives
 from vqshield.training import harden as run_hardening
-from vqshield.training.saving import file_stem
+from vqshield.training.subject import file_stem
 
 DATA = ("cifar10", "cifar100", "mnist", "folder", "imagenet", "npz")
 
@@ -40,7 +40,7 @@ DATA = ("cifar10", "cifar100", "mnist", "folder", "imagenet", "npz")
 def harden(values: Values, as_json: AsJson = False) -> None:
     """Fine-tune a classifier behind a defense; writes NAME.safetensors and its card, NAME.json."""
     stem = file_stem(values["name"], values["classifier"], "hardened")
-    checkpoint = checkpoint_path(stem, values["out"])
+    checkpoint = RunFiles(values["out"], stem).checkpoint
     with training_bar(checkpoint, hidden=as_json) as progress:
         found = values.call(run_hardening, progress=progress)
     typer.echo(json.dumps(found.card, indent=2) if as_json else _summary(found))

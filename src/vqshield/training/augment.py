@@ -1,4 +1,4 @@
-"""Augmentation of a whole batch (or epoch) at once, on the device where the bytes lie.
+"""Augmentation of a whole batch or epoch at once, on its device.
 
 Crop and flip only choose which source pixel goes where, so they are one gather, without a padded copy.
 """
@@ -12,7 +12,7 @@ from vqshield.core.errors import InvalidInputError
 def crop_and_flip(images: Tensor, *, padding: int, flip: bool, generator: torch.Generator) -> Tensor:
     """Shift each image by up to ``padding`` pixels, mirrored at its edges, and flip it with probability 1/2.
 
-    images: (n, channels, height, width), any dtype; the generator lives on the same device.
+    images: (n, channels, height, width), any dtype, on the generator's device.
     """
     n, channels, height, width = images.shape
     if not 0 <= padding < min(height, width):
@@ -38,8 +38,9 @@ def cutout(images: Tensor, *, size: int, fill: Tensor, generator: torch.Generato
         )
     if size == 0:
         return images
-    inside = _span(n, height, size, generator).unsqueeze(2) & _span(n, width, size, generator).unsqueeze(1)
-    return torch.where(inside.unsqueeze(1), fill.to(images.dtype).view(1, -1, 1, 1), images)
+    rows, columns = (_covered(n, length, size, generator) for length in (height, width))
+    inside = rows.view(n, 1, height, 1) & columns.view(n, 1, 1, width)
+    return torch.where(inside, fill.to(images.dtype).view(1, -1, 1, 1), images)
 
 
 def _shifted(n: int, length: int, padding: int, generator: torch.Generator) -> Tensor:
@@ -50,8 +51,8 @@ def _shifted(n: int, length: int, padding: int, generator: torch.Generator) -> T
     return (length - 1) - (length - 1 - index.abs()).abs()
 
 
-def _span(n: int, length: int, size: int, generator: torch.Generator) -> Tensor:
-    """Flags (n, length): which rows or columns the square covers; it may stick out of the image."""
+def _covered(n: int, length: int, size: int, generator: torch.Generator) -> Tensor:
+    """Flags (n, length): which rows or columns the square covers; it may extend beyond the image."""
     device = generator.device
     start = torch.randint(0, length, (n, 1), generator=generator, device=device) - size // 2
     position = torch.arange(length, device=device)

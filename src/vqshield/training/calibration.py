@@ -5,7 +5,7 @@ import hashlib
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -25,15 +25,15 @@ from vqshield.data.folders import pictures_below
 from vqshield.defended import Defended
 from vqshield.defenses import Defense, DefenseLike
 from vqshield.models.calling import ask_for_logits, own_dtype
-from vqshield.training.saving import RunFiles, file_stem
+from vqshield.training.run_files import RunFiles
 from vqshield.training.shielding import shield_seed
-from vqshield.training.subject import IN_MEMORY, Subject, check_unfolded
+from vqshield.training.subject import IN_MEMORY, check_unfolded, file_stem, resolve
 
 AUTO, GIVEN = "auto", "unchanged"
 REESTIMATE, PAIRED = "reestimate", "paired"
 CANDIDATES = (GIVEN, PAIRED, REESTIMATE, f"{PAIRED}:share=0.5", f"{REESTIMATE}:share=0.5")
 """What "auto" chooses from."""
-FOLDS, FEW = 4, 512  # up to that many images, each is held back once; of more, the last quarter
+FOLDS, FEW = 4, 512  # up to 512 images, each is held back once; of more, a quarter
 USUAL_LIMIT = 1024
 ALTERNATIVE = "fine-tune the classifier behind the defense instead (vq.harden, vqshield harden)"
 
@@ -52,10 +52,10 @@ class Calibration:
     Attributes:
         method: what was applied: "reestimate", "paired", one of them with a share, or "unchanged", where the
             classifier was kept.
-        images, samples, batch, seed: what it was measured with.
-        agreement: by candidate, the share of held-back images and samples whose class is the one that the
-            bare classifier gives for the clean image; empty unless method="auto" chose.
-        log_likelihood: the same by the mean log-probability of that class, which decides.
+        images, samples, batch, seed: settings of the measurement.
+        agreement: by candidate, the share of held-back images and samples with the class that the bare
+            classifier predicts for the clean image; empty unless method="auto" chose.
+        log_likelihood: by candidate, the mean log-probability of that class, which decides.
     """
 
     method: str
@@ -72,7 +72,7 @@ class Calibrated(Defended):
 
     Attributes:
         calibration: the method, the images and, for method="auto", the agreement of each candidate.
-        weights, card_file: what was written; None without `out`.
+        weights, card_file: paths of the files; None without `out`.
     """
 
     calibration: Calibration
@@ -113,7 +113,7 @@ def calibrate(
         method: "reestimate": the statistics of the defended images. "paired": the checkpoint's statistics,
             shifted by the difference between the defended and the clean images; better with few images.
             "paired:share=0.5": half of that, half of the checkpoint's. "auto": whichever agrees best with
-            the bare classifier on images that are held back; it keeps the classifier where none is better.
+            the bare classifier on held-back images; it keeps the classifier where none is better.
         samples: random passes of the defense per image.
         batch: images per forward pass. Every batch is normalized by its own statistics while it is measured.
         seed: seed of the order of the images and of the defense's samples.
@@ -122,7 +122,7 @@ def calibrate(
             all of a tensor).
         data_dir: folder with the official files of a named data set (default: the cache folder).
         device: "cpu", "cuda" or "auto", for a classifier given by name; a module stays where it is.
-        out: folder for NAME.safetensors and its card NAME.json; None: nothing is written.
+        out: folder for NAME.safetensors and its card NAME.json; None: write nothing.
         name: stem of those files (default: the classifier's name and "-calibrated").
         progress: called with what is being done, the images that are done, and their total.
 
@@ -147,19 +147,18 @@ def calibrate(
     checks.whole("samples", samples, least=1)
     checks.whole("batch", batch, least=2)
     checks.whole("seed", seed, least=0, below=2**64)
-    subject = Subject.of(model, defense, device=device)
-    classifier, shield, surrogate, source = subject
+    subject = resolve(model, defense, device=device)
+    shield = subject.defense
     if shield is None:
         raise InvalidInputError(
             'a classifier without a defense was given; give defense="swrd:size=3,codes=25", or a model of '
             "vq.defend"
         )
-    check_norms(classifier, source)
-    data, chosen = _images(images, split, limit, data_dir, seed, classifier)
-    work = _Work(classifier, shield, chosen, samples, batch, seed, progress)
+    check_norms(subject.classifier, subject.name)
+    data, chosen = _images(images, split, limit, data_dir, seed, subject.classifier)
     candidates = CANDIDATES if method == AUTO else ()
-    work.expect(candidates)
-    agreement, likelihood = work.trials(candidates)
+    work = _Measurement(subject.classifier, shield, chosen, samples, batch, seed, candidates, progress)
+    agreement, likelihood = work.trials()
     applied = max(candidates, key=likelihood.__getitem__) if candidates else method
     if applied == GIVEN:
         warnings.warn(
@@ -168,91 +167,96 @@ def calibrate(
             stacklevel=2,
         )
     work.apply(work.measured(torch.arange(len(chosen))), applied)
-    found = Calibrated(work.classifier, copy.deepcopy(shield), surrogate=surrogate).eval()
+    found = Calibrated(work.classifier, copy.deepcopy(shield), surrogate=subject.surrogate).eval()
     found.calibration = Calibration(
         method=applied,
         images=len(chosen),
         samples=samples,
         batch=batch,
         seed=seed,
-        agreement={each: round(value, 4) for each, value in agreement.items()},
-        log_likelihood={each: round(value, 4) for each, value in likelihood.items()},
+        agreement={candidate: round(value, 4) for candidate, value in agreement.items()},
+        log_likelihood={candidate: round(value, 4) for candidate, value in likelihood.items()},
     )
     if out is not None:
         facts: dict[str, Json] = {
             "data": data,
             "data_sha256": hashlib.sha256(chosen.contiguous().numpy().data).hexdigest(),
             "shield": shield.spec or repr(shield),
-            "classifier": source,
-            "classifier_sha256": weights_digest(classifier),
+            "classifier": subject.name,
+            "classifier_sha256": weights_digest(subject.classifier),
             "calibration": asdict(found.calibration),
         }
-        described = {key: str(facts[key]) for key in ("data", "shield")}
-        described |= {"seed": str(seed), "calibrated": applied}
-        stem = file_stem(name, source, "calibrated")
-        files, made = RunFiles(Path(out), stem), found.classifier
-        written = made if isinstance(made, Normalised) else Normalised(made, mean=[0], std=[1])
-        files.folder.mkdir(parents=True, exist_ok=True)
-        files.save(written, described)
-        facts["load"] = RunFiles(Path(), stem).how_to_load(source, written)
-        where = next(iter(written.state_dict().values())).device
-        files.write_card(written, facts, device=where, seconds=time.perf_counter() - started)
-        found.weights, found.card_file = files.weights, files.card
+        stem = file_stem(name, subject.name, "calibrated")
+        _write(found, RunFiles(Path(out), stem), facts, subject.name, started)
     return found
 
 
-class Norm(NamedTuple):
-    """A layer that normalizes by running statistics, and these as it holds them."""
+def _write(
+    calibrated: Calibrated, files: RunFiles, facts: dict[str, Json], source: str, started: float
+) -> None:
+    made, calibration = calibrated.classifier, calibrated.calibration
+    model = made if isinstance(made, Normalised) else Normalised(made, mean=[0], std=[1])
+    metadata = {key: str(facts[key]) for key in ("data", "shield")}
+    files.folder.mkdir(parents=True, exist_ok=True)
+    files.save(model, {**metadata, "seed": str(calibration.seed), "calibrated": calibration.method})
+    facts["load"] = RunFiles(Path(), files.stem).how_to_load(source, model)
+    device = next(iter(model.state_dict().values())).device
+    files.write_card(model, facts, device=device, seconds=time.perf_counter() - started)
+    calibrated.weights, calibrated.card_file = files.weights, files.card
 
-    layer: nn.Module
-    mean: Tensor
-    variance: Tensor
 
-
-def batch_norms(classifier: nn.Module) -> dict[str, Norm]:
+def batch_norms(classifier: nn.Module) -> dict[str, nn.Module]:
     """The layers that normalize by running statistics, by name, torchvision's frozen ones included."""
-    found = {}
-    for name, layer in classifier.named_modules():
-        mean, variance = getattr(layer, "running_mean", None), getattr(layer, "running_var", None)
-        of_images = isinstance(layer, nn.modules.instancenorm._InstanceNorm)
-        if isinstance(mean, Tensor) and isinstance(variance, Tensor) and not of_images:
-            found[name] = Norm(layer, mean, variance)
-    return found
+    return {
+        name: layer
+        for name, layer in classifier.named_modules()
+        if isinstance(getattr(layer, "running_mean", None), Tensor)
+        and isinstance(getattr(layer, "running_var", None), Tensor)
+        and not isinstance(layer, nn.modules.instancenorm._InstanceNorm)
+    }
+
+
+def _statistics(layer: nn.Module) -> Statistics:
+    """The running statistics of a layer, as the tensors that it holds."""
+    assert isinstance(layer.running_mean, Tensor)
+    assert isinstance(layer.running_var, Tensor)
+    return Statistics(layer.running_mean, layer.running_var)
+
+
+def _assign(layer: nn.Module, mean: Tensor, variance: Tensor) -> None:
+    held = _statistics(layer)
+    held.mean.copy_(mean)
+    held.variance.copy_(variance)
 
 
 @torch.no_grad()
 def channel_statistics(classifier: nn.Module, batches: Iterable[Tensor]) -> dict[str, Statistics]:
-    """Mean and unbiased variance of what reaches every batch norm, over all batches together, by name.
+    """Mean and unbiased variance of the inputs of every batch norm, over all batches together, by name.
 
     Every batch is normalized by its own statistics, as in training mode. The classifier's own statistics are
     overwritten: give a copy. Sums are float64, and batches are merged by count, so the result is that of two
     passes over all values.
     """
-    found: dict[str, tuple[int, Tensor, Tensor]] = {}  # count, mean, sum of squared deviations
+    merged: dict[str, tuple[int, Tensor, Tensor]] = {}  # count, mean, sum of squared deviations
 
-    def before(name: str, norm: Norm) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
-        def measure(_: nn.Module, arguments: tuple[Tensor, ...]) -> None:
-            values = arguments[0]
-            dims, count = [0, *range(2, values.dim())], values.numel() // values.shape[1]
-            mean = values.sum(dims, dtype=torch.float64) / count
-            near = mean.to(torch.promote_types(values.dtype, torch.float32))
-            deviations = values - near.view(1, -1, *[1] * (values.dim() - 2))
-            squares = deviations.square_().sum(dims, dtype=torch.float64) - count * (mean - near) ** 2
-            norm.mean.copy_(mean)
-            norm.variance.copy_(squares / count)
-            if name in found:
-                others, middle, spread = found[name]
-                apart, total = mean - middle, others + count
-                mean = middle + apart * count / total
-                squares = spread + squares + apart**2 * others * count / total
-                count = total
-            found[name] = count, mean, squares
-
-        return measure
+    def measure(name: str, layer: nn.Module, values: Tensor) -> None:
+        dims, count = [0, *range(2, values.dim())], values.numel() // values.shape[1]
+        mean = values.sum(dims, dtype=torch.float64) / count
+        near = mean.to(torch.promote_types(values.dtype, torch.float32))
+        deviations = values - near.view(1, -1, *[1] * (values.dim() - 2))
+        squares = deviations.square_().sum(dims, dtype=torch.float64) - count * (mean - near) ** 2
+        _assign(layer, mean, squares / count)
+        if name in merged:
+            earlier, earlier_mean, earlier_squares = merged[name]
+            difference, total = mean - earlier_mean, earlier + count
+            mean = earlier_mean + difference * count / total
+            squares = earlier_squares + squares + difference**2 * earlier * count / total
+            count = total
+        merged[name] = count, mean, squares
 
     hooks = [
-        norm.layer.register_forward_pre_hook(before(name, norm))
-        for name, norm in batch_norms(classifier).items()
+        layer.register_forward_pre_hook(lambda layer, inputs, name=name: measure(name, layer, inputs[0]))
+        for name, layer in batch_norms(classifier).items()
     ]
     try:
         for images in batches:
@@ -261,12 +265,12 @@ def channel_statistics(classifier: nn.Module, batches: Iterable[Tensor]) -> dict
         for hook in hooks:
             hook.remove()
     return {
-        name: Statistics(mean, squares / max(count - 1, 1)) for name, (count, mean, squares) in found.items()
+        name: Statistics(mean, squares / max(count - 1, 1)) for name, (count, mean, squares) in merged.items()
     }
 
 
-class _Work:
-    """The measurements on one classifier, defense and set of images."""
+class _Measurement:
+    """The measurements on one classifier, defense and set of images, and what candidates make of them."""
 
     def __init__(
         self,
@@ -276,94 +280,81 @@ class _Work:
         samples: int,
         batch: int,
         seed: int,
+        candidates: Sequence[str],
         progress: Progress,
     ) -> None:
         self.classifier = copy.deepcopy(classifier).eval()
+        self._norms = batch_norms(self.classifier)
         self._given = {
-            name: Statistics(norm.mean.double(), norm.variance.double())
-            for name, norm in batch_norms(self.classifier).items()
+            name: Statistics(*(held.double() for held in _statistics(layer)))
+            for name, layer in self._norms.items()
         }
-        self._images, self._samples, self._batch = images, samples, batch
-        first = next(iter(self._given.values())).mean
-        self._device = first.device
+        self._images, self._samples, self._batch, self._candidates = images, samples, batch, candidates
+        self._device = next(iter(self._given.values())).mean.device
         self._dtype = own_dtype(classifier, torch.float32)
         self._defense = shield.reseeded(shield_seed(seed, "calibration")).to(self._device)
-        self._progress, self._done, self._total = progress, 0, 1
+        self._folds = _folds(len(images)) if candidates else []
+        self._progress, self._done = progress, 0
+        self._total = len(images) * (1 + samples) + sum(
+            len(others) * (1 + samples) + len(held) * (1 + samples * len(candidates))
+            for held, others in self._folds
+        )
 
-    def expect(self, candidates: Sequence[str]) -> None:
-        """Say how many images the classifier will be shown in all."""
-        count, each = len(self._images), 1 + self._samples
-        self._total = count * each
-        if candidates:
-            for held, others in self._folds():
-                self._total += len(others) * each + len(held) * (1 + self._samples * len(candidates))
-
-    def trials(self, candidates: Sequence[str]) -> tuple[dict[str, float], dict[str, float]]:
+    @torch.no_grad()
+    def trials(self) -> tuple[dict[str, float], dict[str, float]]:
         """How well each candidate agrees with the bare classifier on images that it was not measured on:
         the share of equal classes, and the mean log-probability of the bare classifier's class.
         """
-        right: dict[str, list[Tensor]] = {each: [] for each in candidates}
-        sure: dict[str, list[Tensor]] = {each: [] for each in candidates}
-        for held, others in self._folds() if candidates else ():
+        hits: dict[str, list[Tensor]] = {candidate: [] for candidate in self._candidates}
+        logs: dict[str, list[Tensor]] = {candidate: [] for candidate in self._candidates}
+        for held, others in self._folds:
             self._restore()
-            with torch.no_grad():
-                parts = list(self._batches(held))
-                expected = [ask_for_logits(self.classifier, self._floats(part)).argmax(1) for part in parts]
+            parts = self._batches(held)
+            expected = [ask_for_logits(self.classifier, self._floats(part)).argmax(1) for part in parts]
             measured = self.measured(others)
-            for each in candidates:
-                self.apply(measured, each)
+            for candidate in self._candidates:
+                self.apply(measured, candidate)
                 for sample in range(self._samples):
                     for part, classes in zip(parts, expected, strict=True):
-                        with torch.no_grad():
-                            logits = ask_for_logits(self.classifier, self._shielded(part, sample))
-                        right[each].append((logits.argmax(1) == classes).double())
-                        sure[each].append(-F.cross_entropy(logits.double(), classes, reduction="none"))
+                        logits = ask_for_logits(self.classifier, self._shielded(part, sample))
+                        hits[candidate].append((logits.argmax(1) == classes).double())
+                        logs[candidate].append(-F.cross_entropy(logits.double(), classes, reduction="none"))
         agreement, likelihood = (
-            {each: float(torch.cat(found[each]).mean()) for each in candidates} for found in (right, sure)
+            {candidate: float(torch.cat(values).mean()) for candidate, values in results.items()}
+            for results in (hits, logs)
         )
         return agreement, likelihood
 
     def measured(self, numbers: Tensor) -> dict[str, tuple[Statistics, Statistics]]:
-        """What every layer is given for the images of these numbers, clean and behind the defense."""
-        parts = list(self._batches(numbers))
+        """The statistics of every layer's inputs for the images of these numbers: clean, and defended."""
+        parts = self._batches(numbers)
         clean = channel_statistics(self.classifier, (self._floats(part) for part in parts))
         samples = (self._shielded(part, sample) for sample in range(self._samples) for part in parts)
         shielded = channel_statistics(self.classifier, samples)
         return {name: (clean[name], shielded[name]) for name in shielded}
 
+    @torch.no_grad()
     def apply(self, measured: Mapping[str, tuple[Statistics, Statistics]], method: str) -> None:
-        """Give the classifier the statistics that a method makes of what was measured."""
+        """Give the classifier the statistics that a method computes from the measured ones."""
         self._restore()
         kind, share = _parsed(method)
-        norms = batch_norms(self.classifier)
-        for name, (before, after) in measured.items() if kind != GIVEN else ():
-            norm, given = norms[name], self._given[name]
+        for name, (clean, defended) in measured.items() if kind != GIVEN else ():
+            layer, given, after = self._norms[name], self._given[name], defended
             if kind == PAIRED:
-                eps = getattr(norm.layer, "eps", 1e-5)
-                ratio = (given.variance + eps) / (before.variance + eps)
+                eps = getattr(layer, "eps", 1e-5)
+                ratio = (given.variance + eps) / (clean.variance + eps)
                 after = Statistics(
-                    given.mean + (after.mean - before.mean) * ratio.sqrt(),
-                    ((after.variance + eps) * ratio - eps).clamp(min=0),
+                    given.mean + (defended.mean - clean.mean) * ratio.sqrt(),
+                    ((defended.variance + eps) * ratio - eps).clamp(min=0),
                 )
-            for held, was, now in zip(norm[1:], given, after, strict=True):
-                held.copy_(was + share * (now - was))
+            _assign(layer, *(was + share * (now - was) for was, now in zip(given, after, strict=True)))
 
     def _restore(self) -> None:
-        for name, norm in batch_norms(self.classifier).items():
-            norm.mean.copy_(self._given[name].mean)
-            norm.variance.copy_(self._given[name].variance)
-
-    def _folds(self) -> list[tuple[Tensor, Tensor]]:
-        """Images that are held back, and the others: each once where there are few, else a quarter."""
-        numbers = torch.arange(len(self._images))
-        folds = min(FOLDS, len(numbers))
-        pairs = [
-            (numbers[numbers % folds == each], numbers[numbers % folds != each]) for each in range(folds)
-        ]
-        return pairs if len(numbers) <= FEW else pairs[:1]
+        for name, layer in self._norms.items():
+            _assign(layer, *self._given[name])
 
     def _batches(self, numbers: Tensor) -> tuple[Tensor, ...]:
-        """Of one size, or one less: a last batch of few images would be normalized by few."""
+        """Of equal size up to one image: statistics of a last batch with few images would be poor."""
         return torch.tensor_split(numbers, math.ceil(len(numbers) / self._batch))
 
     def _floats(self, numbers: Tensor) -> Tensor:
@@ -376,6 +367,13 @@ class _Work:
         images = self._floats(numbers)
         streams = numbers.to(self._device) + sample * len(self._images)
         return self._defense(images, streams=streams)
+
+
+def _folds(count: int) -> list[tuple[Tensor, Tensor]]:
+    """Pairs of images, by number: held back, and the others. A few images are all held back once."""
+    numbers, folds = torch.arange(count), min(FOLDS, count)
+    pairs = [(numbers[numbers % folds == fold], numbers[numbers % folds != fold]) for fold in range(folds)]
+    return pairs if count <= FEW else pairs[:1]
 
 
 def _parsed(method: str) -> tuple[str, float]:
@@ -394,49 +392,48 @@ def check_norms(classifier: nn.Module, source: str) -> None:
     if batch_norms(classifier):
         return
     kinds = {type(module).__name__ for module in classifier.modules() if "Norm" in type(module).__name__}
-    kept = "no running statistics" if any("BatchNorm" in kind for kind in kinds) else "no batch norm"
-    held = f" (it has {', '.join(sorted(kinds - {'Normalised'}))})" if kinds - {"Normalised"} else ""
+    lacks = "no running statistics" if any("BatchNorm" in kind for kind in kinds) else "no batch norm"
+    norms = ", ".join(sorted(kinds - {"Normalised"}))
+    has = f" (it has {norms})" if norms else ""
     raise InvalidInputError(
-        f"classifier {source!r} has {kept}{held}, so there is nothing to calibrate; {ALTERNATIVE}. If its "
+        f"classifier {source!r} has {lacks}{has}, so there is nothing to calibrate; {ALTERNATIVE}. If its "
         "batch norms were folded, give the unfolded weights"
     )
 
 
 def _images(
-    given: Tensor | str | Path,
+    source: Tensor | str | Path,
     split: str,
     limit: int | None,
     folder: Path | str | None,
     seed: int,
     classifier: nn.Module,
 ) -> tuple[str, Tensor]:
-    """Their name, and the images in memory, in an order of the seed, as many as are wanted."""
+    """The data's name, and at most ``limit`` images in memory, in an order of the seed."""
     if limit is not None:
         checks.whole("limit", limit, least=2)
-    order = torch.Generator().manual_seed(seed)
-    if isinstance(given, Tensor):
-        held = given.detach().cpu()
-        if held.dtype != torch.uint8:
-            checks.pixel_values(checks.image_batch(held))
-        elif held.dim() != 4:
-            raise InvalidInputError(f"images of shape {tuple(held.shape)} should be (N, channels, h, w)")
-        if len(held) < 2:
-            raise _too_few(len(held))
-        return IN_MEMORY, held[torch.randperm(len(held), generator=order)[:limit]]
-    if given in list_datasets():
-        found = load(str(given), split, folder)
-    elif Path(given).is_dir():
-        found = pictures_below(Path(given))
+    if isinstance(source, Tensor):
+        images = source.detach().cpu()
+        if images.dtype != torch.uint8:
+            checks.pixel_values(checks.image_batch(images))
+        elif images.dim() != 4:
+            raise InvalidInputError(f"images of shape {tuple(images.shape)} should be (N, channels, h, w)")
+        return IN_MEMORY, images[_order(len(images), seed)[:limit]]
+    if source in list_datasets():
+        data = load(str(source), split, folder)
+    elif Path(source).is_dir():
+        data = pictures_below(Path(source))
     else:
         raise InvalidInputError(
-            f"images={str(given)!r} is neither a folder nor a data set; give a tensor, a folder of image "
+            f"images={str(source)!r} is neither a folder nor a data set; give a tensor, a folder of image "
             f"files, or one of {', '.join(list_datasets())}"
         )
-    found = as_shown_to(classifier, found)
-    if len(found) < 2:
-        raise _too_few(len(found))
-    return found.name, found.at(torch.randperm(len(found), generator=order)[: limit or USUAL_LIMIT])
+    data = as_shown_to(classifier, data)
+    return data.name, data.at(_order(len(data), seed)[: limit or USUAL_LIMIT])
 
 
-def _too_few(count: int) -> InvalidInputError:
-    return InvalidInputError(f"{count} image was given to calibrate with; a variance needs at least 2")
+def _order(count: int, seed: int) -> Tensor:
+    """The order in which the images are taken."""
+    if count < 2:
+        raise InvalidInputError(f"{count} image was given to calibrate with; a variance needs at least 2")
+    return torch.randperm(count, generator=torch.Generator().manual_seed(seed))

@@ -17,6 +17,7 @@ from vqshield.classifiers import (
     is_source,
     weights_digest,
 )
+from vqshield.classifiers.folding import Precision
 from vqshield.core import checks
 from vqshield.core.devices import pick_device
 from vqshield.core.errors import InvalidInputError
@@ -27,22 +28,19 @@ from vqshield.data.folders import PLACES
 from vqshield.defended import Defended
 from vqshield.defenses import Defense, DefenseLike
 from vqshield.models.calling import check_weights
-from vqshield.training.measures import accuracy
 from vqshield.training.run import TrainResult, train_on
-from vqshield.training.saving import RunFiles, file_stem
-from vqshield.training.settings import CompileMode, Precision, TrainSettings
-from vqshield.training.shielding import TrainingShield
-from vqshield.training.subject import IN_MEMORY, Subject
+from vqshield.training.run_files import RunFiles
+from vqshield.training.settings import CompileMode, TrainSettings
+from vqshield.training.shielding import TrainingShield, accuracy
+from vqshield.training.subject import IN_MEMORY, Subject, file_stem, resolve
 
-COPIES = 3  # of the training images that are held at once: as they came, in an epoch's order, augmented
+COPIES = 3  # of the training images in memory at once: as read, in an epoch's order, augmented
 
 
 @dataclass(frozen=True, kw_only=True)
 class HardenSettings(TrainSettings):
-    """What decides the weights of a hardened classifier; a run resumes only under equal settings.
-
-    Beyond those of training: which classifier was given and the SHA-256 of its weights, and the stem of the
-    files. ``shield`` is the defense in words.
+    """The settings of a hardening run: beyond those of training, the classifier, the SHA-256 of its weights,
+    and the stem of the files.
     """
 
     epochs: int = 15
@@ -54,7 +52,7 @@ class HardenSettings(TrainSettings):
     stem: str
 
     def _check_subject(self) -> None:
-        """Data, classifier and defense are here already, and fit."""
+        """Data, classifier and defense are loaded already, and fit."""
 
     @property
     def name(self) -> str:
@@ -66,9 +64,9 @@ class Hardened(TrainResult):
     """A classifier that was fine-tuned behind a defense.
 
     Attributes:
-        model: the classifier behind the defense, ready for use; the classifier itself where there is none.
-        before, after: the share of test images right behind the defense, one draw each.
-        weights, card_file: what was written.
+        model: the classifier behind the defense, ready for use; the classifier itself without a defense.
+        before, after: accuracy on the test images behind the defense, one sample per image.
+        weights, card_file: paths of the weights and their card.
         load: what load_classifier takes for these weights.
         test_images, seconds, settings, card: of the run.
     """
@@ -78,7 +76,6 @@ class Hardened(TrainResult):
 
     @property
     def after(self) -> float:
-        """The accuracy of the hardened classifier."""
         return self.test_accuracy
 
 
@@ -111,8 +108,8 @@ def harden(
 ) -> Hardened:
     """Fine-tune a classifier behind the defense that it will be used behind.
 
-    That gives back most of the clean accuracy that a defense costs. What it is worth against whom:
-    docs/hardening.md. The classifier given is left as it is; a copy of it is trained in float32.
+    That restores most of the clean accuracy that a defense costs. docs/hardening.md says against which
+    attacks it helps. The classifier is not changed: a copy of it is trained in float32.
 
     Args:
         classifier: a module from images in [0, 1] to logits, a model that `vq.defend` made, or what `vqshield
@@ -122,14 +119,14 @@ def harden(
         images: training images (N, q, h, w), bytes or floats in [0, 1] (kept as bytes), or the name of a data
             set with a training split, such as cifar10, or folder: one sub-folder of image files per class.
         labels: (N,) classes, a tensor, array or list, of images that are tensors or arrays.
-        method: what every step shows the classifier behind the defense: "natural" (the images),
+        method: images that every step shows the classifier behind the defense: "natural" (clean images),
             "noise:sigma=0.06" (with Gaussian noise, before the defense),
             "adversarial:loss=trades,eps=8/255,steps=7,beta=6,surrogate=soft" (images that an attack found
             through the defense; surrogate=none: without it), "consistency:draws=2,agreement=10,entropy=0.5"
-            (draws of a random defense that should agree, for its certificate), or "splitting:agreement=3"
+            (samples of a random defense that should agree, for its certificate), or "splitting:agreement=3"
             (the same for splitting:scale=…).
-        test: images and labels that accuracy is measured on, for tensors; without it, the last tenth of the
-            images is kept for that and not trained on.
+        test: images and labels to measure accuracy on, for tensors (default: the last tenth of the images,
+            which is then not trained on).
         data_dir: folder with the official files of a named data set (default: the cache folder).
         limit: use the first N training images (default: all).
         test_limit: use the first N test images (default: all).
@@ -151,6 +148,10 @@ def harden(
         progress: called with the epoch, its loss and the test accuracy, the steps that are done, and their
             total.
 
+    Returns:
+        The hardened classifier behind the defense as `.model`, its accuracy `.before` and `.after`, and the
+        paths `.weights` and `.card_file`.
+
     Raises:
         InvalidInputError: a classifier, defense, method or data that do not fit one another, before any work.
         FileFormatError: broken weights or images.
@@ -167,7 +168,7 @@ def harden(
         'small-cifar10-hardened.safetensors'
     """
     place = pick_device(device)
-    subject = Subject.of(classifier, defense, otherwise="swrd")
+    subject = resolve(classifier, defense, default="swrd")
     source, shield, model = subject.name, subject.defense, _trainable(subject)
     training, tested = _data(images, labels, test, data_dir, limit, test_limit, model)
     _check_alike(training, tested)
@@ -208,23 +209,25 @@ def harden(
         notes={"test_accuracy_before": before, "load": load},
     )
     ready = result.model.eval().requires_grad_(False)
-    changed = {
+    changes = {
         "model": ready if shield is None else Defended(ready, shield),
         "load": RunFiles(Path(out), settings.name).how_to_load(source, model),
     }
-    return Hardened(before=before, **{**vars(result), **changed})
+    return Hardened(before=before, **{**vars(result), **changes})
 
 
 def _trainable(subject: Subject) -> Normalised:
     """A copy of the classifier that can be trained, on the CPU in float32."""
-    given = subject.classifier
-    check_weights(given)
-    model = copy.deepcopy(given if isinstance(given, Normalised) else Normalised(given, mean=[0], std=[1]))
+    classifier = subject.classifier
+    check_weights(classifier)
+    if not isinstance(classifier, Normalised):
+        classifier = Normalised(classifier, mean=[0], std=[1])
+    model = copy.deepcopy(classifier)
     parameters = list(model.parameters())
     if not parameters:
         raise InvalidInputError(f"classifier {subject.name!r} has no weights that could be tuned")
-    if not any(each.requires_grad for each in parameters):
-        model.requires_grad_(True)  # else the layers that are frozen stay so
+    if not any(parameter.requires_grad for parameter in parameters):
+        model.requires_grad_(True)  # otherwise layers that are frozen stay frozen
     return model.float()  # halves have too few digits for small steps
 
 
@@ -241,27 +244,27 @@ def _data(
     if isinstance(images, str):
         if labels is not None or test is not None:
             raise InvalidInputError(
-                f"labels or test are given beside the data set {images!r}, which has its own"
+                f"labels or test are given with the data set {images!r}, which has its own"
             )
         if images == "folder" and folder is not None:
-            _refuse_without_test(Path(folder))
-        training = _held(load(images, "train", folder, limit=limit), model)
-        return training, _held(load(images, "test", folder, limit=test_limit), model)
+            _check_has_test(Path(folder))
+        training = _in_memory(load(images, "train", folder, limit=limit), model)
+        return training, _in_memory(load(images, "test", folder, limit=test_limit), model)
     if folder is not None:
         raise InvalidInputError(f"data_dir={str(folder)!r} is given with tensors; give the data set's name")
     if labels is None:
         raise InvalidInputError("labels are missing; give one for each image")
-    given = _from_tensors(images, labels, model)
+    data = _from_tensors(images, labels, model)
     if test is not None:
-        return given.take(limit), _from_tensors(*test, model).take(test_limit)
-    if len(given) < 2:
+        return data.take(limit), _from_tensors(*test, model).take(test_limit)
+    if len(data) < 2:
         raise InvalidInputError("1 image cannot be both trained and tested on; give more, or test=")
-    kept = max(1, len(given) // 10)
-    last = ImageSet(given.name, given.images[-kept:], given.labels[-kept:], given.classes)
-    return given.take(len(given) - kept).take(limit), last.take(test_limit)
+    kept = max(1, len(data) // 10)
+    last = ImageSet(data.name, data.images[-kept:], data.labels[-kept:], data.classes)
+    return data.take(len(data) - kept).take(limit), last.take(test_limit)
 
 
-def _refuse_without_test(folder: Path) -> None:
+def _check_has_test(folder: Path) -> None:
     """Refuse a folder that has images to train on but none to test on."""
     names = [name for name in PLACES["test"] if name != "."]
     if (folder / "train").is_dir() and not any((folder / name).is_dir() for name in names):
@@ -271,18 +274,18 @@ def _refuse_without_test(folder: Path) -> None:
         )
 
 
-def _held(found: ImageSet, model: Normalised) -> ImageSet:
-    """The images of files as the classifier is shown them, all read."""
-    found = as_shown_to(model, found)
-    if not isinstance(found, FileSet):
-        return found
-    values = len(found) * found.read(slice(1)).numel()
-    if (wanted := COPIES * values) > (most := _memory()):
+def _in_memory(images: ImageSet, model: Normalised) -> ImageSet:
+    """All images of a data set, image files at the classifier's size."""
+    images = as_shown_to(model, images)
+    if not isinstance(images, FileSet):
+        return images
+    wanted, available = COPIES * len(images) * images.read(slice(1)).numel(), _memory()
+    if wanted > available:
         raise InvalidInputError(
-            f"{len(found)} images of {found.name!r} take {wanted >> 20} MiB in training, this machine has "
-            f"{most >> 20} MiB; give a limit"
+            f"{len(images)} images of {images.name!r} take {wanted >> 20} MiB in training, this machine has "
+            f"{available >> 20} MiB; give a limit"
         )
-    return ImageSet(found.name, found.images, found.labels, found.classes)
+    return ImageSet(images.name, images.images, images.labels, images.classes)
 
 
 def _memory() -> int:
@@ -293,10 +296,12 @@ def _memory() -> int:
 
 
 def _from_tensors(images: Tensor, labels: Tensor, model: Normalised) -> ImageSet:
-    held = checks.as_tensor("images", images).detach().cpu()
-    if held.ndim != 4:
-        raise InvalidInputError(f"images of shape {tuple(held.shape)} should be (n, channels, height, width)")
-    pixels = as_bytes(held, "images")
+    tensor = checks.as_tensor("images", images).detach().cpu()
+    if tensor.ndim != 4:
+        raise InvalidInputError(
+            f"images of shape {tuple(tensor.shape)} should be (n, channels, height, width)"
+        )
+    pixels = as_bytes(tensor, "images")
     classes = class_count(model, pixels[:1], name=type(model.network).__name__, data=IN_MEMORY)
     return ImageSet(IN_MEMORY, pixels, checks.labels(labels), tuple(map(str, range(classes))))
 
@@ -308,10 +313,10 @@ def _check_alike(training: ImageSet, test: ImageSet) -> None:
             f"the training images of {training.name!r} have {_counted(training.classes)}, the test images "
             f"have {_counted(test.classes)}; give both the same classes, in train and in test or val"
         )
-    if training.images.shape[1:] != test.images.shape[1:]:
+    shapes = tuple(training.images.shape[1:]), tuple(test.images.shape[1:])
+    if shapes[0] != shapes[1]:
         raise InvalidInputError(
-            f"training images of shape {tuple(training.images.shape[1:])} and test images of shape "
-            f"{tuple(test.images.shape[1:])} should be of one shape"
+            f"training images of shape {shapes[0]} and test images of shape {shapes[1]} should have one shape"
         )
 
 
@@ -323,7 +328,7 @@ def _counted(classes: tuple[str, ...]) -> str:
 def _accuracy(
     model: Normalised, defense: Defense | None, test: ImageSet, seed: int, device: torch.device
 ) -> float:
-    """Of the classifier as it was given, on the draws that it is tested on after training."""
+    """The accuracy before training, on the samples that the classifier is tested on after it."""
     shield = None if defense is None else TrainingShield(defense, seed=seed, device=device)
     if shield is not None:
         shield.check(test.images[:1])

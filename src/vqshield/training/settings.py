@@ -1,4 +1,4 @@
-"""What a training run is made of."""
+"""The settings of a training run."""
 
 import hashlib
 import json
@@ -9,16 +9,14 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from vqshield.classifiers import list_classifiers
+from vqshield.classifiers.folding import Precision
 from vqshield.core.checks import one_of, real, whole
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.serialization import Json
 from vqshield.defenses import from_text
 from vqshield.training.objectives import objective
 
-Precision = Literal["fp32", "bf16"]
 CompileMode = Literal["off", "default", "reduce-overhead", "max-autotune-no-cudagraphs"]
-PRECISIONS: tuple[str, ...] = get_args(Precision)
-COMPILE_MODES: tuple[str, ...] = get_args(CompileMode)
 
 MOMENTUM, WEIGHT_DECAY = 0.9, 5e-4
 RECIPE: Mapping[str, Json] = {
@@ -34,12 +32,11 @@ RECIPE: Mapping[str, Json] = {
     "normalise": True,
     "channels_last": True,
 }
-"""What is the same in every run. Cards and checkpoints state it: other recipes write them too."""
+"""What is the same in every run here. Cards and checkpoints state it, because other recipes may vary it."""
 
 
-def trainable() -> tuple[str, ...]:
-    """The data sets whose training split fits into memory, where the trainer holds it."""
-    return ("cifar10", "cifar100", "mnist")
+TRAINABLE = ("cifar10", "cifar100", "mnist")
+"""The data sets whose training split fits into memory, where the trainer holds it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +62,7 @@ class TrainSettings:
         shield: defense in front of the network in training and in tests, such as
             "swrd:noise=shared,sigma=0.12,tau=0.12", or noise alone, "gaussian:sigma=0.12" (default: none).
         start: start from the weights in this safetensors file of the same network (default: random weights).
-        method: what a step lowers (see training/objectives.py), as in "noise:sigma=0.06"; None: "natural".
+        method: training objective (see training/objectives.py), such as "noise:sigma=0.06"; None: "natural".
     """
 
     data: str
@@ -89,8 +86,8 @@ class TrainSettings:
     def __post_init__(self) -> None:
         self._check_subject()
         objective(self.method)
-        one_of("precision", self.precision, PRECISIONS)
-        one_of("compile_mode", self.compile_mode, COMPILE_MODES)
+        one_of("precision", self.precision, get_args(Precision))
+        one_of("compile_mode", self.compile_mode, get_args(CompileMode))
         for name in ("epochs", "batch"):
             whole(name, getattr(self, name), least=1)
         for name in ("padding", "cutout", "seed"):
@@ -99,8 +96,10 @@ class TrainSettings:
         if self.flip is None:
             object.__setattr__(self, "flip", self.data != "mnist")
         if self.start is not None and not Path(self.start).is_file():
-            raise InvalidInputError(f"start={str(self.start)!r} is no file; give a classifier's safetensors")
-        # Through JSON and back: tuples and lists then compare equal to what a checkpoint holds.
+            raise InvalidInputError(
+                f"start={str(self.start)!r} is not a file; give a classifier's safetensors"
+            )
+        # Through JSON and back: lists and tuples then equal those of a checkpoint.
         object.__setattr__(self, "options", json.loads(json.dumps(dict(self.options))))
 
     def _check_reals(self, *, positive: tuple[str, ...], below_one: tuple[str, ...]) -> None:
@@ -113,7 +112,7 @@ class TrainSettings:
 
     def _check_subject(self) -> None:
         """Refuse data, a network or a shield that cannot be trained on, trained or trained behind."""
-        one_of("data", self.data, trainable())
+        one_of("data", self.data, TRAINABLE)
         one_of("arch", self.arch, list_classifiers())
         if self.shield is not None:
             from_text(self.shield, seed=0)
@@ -123,16 +122,13 @@ class TrainSettings:
         """The stem of the files this run writes."""
         return f"{self.arch}-{self.data}"
 
-    @property
-    def start_name(self) -> str | None:
-        """The file that the run starts from, without its folder."""
-        return None if self.start is None else Path(self.start).name
-
     @cached_property
-    def _start_digest(self) -> str | None:
-        return None if self.start is None else hashlib.sha256(Path(self.start).read_bytes()).hexdigest()
+    def _start(self) -> dict[str, str] | None:
+        if self.start is None:
+            return None
+        path = Path(self.start)
+        return {"file": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as JSON holds them; the file to start from by its name and SHA-256."""
-        start = None if self.start is None else {"file": self.start_name, "sha256": self._start_digest}
-        return {**RECIPE, **json.loads(json.dumps({**asdict(self), "start": start}))}
+        return {**RECIPE, **json.loads(json.dumps({**asdict(self), "start": self._start}))}

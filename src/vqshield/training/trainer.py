@@ -1,13 +1,13 @@
-"""Train a classifier: all data on the device, a state between epochs that a checkpoint can hold.
+"""Train a classifier: all data on the device, and between epochs a state that a checkpoint can hold.
 
-Order and augmentation of an epoch come from generators seeded by (seed, epoch), so a resumed run meets the
-batches that it would have met anyway, and the global generator is left alone.
+Order and augmentation of an epoch come from generators seeded by (seed, epoch). So a resumed run sees the
+batches of an unbroken one, and the global generator is left alone.
 
-What is promised: on a CPU, with one version of torch, one kind of processor and one number of threads
-(OMP_NUM_THREADS), the weights are the same, bit for bit and as files byte for byte, however often the run is
-killed and resumed. Another number of threads adds up in another order and ends with different weights: a
-checkpoint records the number, and a run with another one is refused. On a GPU nothing is promised: cuDNN
-chooses its algorithms by timing them, and some add up in no fixed order.
+Guarantee: on a CPU, with one version of torch, one kind of processor and one number of threads
+(OMP_NUM_THREADS), the weights are bit-equal and their files byte-equal, however often the run is killed and
+resumed. Another number of threads sums in another order: a checkpoint records the number, and a run with
+another one is refused. There is no guarantee on a GPU: cuDNN chooses its algorithms by timing them, and some
+sum in no fixed order.
 """
 
 import copy
@@ -24,21 +24,20 @@ from torch.nn import functional as F
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from vqshield.classifiers import Network, Normalised, build
+from vqshield.classifiers.folding import Precision
 from vqshield.core import checks
 from vqshield.core.errors import FileFormatError, InvalidInputError, VqshieldError
 from vqshield.data import ImageSet
 from vqshield.defenses import Defense
 from vqshield.training.augment import crop_and_flip, cutout
-from vqshield.training.checkpoint import EpochRecord, Parts
-from vqshield.training.measures import accuracy, channel_statistics
 from vqshield.training.objectives import LossAndHits, Workplace, objective
-from vqshield.training.settings import MOMENTUM, WEIGHT_DECAY, Precision, TrainSettings
-from vqshield.training.shielding import TrainingShield
+from vqshield.training.run_files import EpochRecord, Parts
+from vqshield.training.settings import MOMENTUM, WEIGHT_DECAY, TrainSettings
+from vqshield.training.shielding import TrainingShield, accuracy
 
-REPORT_EVERY = 20  # steps; each report waits for the device, so not more often
-WARMUP = 0.2  # the part of a cycle in which the rate rises
-START, END = 0.1, 1e-3  # a cycle's first and last rate, as parts of the peak
-
+REPORT_EVERY = 20  # steps; each report waits for the device
+WARMUP = 0.2  # the share of a cycle in which the rate rises
+START, END = 0.1, 1e-3  # a cycle's first and last rate, as shares of the peak
 
 Steps = Callable[[int, float], None]
 """Called every few steps: how many of this epoch are done, and the mean loss since the last call."""
@@ -47,7 +46,10 @@ Steps = Callable[[int, float], None]
 class Trainer:
     """The state of one run: ``epoch`` advances it, ``tensors`` and ``restore`` carry it over a restart.
 
-    Another recipe is a subclass with its own ``first_model``, ``made_optimizer``, ``rate`` or ``moved``.
+    Another recipe is a subclass with its own ``first_model``, ``make_optimizer``, ``rate`` or ``augmented``.
+
+    Args:
+        model, defense: replace the network and the shield that the settings name.
     """
 
     def __init__(
@@ -60,7 +62,6 @@ class Trainer:
         model: Normalised | None = None,
         defense: Defense | None = None,
     ) -> None:
-        """Model and defense: what stands for the network and the shield that the settings name."""
         if settings.batch > len(training):
             raise InvalidInputError(
                 f"batch={settings.batch} must be at most {len(training)}, the training images"
@@ -70,9 +71,9 @@ class Trainer:
         self.steps = len(training) // settings.batch
         self.images, self.labels = training.images.to(device), training.labels.to(device)
         self.test_images, self.test_labels = test.images.to(device), test.labels.to(device)
-        self.shield, chosen = None, settings.shield if defense is None else defense
-        if chosen is not None:
-            self.shield = TrainingShield(chosen, seed=settings.seed, device=device)
+        self.shield, shield = None, settings.shield if defense is None else defense
+        if shield is not None:
+            self.shield = TrainingShield(shield, seed=settings.seed, device=device)
             self.shield.check(self.images)
         mean, _ = channel_statistics(training.images)
         self.fill = (torch.tensor(mean, device=device) * 255).round()
@@ -80,7 +81,7 @@ class Trainer:
         self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.average = copy.deepcopy(self.model).eval().requires_grad_(False) if settings.ema else None
         self.moving = () if self.average is None else (_moving(self.average), _moving(self.model))
-        self.optimizer = self.made_optimizer()
+        self.optimizer = self.make_optimizer()
         self.objective = objective(settings.method)
         self.objective.check(None if self.shield is None else self.shield.attacked, self.images[:1])
         network = InPrecision(self.model, settings.precision)
@@ -115,7 +116,7 @@ class Trainer:
                 **self.settings.options,
             )
 
-    def made_optimizer(self) -> torch.optim.Optimizer:
+    def make_optimizer(self) -> torch.optim.Optimizer:
         """SGD with Nesterov's momentum; weights decay, norms and biases do not."""
         return torch.optim.SGD(
             parameter_groups(self.model, decay=WEIGHT_DECAY, others=0.0),
@@ -129,50 +130,47 @@ class Trainer:
         """The learning rate of a step, numbered from 0 over the whole run."""
         return one_cycle(step, steps=self.settings.epochs * self.steps, peak=self.settings.peak_lr)
 
-    def moved(self, images: Tensor, generator: torch.Generator) -> Tensor:
+    def augmented(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """An epoch's images, shifted and mirrored at random."""
         settings = self.settings
         return crop_and_flip(images, padding=settings.padding, flip=bool(settings.flip), generator=generator)
 
     def epoch(self, number: int, report: Steps = lambda *_: None, *, test: bool = True) -> EpochRecord:
         """Run epoch ``number`` (from 0), and test."""
-        # The shield's images are looked at with every report: at every draw, a GPU would wait for the look.
-        with _seeded(epoch_seed(self.settings.seed, number), self.device), checks.later() as looks:
-            return self._epoch(number, report, looks, test=test)
-
-    def _epoch(self, number: int, report: Steps, looks: checks.Later, *, test: bool) -> EpochRecord:
-        began = time.perf_counter()
-        images, labels = self._epoch_data(number)
-        batch = self.settings.batch
-        self.model.train()
-        total = torch.zeros((), device=self.device)
-        correct = torch.zeros((), device=self.device, dtype=torch.int64)
-        reported, reported_at = 0.0, 0
-        for step in range(self.steps):
-            part = slice(step * batch, (step + 1) * batch)
-            loss, hits = self._step(number * self.steps + step, images[part], labels[part])
-            total += loss
-            correct += hits
-            if (step + 1) % REPORT_EVERY == 0 or step + 1 == self.steps:
-                looks.settle()
-                so_far = float(total)
-                report(step + 1, (so_far - reported) / (step + 1 - reported_at))
-                reported, reported_at = so_far, step + 1
-        if not math.isfinite(reported):
-            raise VqshieldError(
-                f"the loss of epoch {number + 1} is {reported}; "
-                f"lower peak_lr={self.settings.peak_lr} and start over"
-            )
+        began, batch = time.perf_counter(), self.settings.batch
+        # Images behind the shield are checked at every report: a check per step would sync the GPU.
+        with _seeded(epoch_seed(self.settings.seed, number), self.device), checks.later() as pending:
+            images, labels = self._epoch_data(number)
+            self.model.train()
+            total = torch.zeros((), device=self.device)
+            correct = torch.zeros((), device=self.device, dtype=torch.int64)
+            reported, reported_at = 0.0, 0
+            for step in range(self.steps):
+                part = slice(step * batch, (step + 1) * batch)
+                loss, hits = self._step(number * self.steps + step, images[part], labels[part])
+                total += loss
+                correct += hits
+                if (step + 1) % REPORT_EVERY == 0 or step + 1 == self.steps:
+                    pending.settle()
+                    so_far = float(total)
+                    report(step + 1, (so_far - reported) / (step + 1 - reported_at))
+                    reported, reported_at = so_far, step + 1
+            if not math.isfinite(reported):
+                raise VqshieldError(
+                    f"the loss of epoch {number + 1} is {reported}; "
+                    f"lower peak_lr={self.settings.peak_lr} and start over"
+                )
+            tested = self.test_accuracy(self.best, precision=self.settings.precision) if test else None
         return EpochRecord(
             epoch=number + 1,
             loss=reported / self.steps,
             train_accuracy=int(correct) / (self.steps * batch),
-            test_accuracy=self.test_accuracy(self.best, precision=self.settings.precision) if test else None,
+            test_accuracy=tested,
             seconds=round(time.perf_counter() - began, 3),
         )
 
-    def test_accuracy(self, model: nn.Module, *, precision: str = "fp32") -> float:
-        """The fraction of test images that a model labels right, behind the shield if there is one."""
+    def test_accuracy(self, model: nn.Module, *, precision: Precision = "fp32") -> float:
+        """The accuracy of a model on the test images, behind the shield if there is one."""
         return accuracy(model, self.test_images, self.test_labels, shield=self.shield, precision=precision)
 
     def tensors(self) -> Parts:
@@ -189,7 +187,7 @@ class Trainer:
         }
 
     def restore(self, tensors: Parts) -> None:
-        """Take over the tensors of a checkpoint."""
+        """Load the tensors of a checkpoint."""
         try:
             self.model.load_state_dict(tensors["weights"])
             if self.average is not None:
@@ -199,24 +197,23 @@ class Trainer:
                 slot, _, name = key.partition("/")
                 parameter = parameters[name]
                 # Adam's count of steps is one number, which its fused form keeps on the device.
-                place = "cpu" if value.ndim == 0 and self.device.type == "cpu" else self.device
-                held = value.to(place) if value.ndim == 0 else torch.empty_like(parameter).copy_(value)
-                self.optimizer.state[parameter][slot] = held
+                state = torch.empty_like(parameter).copy_(value) if value.ndim else value.to(self.device)
+                self.optimizer.state[parameter][slot] = state
         except (RuntimeError, KeyError) as error:
-            said = " ".join(str(error).split())
-            raise FileFormatError(f"the checkpoint is of another network: {said}") from error
+            reason = " ".join(str(error).split())
+            raise FileFormatError(f"the checkpoint is of another network: {reason}") from error
 
     def _epoch_data(self, number: int) -> tuple[Tensor, Tensor]:
-        """The epoch's augmented images and labels in their order; all at once costs few launches."""
+        """The epoch's augmented images and labels in their order; all at once needs few kernel launches."""
         settings = self.settings
         generator = torch.Generator(self.device).manual_seed(epoch_seed(settings.seed, number))
         order = torch.randperm(len(self.images), generator=generator, device=self.device)
         order = order[: self.steps * settings.batch]
-        images = self.moved(self.images[order], generator)
+        images = self.augmented(self.images[order], generator)
         images = cutout(images, size=settings.cutout, fill=self.fill, generator=generator)
         return images, self.labels[order]
 
-    def _step(self, step: int, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    def _step(self, step: int, images: Tensor, labels: Tensor) -> LossAndHits:
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate(step)
         if self.settings.compile_mode != "off":
@@ -263,10 +260,21 @@ class InPrecision(nn.Module):
         return logits.float()
 
 
+def channel_statistics(images: Tensor) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation of each channel in [0,1], from exact counts, to four digits."""
+    values = torch.arange(256, dtype=torch.float64) / 255
+    means, deviations = [], []
+    for channel in range(images.shape[1]):
+        counts = torch.bincount(images[:, channel].flatten().cpu(), minlength=256).double()
+        share = counts / counts.sum()
+        mean = (share * values).sum()
+        means.append(round(float(mean), 4))
+        deviations.append(max(round(float((share * (values - mean) ** 2).sum().sqrt()), 4), 1e-4))
+    return means, deviations
+
+
 def one_cycle(step: int, *, steps: int, peak: float) -> float:
     """Smith and Topin 2018: a line up to the peak, then a cosine down to almost 0."""
-    if not 0 <= step < steps:
-        raise InvalidInputError(f"step={step} must be in 0..{steps - 1}")
     top = WARMUP * (steps - 1)
     if step < top:
         return peak * (START + (1 - START) * step / top)
@@ -281,7 +289,7 @@ def epoch_seed(seed: int, epoch: int) -> int:
 
 @contextmanager
 def fast_convolutions() -> Iterator[None]:
-    """Let cuDNN time its algorithms during the run; shapes never change, and the flag is given back."""
+    """Let cuDNN time its algorithms during the run, in which shapes never change."""
     before = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = True
     try:
@@ -292,9 +300,8 @@ def fast_convolutions() -> Iterator[None]:
 
 @contextmanager
 def _seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Layers that draw (dropout) read the global generators: seed them, and give them back as they were."""
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
+    """Seed the global generators, which layers such as dropout read, and restore their state afterwards."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.default_generator.manual_seed(seed)
         if device.type == "cuda":
             with torch.cuda.device(device):
@@ -303,7 +310,7 @@ def _seeded(seed: int, device: torch.device) -> Iterator[None]:
 
 
 def parameter_groups(model: nn.Module, *, decay: float, others: float) -> list[dict[str, Any]]:
-    """What an optimizer is given: the weights with their decay, norms and biases with another."""
+    """An optimizer's parameter groups: weights with their decay, norms and biases with another."""
     parameters = list(model.parameters())
     return [
         {"params": [each for each in parameters if each.ndim > 1], "weight_decay": decay},

@@ -15,7 +15,7 @@ from vqshield.cli.unused import Unused, option_is
 from vqshield.core.errors import InvalidInputError, printable
 from vqshield.core.settings import parse_spec
 from vqshield.defenses import list_all_defenses
-from vqshield.training import TrainResult, checkpoint_path, trainable
+from vqshield.training import TRAINABLE, RunFiles, TrainResult
 from vqshield_paper.training import Recipe
 from vqshield_paper.training import train as run_training
 
@@ -43,7 +43,7 @@ def _whole_numbers(text: str, _: Mapping[str, Any]) -> tuple[int, ...]:
     recipe=PythonOnly("made from the options of its fields"),
     folder=Option("data_dir"),
     data=Option(
-        help=f"Data set: {', '.join(trainable())}.", default=("cifar10", "the data set of most experiments")
+        help=f"Data set: {', '.join(TRAINABLE)}.", default=("cifar10", "the data set of most experiments")
     ),
     arch=Option(
         help=f"Network: {', '.join(list_classifiers())}, with its settings behind it: "
@@ -75,7 +75,7 @@ def train(values: Values, as_json: AsJson = False) -> None:
     """Train a classifier; writes ARCH-DATA.safetensors and its card, ARCH-DATA.json."""
     network, options = parse_spec(values["arch"])
     settings = values.call(Recipe, arch=network, options=options)
-    checkpoint = checkpoint_path(settings.name, values["out"])
+    checkpoint = RunFiles(values["out"], settings.name).checkpoint
     with training_bar(checkpoint, hidden=as_json) as progress:
         result = values.call(run_training, recipe=settings, progress=progress)
     typer.echo(json.dumps(result.card, indent=2) if as_json else _summary(result))

@@ -37,12 +37,12 @@ class RecipeTrainer(Trainer):
         found, wanted = _described(started.network), _described(network)
         if found != wanted:
             raise InvalidInputError(
-                f"start={settings.start_name!r} holds {found}, this run trains {wanted}; "
+                f"start={Path(settings.start).name!r} holds {found}, this run trains {wanted}; "
                 "give a file of that network, or the network of that file"
             )
         return started.requires_grad_(True)  # with its own mean and std: its weights are used to them
 
-    def made_optimizer(self) -> torch.optim.Optimizer:
+    def make_optimizer(self) -> torch.optim.Optimizer:
         settings, fused = self.settings, self.device.type == "cuda"
         others = settings.weight_decay if settings.decay == "all" else 0.0
         groups = parameter_groups(self.model, decay=settings.weight_decay, others=others)
@@ -65,10 +65,10 @@ class RecipeTrainer(Trainer):
         milestones = [epoch * self.steps for epoch in settings.milestones]  # none: the rate is constant
         return stepwise(step, peak=settings.peak_lr, milestones=milestones, drop=settings.drop)
 
-    def moved(self, images: Tensor, generator: torch.Generator) -> Tensor:
+    def augmented(self, images: Tensor, generator: torch.Generator) -> Tensor:
         padding = self.settings.padding
         if self.settings.border == "mirror" or padding == 0:
-            return super().moved(images, generator)
+            return super().augmented(images, generator)
         framed = F.pad(images, [padding] * 4)  # so wide that a shift mirrors nothing into the middle
         flip = bool(self.settings.flip)
         moved = crop_and_flip(framed, padding=padding, flip=flip, generator=generator)
