@@ -34,7 +34,8 @@ from vqshield.core.devices import pick_device
 from vqshield.core.files import write_json
 from vqshield.core.serialization import Json, from_plain, to_plain
 from vqshield.data import FileSet, load
-from vqshield.ladders.study import MAIN, LadderSettings
+from vqshield.ladders.settings import LadderSettings
+from vqshield.ladders.study import MAIN
 from vqshield.models.draws import Draws
 
 CIFAR = ("randdisc:codes=25", "prd:size=2,codes=25", "swrd:size=3,codes=25", "swrd:size=3,codes=70",

@@ -14,7 +14,7 @@ from vqshield.attacks.suites import expand, list_suites, suite, with_precision
 from vqshield.attacks.threats import Threat, threat
 from vqshield.auditing import AuditSettings
 from vqshield.core.errors import InvalidInputError
-from vqshield.ladders.study import LadderSettings
+from vqshield.ladders.settings import LadderSettings
 from vqshield.surrogates import Soft, StraightThrough, get
 
 BALL = Linf(8 / 255)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import vqshield as vq
 from vqshield.auditing import AuditSettings
 from vqshield.core.errors import InvalidInputError
-from vqshield.ladders.study import LadderSettings
+from vqshield.ladders.settings import LadderSettings
 from vqshield.runs.target import Target
 
 IMAGES = (noise_images(6, 3, 16, 16) * 255).round() / 255  # harden keeps bytes

@@ -16,7 +16,7 @@ from vqshield.classifiers.sources import bundled_as_trained
 from vqshield.core.errors import InvalidInputError
 from vqshield.data import sample
 from vqshield.images.files import encode_png
-from vqshield.ladders.study import LadderSettings
+from vqshield.ladders.settings import LadderSettings
 from vqshield.leaderboards.rows import BoardRow
 from vqshield.leaderboards.study import BoardSettings
 

@@ -16,7 +16,8 @@ from vqshield.core.serialization import from_plain, to_plain
 from vqshield.evaluation.study import Evaluation, EvaluationSummary
 from vqshield.ladders.remote import RemoteAttacks
 from vqshield.ladders.rungs import RUNGS
-from vqshield.ladders.study import LadderSettings, LadderSummary, Measured, ladder, parse_control
+from vqshield.ladders.settings import LadderSettings
+from vqshield.ladders.study import LadderSummary, ladder, parse_control
 from vqshield.runs.study import Recorded
 
 PRD = "prd:codes=4,iterations=1"
@@ -151,7 +152,7 @@ def test_the_strongest_attack_counts_for_each_image(finished: tuple[Path, Ladder
         )
     changed = Recorded(manifest=recorded.manifest, records=told, seconds={})
     plan = replace(summary.plan, subjects=summary.plan.subjects[:1])
-    row = LadderSummary.of(plan, [Measured(inside=None, remote=changed)]).row("score")
+    row = LadderSummary.of(plan, [(None, changed)]).row("score")
     assert row is not None
     assert row.mean == pytest.approx(0)
 
@@ -169,7 +170,7 @@ def test_more_calls_never_hurt_the_attacker(finished: tuple[Path, LadderSummary]
     ]  # fmt: skip
     changed = Recorded(manifest=recorded.manifest, records=told, seconds={})
     plan = replace(summary.plan, subjects=summary.plan.subjects[:1])
-    found = LadderSummary.of(plan, [Measured(inside=None, remote=changed)])
+    found = LadderSummary.of(plan, [(None, changed)])
     assert [found.row("decision", calls=calls).mean for calls in (100, 110)] == [0, 0]
     assert found.row("transfer").mean == 1
 

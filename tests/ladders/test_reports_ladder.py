@@ -16,7 +16,8 @@ from vqshield.ladders.page import (
 )
 from vqshield.ladders.plot import ladder_plot
 from vqshield.ladders.rungs import RUNGS
-from vqshield.ladders.study import LadderRow, LadderSettings, LadderSummary, NotMeasured, Plan, Subject
+from vqshield.ladders.settings import LadderSettings
+from vqshield.ladders.study import LadderRow, LadderSummary, NotMeasured, Plan, Subject
 
 HOSTILE = '"><script>alert(1)</script>[red]'
 

@@ -15,7 +15,7 @@ from vqshield.cli.application import app
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.serialization import from_plain, to_plain
 from vqshield.ladders.remote import RemoteAttacks
-from vqshield.ladders.study import LadderSettings
+from vqshield.ladders.settings import LadderSettings
 from vqshield.leaderboards.page import PAGE, SUMMARY, board_notes, render_board, write_board
 from vqshield.leaderboards.rows import BoardRow
 from vqshield.leaderboards.study import BoardSettings, BoardSummary, leaderboard

@@ -10,7 +10,8 @@ import recorded
 import threat_tables
 from harden_frontier import SWRD_25, Row, Rung, Subject, twins
 from vqshield.core.serialization import to_plain
-from vqshield.ladders.study import LadderRow, LadderSettings, LadderSummary, Plan
+from vqshield.ladders.settings import LadderSettings
+from vqshield.ladders.study import LadderRow, LadderSummary, Plan
 from vqshield.ladders.study import Subject as LadderSubject
 from vqshield_paper.corruptions import list_corruptions
 

@@ -17,7 +17,8 @@ from vqshield.core.display_names import NONE
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.files import write_atomically
 from vqshield.ladders.page import ladder_notes, ladder_table, render_ladder
-from vqshield.ladders.study import BARE, LadderSettings, LadderSummary
+from vqshield.ladders.settings import LadderSettings
+from vqshield.ladders.study import BARE, LadderSummary
 from vqshield.ladders.study import ladder as measure
 from vqshield.runs.study import Progress
 

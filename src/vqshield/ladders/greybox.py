@@ -1,60 +1,64 @@
-"""The grey-box attacker's own network: trained behind the shield that is attacked."""
+"""The grey-box attacker's own network: trained behind the defense that is attacked."""
 
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from torch import nn
+
+from vqshield.classifiers import Network, Normalised
 from vqshield.core.devices import pick_device
 from vqshield.core.files import parse_json
 from vqshield.core.progress import Progress
-from vqshield.data import load
+from vqshield.data import SAMPLE_NAME, load
+from vqshield.ladders.settings import LadderSettings
+from vqshield.runs.target import Target
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trained:
-    """Where the weights are, and how long they took."""
+class TrainingImages:
+    """The folder with the attacker's training images; data: their data set, by default the target's."""
 
-    weights: Path
-    seconds: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class OwnNetwork:
-    """What the attacker trains: another architecture with another seed, on the same data.
-
-    Attributes:
-        data, folder: the training images.
-        shield: the defense by text; None where there is none.
-        out: a folder; networks behind other shields lie beside each other in it.
-    """
-
-    data: str
     folder: Path
-    arch: str
-    epochs: int
-    batch: int
-    seed: int
-    shield: str | None
-    device: str
-    out: Path
+    data: str | None = None
 
-    def trained(self, progress: Progress) -> Trained:
-        """Train it, continue where that was stopped, or find it done."""
-        from vqshield.training import RunFiles, TrainSettings, train_on  # few ladders train
 
-        settings = TrainSettings(
-            data=self.data, arch=self.arch, epochs=self.epochs, batch=self.batch, seed=self.seed,
-            shield=self.shield, precision="bf16" if pick_device(self.device).type == "cuda" else "fp32",
-        )  # fmt: skip
-        shield = hashlib.sha256(str(self.shield).encode()).hexdigest()[:8]
-        files = RunFiles(self.out / f"{self.arch}-{shield}", settings.name)
-        if files.weights.is_file() and files.card.is_file():
-            held = parse_json(files.card.read_bytes(), files.card)
-            if held.get("settings") == settings.to_dict():
-                return Trained(weights=files.weights, seconds=float(held["seconds"]))
-        splits = (load(self.data, split, self.folder) for split in ("train", "test"))
-        result = train_on(
-            settings, *splits, out=files.folder, device=self.device,
-            progress=lambda doing, done, total: progress(f"the attacker's {self.arch}, {doing}", done, total),
-        )  # fmt: skip
-        return Trained(weights=result.weights, seconds=result.seconds)
+def own_network(
+    images: TrainingImages,
+    target: Target,
+    shield: str | None,
+    settings: LadderSettings,
+    *,
+    out: Path,
+    progress: Progress,
+) -> tuple[Path, float]:
+    """The weights of another architecture, trained behind a defense, and the seconds that training took.
+
+    An interrupted training resumes, and a finished one is found in `out`, which has a folder per defense.
+    """
+    from vqshield.training import RunFiles, TrainSettings, train_on  # few ladders train
+
+    data = images.data or ("cifar10" if target.data == SAMPLE_NAME else target.data)
+    arch = settings.own_arch or _another_arch(target.model)
+    training = TrainSettings(
+        data=data, arch=arch, epochs=settings.own_epochs, batch=settings.own_batch, seed=settings.own_seed,
+        shield=shield, precision="bf16" if pick_device(target.device).type == "cuda" else "fp32",
+    )  # fmt: skip
+    digest = hashlib.sha256(str(shield).encode()).hexdigest()[:8]
+    files = RunFiles(out / f"{arch}-{digest}", training.name)
+    if files.weights.is_file() and files.card.is_file():
+        card = parse_json(files.card.read_bytes(), files.card)
+        if card.get("settings") == training.to_dict():
+            return files.weights, float(card["seconds"])
+    splits = (load(data, split, images.folder) for split in ("train", "test"))
+    result = train_on(
+        training, *splits, out=files.folder, device=target.device,
+        progress=lambda doing, done, total: progress(f"the attacker's {arch}, {doing}", done, total),
+    )  # fmt: skip
+    return result.weights, result.seconds
+
+
+def _another_arch(model: nn.Module) -> str:
+    """An architecture that is not the attacked classifier's."""
+    network = model.network if isinstance(model, Normalised) else model
+    return "small" if isinstance(network, Network) and network.arch == "resnet18" else "resnet18"

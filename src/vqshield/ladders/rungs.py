@@ -6,9 +6,9 @@ from typing import Literal
 RungName = Literal["natural", "transfer", "ignorant", "score", "decision", "grey-box", "white-box"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Rung:
-    """One kind of attacker: what they know, in full and, for narrow tables, in a word."""
+    """One kind of attacker: what they know, in full, and what they need, for narrow tables."""
 
     name: RungName
     title: str
@@ -17,42 +17,31 @@ class Rung:
 
 
 RUNGS = (
-    Rung(name="natural", title="no attack", knows="nothing", needs="nothing"),
+    Rung("natural", "no attack", "nothing", "nothing"),
     Rung(
-        name="transfer",
-        title="transfer",
-        knows="the task, and other classifiers for it; never asks the model",
-        needs="other nets",
+        "transfer",
+        "transfer",
+        "the task, and other classifiers for it; never queries the model",
+        "other nets",
     ),
     Rung(
-        name="ignorant",
-        title="ignorant of the shield",
-        knows="the classifier's weights, not that there is a shield",
-        needs="weights",
+        "ignorant",
+        "ignorant of the shield",
+        "the classifier's weights, not that there is a shield",
+        "weights",
+    ),
+    Rung("score", "queries by score", "the scores that the model answers with", "scores"),
+    Rung("decision", "queries by decision", "the class that the model answers with", "classes"),
+    Rung(
+        "grey-box",
+        "grey-box",
+        "the shield and the training images, not the weights; trains a network behind the same shield",
+        "shield, training data",
     ),
     Rung(
-        name="score",
-        title="queries by score",
-        knows="the scores that the model answers with",
-        needs="scores",
-    ),
-    Rung(
-        name="decision",
-        title="queries by decision",
-        knows="the class that the model answers with",
-        needs="classes",
-    ),
-    Rung(
-        name="grey-box",
-        title="grey-box",
-        knows="the shield and the training images, not the weights; trains a network behind the same shield",
-        needs="shield, training data",
-    ),
-    Rung(
-        name="white-box",
-        title="white-box, adaptive",
-        knows="weights and shield, all but its random draws",
-        needs="weights, shield",
+        "white-box", "white-box, adaptive", "weights and shield, all but its random draws", "weights, shield"
     ),
 )
 """From the bottom up."""
+INSIDE = ("natural", "ignorant", "white-box")
+"""The rungs that an Evaluation measures; RemoteAttacks measures the others."""

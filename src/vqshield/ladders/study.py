@@ -1,12 +1,12 @@
-"""The ladder: what attackers who know more and more leave of a classifier, beside its controls.
+"""The ladder: accuracy of a classifier and of its controls against attackers who know more and more.
 
-Every rung is measured by a study that can be stopped and continued: natural accuracy, the ignorant and the
-white-box attacker by an Evaluation, those without the weights by RemoteAttacks. The attacker of the grey-box
+Every rung is measured by a study that can be stopped and continued: an Evaluation for natural accuracy, the
+ignorant and the white-box attacker, RemoteAttacks for those without the weights. The attacker of the grey-box
 rung trains a network first.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from vqshield import surrogates
-from vqshield.attacks import PRECISIONS
-from vqshield.attacks.suites import expand, with_precision
-from vqshield.classifiers import BUNDLED, Network, Normalised
-from vqshield.core import checks
+from vqshield.attacks.suites import expand
+from vqshield.classifiers import BUNDLED
 from vqshield.core.display_names import IN_MEMORY, NONE
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.files import file_exists, write_json
@@ -25,15 +23,17 @@ from vqshield.core.serialization import to_plain
 from vqshield.data import SAMPLE_NAME
 from vqshield.defenses import Defense, DefenseLike
 from vqshield.evaluation.study import NOT_RUN, Evaluation, EvaluationManifest, EvaluationRecord
-from vqshield.ladders.greybox import OwnNetwork
+from vqshield.ladders.greybox import TrainingImages, own_network
 from vqshield.ladders.remote import RemoteAttack, RemoteAttacks, RemoteManifest, RemoteRecord, transfers
-from vqshield.ladders.rungs import RUNGS, RungName
+from vqshield.ladders.rungs import INSIDE, RUNGS, RungName
+from vqshield.ladders.settings import LadderSettings
 from vqshield.models.draws import Accuracy, accuracy_after_tries
 from vqshield.runs.arguments import defense_from, split_model, target_from, tuning_note
-from vqshield.runs.attack_study import AttackSettings, strongest_draws
+from vqshield.runs.attack_study import strongest_draws
 from vqshield.runs.executors import Executor, run_study
 from vqshield.runs.manifests import MANIFEST, check_same, read_manifest
-from vqshield.runs.study import Progress, Recorded, Steps, no_progress
+from vqshield.runs.records import AnyRecord
+from vqshield.runs.study import AnyCell, AnyManifest, Progress, Recorded, Steps, Study, no_progress
 from vqshield.runs.target import Target, full_path
 
 if TYPE_CHECKING:
@@ -43,114 +43,18 @@ PLAN = "ladder.json"
 MAIN = "model"
 """The subject that the ladder is about; all others are controls."""
 BARE = "bare"
-LEAST_CALLS = 100
 _TRIES = (1, 2, 3, 5, 10, 20, 50, 100)
 
-
-@dataclass(frozen=True, kw_only=True)
-class LadderSettings(AttackSettings):
-    """How high and how thoroughly a ladder is climbed.
-
-    Attributes:
-        norm: norm of the attacks' budget: "linf", "l2" or "l1".
-        eps: budget of the attacks on pixels in [0, 1] (default: 8/255 for linf, 0.5 for l2, 12 for l1).
-        calls: model calls per image after which query attacks are reported, ascending; every sample counts.
-        draws: samples per query; the attacker has the better result of them.
-        query_precision: what the answers to query attacks are computed in, one of
-            `vqshield.attacks.PRECISIONS`, but for what `FastAnswers` is asked exactly; what they found is
-            judged in float32. None: float32.
-        ignorant: the attack on the classifier without its shield.
-        transfer, diversity: the attack on each source, and how often a source sees an image changed.
-        suite: white-box suite or attack, also that of the grey-box attacker on their own network.
-        own_arch: architecture of the grey-box attacker's network (default: not the attacked classifier's).
-        own_epochs: epochs that the grey-box attacker's network is trained for.
-        own_batch, own_seed: images per step of that training, and its seed.
-        runs: samples of the defense behind each result.
-        selection: other samples, which choose each image's strongest attack.
-        seed: seed of every sample of defenses and attacks.
-        batch: images attacked at once.
-    """
-
-    calls: tuple[int, ...] = (1000, 5000, 10_000)
-    draws: tuple[int, ...] = (1, 5)
-    query_precision: str | None = field(default=None, metadata={"omit": True})
-    ignorant: str = "pgd:steps=20,step=eps/10,surrogate=none"
-    transfer: str = "pgd:steps=100,step=eps/10,momentum=1.0"
-    diversity: float = 0.7
-    suite: str = "adaptive-v2"
-    own_arch: str | None = None
-    own_epochs: int = 15
-    own_batch: int = 512
-    own_seed: int = 1
-    selection: int = 10
-    batch: int = 250
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("own_epochs", "own_batch"):
-            checks.whole(name, getattr(self, name), least=1)
-        checks.whole("own_seed", self.own_seed, least=0, below=2**64)
-        checks.real("diversity", self.diversity, most=1.0)
-        ball = self.ball
-        object.__setattr__(self, "eps", ball.eps)
-        if not self.calls or sorted({*self.calls}) != list(self.calls):
-            raise InvalidInputError(f"calls={self.calls} should be whole numbers that ascend, at least one")
-        if self.query_precision is not None:
-            checks.one_of("query_precision", self.query_precision, PRECISIONS)
-        if not self.draws:
-            raise InvalidInputError("draws are missing; give how many draws a query, as in 1 and 5")
-        for name, numbers in (("calls", self.calls), ("draws", self.draws)):
-            for number in numbers:
-                checks.whole(name, number, least=1)
-        fewest, most = self.calls[0], max(self.draws)
-        if fewest < (needed := max(LEAST_CALLS, 10 * most)):
-            raise InvalidInputError(
-                f"calls={fewest} with draws={most} allows {fewest // most} queries per image, too few for a "
-                f"query attack to mean anything; give at least {needed} calls"
-            )
-        for text in (self.ignorant, self.transfer, self.suite):
-            expand(text, ball)
-        if any(each.surrogate != NONE for each in expand(self.ignorant, ball)):
-            raise InvalidInputError(f"ignorant={self.ignorant!r} knows the defense; give surrogate=none")
-
-    @classmethod
-    def quick(cls) -> "LadderSettings":
-        """Under five minutes for 32 images and the bundled classifier on two CPU cores."""
-        return cls(
-            calls=(100, 500), suite="adaptive-v1:precision=tf32",
-            transfer="pgd:steps=20,step=eps/10,momentum=1.0", runs=5, selection=5, own_epochs=1, batch=32,
-        )  # fmt: skip
-
-    def in_precision(self, precision: str) -> "LadderSettings":
-        """The same attackers, each in that precision; one whose text names its own keeps it."""
-        return replace(
-            self,
-            suite=with_precision(self.suite, precision),
-            ignorant=with_precision(self.ignorant, precision),
-            transfer=with_precision(self.transfer, precision),
-            query_precision=None if precision == PRECISIONS[0] else precision,
-        )
-
-    def query_attacks(self, *, random: bool) -> tuple[RemoteAttack, ...]:
-        """Both kinds, with every number of draws where draws differ, else with one."""
-        kinds: dict[RungName, str] = {"score": "square", "decision": "rays"}
-        attacks = []
-        for rung, attack in kinds.items():
-            for draws in self.draws if random else (1,):
-                text = attack if draws == 1 else f"{attack}:eot={draws}"
-                text = with_precision(text, self.query_precision or PRECISIONS[0])
-                attacks.append(RemoteAttack(name=text, rung=rung, attack=text))
-        return tuple(attacks)
+Measured = tuple[
+    Recorded[EvaluationManifest, EvaluationRecord] | None, Recorded[RemoteManifest, RemoteRecord] | None
+]
+"""The records of one subject's Evaluation and RemoteAttacks, as far as there are any."""
+_ByImage = dict[int, EvaluationRecord | RemoteRecord]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """A classifier behind a defense, which a ladder is put against.
-
-    Attributes:
-        name: "model", or what a control is called.
-        classifier: by name, without its folder; defense: by text, "none" where there is none.
-    """
+    """A classifier, by name without its folder, and the spec string of its defense."""
 
     name: str
     classifier: str
@@ -168,7 +72,7 @@ class NotMeasured:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a ladder's folder is of: ladder.json. The studies' own manifests say the rest."""
+    """The subjects and settings of a ladder: ladder.json. The studies' own manifests say the rest."""
 
     subjects: tuple[Subject, ...]
     settings: LadderSettings
@@ -181,12 +85,12 @@ class LadderRow(Accuracy):
     """The accuracy of one subject under the attackers of one rung.
 
     Attributes:
-        calls: how many calls an image the attacker may make; None where the model is not asked.
-        used: how many calls an image took on average, of the attack that took most.
-        tries: accuracy where the attacker may send an image that often, in the order of the summary's tries.
-        attacks: whose strongest counts, image by image.
-        seconds: how long the attacks and the draws took, for all images together, a network's training
-            included; None where that is not known, and before the end of a search.
+        calls: how many calls per image the attacker may make; None if the attacker makes none.
+        used: how many calls per image the attack with most calls made on average.
+        tries: accuracy if the attacker may send an image that often, in the order of the summary's tries.
+        attacks: the attacks that compete for each image.
+        seconds: how long the attacks and the draws took for all images together, with the training of a
+            network; None if that is not known, and before the end of a search.
     """
 
     subject: str
@@ -200,7 +104,7 @@ class LadderRow(Accuracy):
 
 @dataclass(frozen=True, kw_only=True)
 class LadderSummary:
-    """What a ladder found; of one that is not finished, what there is."""
+    """The results of a ladder, finished or not."""
 
     title: str
     complete: bool
@@ -222,43 +126,42 @@ class LadderSummary:
 
     def row(self, rung: str, subject: str = MAIN, calls: int | None = None) -> LadderRow | None:
         """The row of a rung; of a query rung at that number of calls, or at the largest."""
-        found = [row for row in self.rows if (row.rung, row.subject) == (rung, subject)]
-        found = [row for row in found if calls in (None, row.calls)]
-        return found[-1] if found else None
+        rows = [row for row in self.rows if (row.rung, row.subject) == (rung, subject)]
+        rows = [row for row in rows if calls in (None, row.calls)]
+        return rows[-1] if rows else None
 
     @classmethod
     def read(cls, out: Path) -> "LadderSummary":
-        """What a folder holds of a ladder, finished or not."""
+        """The summary of a ladder's folder, finished or not."""
         plan = read_manifest(Plan, out, file=PLAN)
-        found = []
-        for subject in plan.subjects:
-            inside, remote = _folders(out, subject)
-            found.append(
-                Measured(
-                    inside=Evaluation.read(inside) if (inside / MANIFEST).is_file() else None,
-                    remote=RemoteAttacks.read(remote) if (remote / MANIFEST).is_file() else None,
-                )
-            )
-        return cls.of(plan, found)
+        folders = [_folders(out, subject.name) for subject in plan.subjects]
+        return cls.of(
+            plan,
+            [
+                (read_if_started(Evaluation, inside), read_if_started(RemoteAttacks, remote))
+                for inside, remote in folders
+            ],
+        )
 
     @classmethod
-    def of(cls, plan: Plan, found: Sequence["Measured"]) -> "LadderSummary":
-        """From the records of each subject, in the order of the plan."""
+    def of(cls, plan: Plan, measured: Sequence[Measured]) -> "LadderSummary":
+        """The summary of the records of each subject, in the order of the plan."""
         tries = tuple(number for number in _TRIES if number <= plan.settings.runs)
-        rows, complete = list[LadderRow](), True
-        for subject, each in zip(plan.subjects, found, strict=True):
-            rows += _rows(plan, subject, each, tries)
-            complete = complete and each.complete
-        manifest = next((each.inside.manifest for each in found if each.inside is not None), None)
+        rows, order = list[LadderRow](), [rung.name for rung in RUNGS]
+        for subject, records in zip(plan.subjects, measured, strict=True):
+            rows += _rows(plan, subject, records, tries)
+        manifest = next((inside.manifest for inside, _ in measured if inside is not None), None)
         data, images = ("", 0) if manifest is None else (manifest.data.name, manifest.data.images)
-        main, classifier = plan.subjects[0], None if manifest is None else manifest.classifier
+        main = plan.subjects[0]
+        classifier = main.classifier if manifest is None else manifest.classifier.described
         behind = "" if main.defense == NONE else f" behind {main.defense}"
-        order = [rung.name for rung in RUNGS]
         return cls(
-            title=f"{classifier.described if classifier else main.classifier}{behind}: accuracy of {images} "
-            f"images of {data}, rung by rung",
+            title=f"{classifier}{behind}: accuracy of {images} images of {data}, rung by rung",
             warnings=() if manifest is None else tuple(tuning_note(manifest.classifier, manifest.defenses)),
-            complete=complete,
+            complete=all(
+                _is_complete(Evaluation, inside) and _is_complete(RemoteAttacks, remote)
+                for inside, remote in measured
+            ),
             tries=tries,
             rows=tuple(sorted(rows, key=lambda row: order.index(row.rung))),
             audit=NOT_RUN,
@@ -269,108 +172,93 @@ class LadderSummary:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Measured:
-    """The records of one subject, as far as there are any."""
-
-    inside: Recorded[EvaluationManifest, EvaluationRecord] | None
-    remote: Recorded[RemoteManifest, RemoteRecord] | None
-
-    @property
-    def complete(self) -> bool:
-        """Whether every cell of both studies is there."""
-        if self.inside is None or self.remote is None:
-            return False
-        inside = sum(len(cell.keys) for cell in Evaluation.cells_of(self.inside.manifest))
-        remote = sum(len(cell.keys) for cell in RemoteAttacks.cells_of(self.remote.manifest))
-        return (len(self.inside.records), len(self.remote.records)) == (inside, remote)
+def read_if_started(
+    study: type[Study[AnyManifest, AnyCell, AnyRecord]], folder: Path
+) -> Recorded[AnyManifest, AnyRecord] | None:
+    """The records of a study in a folder, None before it has a manifest."""
+    return study.read(folder) if (folder / MANIFEST).is_file() else None
 
 
-_ByImage = dict[int, EvaluationRecord | RemoteRecord]
+def _folders(out: Path, subject: str) -> tuple[Path, Path]:
+    return out / subject / "evaluation", out / subject / "remote"
 
 
-def _rows(plan: Plan, subject: Subject, found: Measured, tries: Sequence[int]) -> list[LadderRow]:
-    rows: list[LadderRow | None] = []
-    if found.inside is not None:
-        groups: dict[RungName, dict[str, _ByImage]] = {"natural": {}, "ignorant": {}, "white-box": {}}
-        ignorant = expand(plan.settings.ignorant, plan.settings.ball)
-        names: dict[str, RungName] = {NONE: "natural", **{each.name: "ignorant" for each in ignorant}}
-        for each in found.inside.records:
-            if each.defense == subject.defense:
-                group = groups[names.get(each.attack, "white-box")]
-                group.setdefault(each.attack, {})[each.image] = each
-        for rung, members in groups.items():
-            took = _seconds(found.inside.seconds, subject.defense, members)
-            rows.append(_row(subject, rung, None, members, tries, took))
-    if found.remote is not None:
-        rungs = {each.name: each.rung for each in found.remote.manifest.attacks}
-        at: dict[tuple[RungName, int], dict[str, _ByImage]] = {}
-        for one in found.remote.records:
-            members = at.setdefault((rungs[one.attack], one.calls), {})
-            members.setdefault(one.attack, {})[one.image] = one
-        marks = found.remote.manifest.calls
-        for (rung, calls), members in at.items():
-            # A search is timed as a whole, under the key of its first mark: it is what the last one takes.
-            keys = [f"{name}@{marks[0] if calls else 0}" for name in members]
-            took = _seconds(found.remote.seconds, subject.defense, keys)
-            if rung == "grey-box" and took is not None:
-                took += plan.training_seconds.get(subject.name, 0.0)
-            whole = calls in (0, marks[-1])
-            # More calls never hurt: what was found after fewer of them competes as well.
-            earlier = {
-                f"{name}@{fewer}": each
-                for (other, fewer), found_then in at.items()
-                if other == rung and fewer < calls
-                for name, each in found_then.items()
-            }
-            row = _row(subject, rung, calls or None, {**members, **earlier}, tries, took if whole else None)
-            rows.append(row and replace(row, attacks=tuple(members)))
-    return [row for row in rows if row is not None]
-
-
-def _seconds(
-    known: Mapping[tuple[str, str], float], defense: str, names: Sequence[str] | Mapping[str, object]
-) -> float | None:
-    found = [known[defense, name] for name in names if (defense, name) in known]
-    return round(sum(found), 1) if found else None
-
-
-def _row(
-    subject: Subject,
-    rung: RungName,
-    calls: int | None,
-    members: Mapping[str, _ByImage],
-    tries: Sequence[int],
-    seconds: float | None,
-) -> LadderRow | None:
-    """The strongest of the members for each image that all were tried on; None where there are none."""
-    draws = strongest_draws(list(members.values())) if members else None
-    if draws is None:
-        return None
-    images = set.intersection(*(set(each) for each in members.values()))
-    used = [
-        [each.used for image in images if isinstance(each := records[image], RemoteRecord)]
-        for records in members.values()
-    ]
-    return LadderRow.of(
-        draws,
-        subject=subject.name,
-        rung=rung,
-        calls=calls,
-        used=round(max(sum(each) / len(each) for each in used), 1) if calls else None,
-        tries=accuracy_after_tries(draws.right, len(draws.predictions), tries),
-        attacks=() if rung == "natural" else tuple(members),
-        seconds=seconds,
+def _is_complete(
+    study: type[Study[AnyManifest, AnyCell, AnyRecord]], recorded: Recorded[AnyManifest, AnyRecord] | None
+) -> bool:
+    """Whether the records of every cell are there."""
+    return recorded is not None and len(recorded.records) == sum(
+        len(cell.keys) for cell in study.cells_of(recorded.manifest)
     )
+
+
+def _rows(plan: Plan, subject: Subject, measured: Measured, tries: Sequence[int]) -> list[LadderRow]:
+    inside, remote = measured
+    groups: dict[tuple[RungName, int], dict[str, _ByImage]] = {}  # by rung and calls, each by attack
+    seconds: dict[tuple[str, str], float] = {}
+    if inside is not None:
+        seconds |= inside.seconds
+        ignorant = [threat.name for threat in expand(plan.settings.ignorant, plan.settings.ball)]
+        names: dict[str, RungName] = {NONE: "natural", **dict.fromkeys(ignorant, "ignorant")}
+        for record in inside.records:
+            if record.defense == subject.defense:
+                group = groups.setdefault((names.get(record.attack, "white-box"), 0), {})
+                group.setdefault(record.attack, {})[record.image] = record
+    if remote is not None:
+        seconds |= remote.seconds
+        rungs = {attack.name: attack.rung for attack in remote.manifest.attacks}
+        for found in remote.records:
+            group = groups.setdefault((rungs[found.attack], found.calls), {})
+            group.setdefault(found.attack, {})[found.image] = found
+    rows = []
+    for (rung, calls), members in groups.items():
+        # More calls never hurt: images found after fewer of them compete as well.
+        earlier = [
+            records
+            for (other, fewer), attacks in groups.items()
+            if other == rung and fewer < calls
+            for records in attacks.values()
+        ]
+        attacked = [*members.values(), *earlier]
+        draws = strongest_draws(attacked)
+        if draws is None:
+            continue
+        marks = () if remote is None else remote.manifest.calls
+        # A search is timed as a whole, under the key of its first mark; the last one takes all of that.
+        keys = members if rung in INSIDE else [f"{name}@{marks[0] if calls else 0}" for name in members]
+        known = [seconds[subject.defense, key] for key in keys if (subject.defense, key) in seconds]
+        took = round(sum(known), 1) if known and calls in (0, *marks[-1:]) else None
+        if rung == "grey-box" and took is not None:
+            took += plan.training_seconds.get(subject.name, 0.0)
+        rows.append(
+            LadderRow.of(
+                draws,
+                subject=subject.name,
+                rung=rung,
+                calls=calls or None,
+                used=_most_used(attacked) if calls else None,
+                tries=accuracy_after_tries(draws.right, len(draws.predictions), tries),
+                attacks=() if rung == "natural" else tuple(members),
+                seconds=took,
+            )
+        )
+    return rows
+
+
+def _most_used(attacked: Sequence[_ByImage]) -> float:
+    """The calls per image of the attack that made most, on images that all attacks were tried on."""
+    images = set.intersection(*map(set, attacked))
+    used = [
+        [record.used for image in images if isinstance(record := records[image], RemoteRecord)]
+        for records in attacked
+    ]
+    return round(max(sum(calls) / len(calls) for calls in used), 1)
 
 
 def parse_control(text: str) -> tuple[str, str, str]:
     """Name, classifier and defense of "noise=noise.safetensors+gaussian:sigma=0.06".
 
-    Without a plus sign, or where all of it is the name of a file, the control is the classifier alone.
-
-    Raises:
-        InvalidInputError: no name, nothing behind it, or no such defense.
+    Without a plus sign, or if all of it is the name of a file, the control is the classifier alone.
     """
     name, equals, rest = text.partition("=")
     classifier, plus, defense = rest.rpartition("+")
@@ -404,15 +292,15 @@ def ladder(
     executor: Executor | None = None,
     progress: Progress = no_progress,
 ) -> LadderSummary:
-    """Measure what attackers who know more and more leave of a classifier, and of its controls.
+    """Measure the accuracy of a classifier, and of controls, against attackers who know more and more.
 
     Args:
         model: a module from images in [0, 1] to logits, a model that `vq.defend` made, or the name of a
             classifier, as for `vq.evaluate`.
         images: (N, channels, height, width) in [0, 1], or the name of a data set.
         labels: (N,) classes, a tensor, array or list; none where images is the name of a data set.
-        defense: what stands in front of the classifier, as for `vq.evaluate`, but one alone. Without it, the
-            one that the model has, or that the classifier's file says it was fine-tuned behind, else none.
+        defense: the defense of the classifier, as for `vq.evaluate`, but only one (default: the one that the
+            model has, or that the classifier's file says it was fine-tuned behind, else none).
         sources: classifiers of the transfer attacker, by file or name; give two of other architectures
             (default: none, and that rung is not run).
         controls: baselines to compare with, NAME=CLASSIFIER or NAME=CLASSIFIER+DEFENSE, as in
@@ -424,19 +312,19 @@ def ladder(
         limit: use the first N images (default: all).
         data_dir: folder with the official files of a named data set (default: the cache folder).
         device: "cpu", "cuda" or "auto", for a classifier given by name; a module stays where it is.
-        out: a folder that keeps a record of every image; a ladder that was stopped continues there. Without
-            it, nothing is written.
-        executor: where the work is done; without it, in this process.
+        out: a folder that keeps a record of every image; an interrupted ladder resumes there (default: none,
+            and nothing is written).
+        executor: where the work is done (default: in this process).
         progress: called with what is being done, how much of a study is done, and how much there is.
 
     Returns:
         A row for each rung and subject, query attacks with one for each number of calls.
 
     Raises:
-        InvalidInputError: something given is wrong; the message names it and what would be valid.
+        InvalidInputError: an argument is wrong; the message names it and what would be valid.
 
     Example:
-        >>> from vqshield.ladders.study import LadderSettings
+        >>> from vqshield.ladders.settings import LadderSettings
         >>> few = LadderSettings(calls=(100,), draws=(1,), suite="pgd:steps=2", runs=2, selection=2)
         >>> found = vq.ladder(defense="prd:codes=4", settings=few, controls=(), limit=2)
         >>> [row.rung for row in found.rows]
@@ -445,20 +333,20 @@ def ladder(
         ('transfer', 'no source was given')
     """
     with split_model(model, defense) as (classifier, (shield,)):
-        wanted = [(MAIN, classifier, shield)]
+        subjects = [(MAIN, classifier, shield)]
         if controls is None:
-            wanted += [(BARE, classifier, NONE)] if shield != NONE else []
+            subjects += [(BARE, classifier, NONE)] if shield != NONE else []
         else:
-            wanted += [parse_control(text) for text in controls]
+            subjects += [parse_control(text) for text in controls]
         climbs = [
             Climb(
                 name=name,
-                target=target_from(each, images, labels, limit=limit, data_dir=data_dir, device=device),
-                defense=text,
+                target=target_from(source, images, labels, limit=limit, data_dir=data_dir, device=device),
+                defense=spec,
                 settings=settings or LadderSettings(),
                 sources=tuple(sources),
             )
-            for name, each, text in wanted
+            for name, source, spec in subjects
         ]
         training = None if train_dir is None else TrainingImages(folder=Path(train_dir), data=train_data)
         folder = None if out is None else Path(out)
@@ -466,20 +354,12 @@ def ladder(
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingImages:
-    """The folder with the grey-box attacker's training images; data None: the same data set as attacked."""
-
-    folder: Path
-    data: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class Climb:
     """A classifier behind a defense, and all that a ladder measures of it.
 
     Attributes:
-        name: "model", or what a control is called.
-        target: the classifier and the images; defense: by text, "none" where there is none.
+        name: "model", or the name of a control.
+        target: the classifier and the images; defense: a spec string, "none" for no defense.
         sources: classifiers of the transfer attacker.
     """
 
@@ -498,18 +378,17 @@ class Climb:
         """The defense; its seed decides nothing."""
         return defense_from(self.defense, seed=0)
 
-    @property
-    def subject(self) -> Subject:
-        """What ladder.json says of it."""
-        return Subject(name=self.name, classifier=self.target.name, defense=self.defense)
-
-    def missing(self, network: OwnNetwork | str) -> dict[RungName, str]:
+    def missing(self, training: TrainingImages | None, out: Path | None) -> dict[RungName, str]:
         """The rungs that cannot be run, and why."""
         missing: dict[RungName, str] = {} if self.sources else {"transfer": "no source was given"}
         if self.shield is None:
             missing["ignorant"] = "there is no shield: the white-box rung is the same"
-        if isinstance(network, str):
-            missing["grey-box"] = network
+        if training is None:
+            missing["grey-box"] = "no training data were given"
+        elif out is None:
+            missing["grey-box"] = "there is no folder for the attacker's network"
+        elif self.defense.startswith(IN_MEMORY):
+            missing["grey-box"] = "the defense is in memory: give it as package.module:function"
         if self.unfit:
             missing |= dict.fromkeys(("grey-box", "white-box"), self.unfit)
         return missing
@@ -518,68 +397,43 @@ class Climb:
     def unfit(self) -> str | None:
         """Why the suite cannot be run on this defense, if it cannot."""
         try:
-            for each in expand(self.settings.suite, self.settings.ball):
-                if self.shield is not None and each.surrogate != NONE:
-                    surrogates.get(each.surrogate).check(self.shield)
+            for threat in expand(self.settings.suite, self.settings.ball):
+                if self.shield is not None and threat.surrogate != NONE:
+                    surrogates.get(threat.surrogate).check(self.shield)
         except InvalidInputError as error:
             return str(error)
         return None
 
     @cached_property
     def inside(self) -> Evaluation:
-        """Those who hold the weights, and nobody at all."""
-        chosen, shielded = self.settings, self.shield is not None
+        """No attacker, and those with the weights."""
+        settings, shielded = self.settings, self.shield is not None
         return Evaluation(
             target=self.target,
             defenses=(self.defense,),
-            attacks=(chosen.ignorant,) * shielded + (chosen.suite,) * (self.unfit is None),
-            **chosen.shared(),
+            attacks=(settings.ignorant,) * shielded + (settings.suite,) * (self.unfit is None),
+            **settings.shared(),
         )
 
-    @cached_property
-    def unaided(self) -> RemoteAttacks:
-        """Those who do not, and have trained no network."""
-        return self.remote(())
-
-    def remote(self, own: tuple[str, ...]) -> RemoteAttacks:
-        """Those who do not; own: the weights of the grey-box attacker's network."""
-        chosen, shielded = self.settings, self.shield is not None
-        attacks = transfers(self.sources, chosen.transfer, chosen.diversity)
-        attacks += chosen.query_attacks(random=shielded or self.target.is_random)
-        members = expand(chosen.suite, chosen.ball) if own else []
+    def remote(self, own: Path | None = None) -> RemoteAttacks:
+        """Attackers without the weights; own: the weights of the grey-box attacker's network."""
+        settings, shielded = self.settings, self.shield is not None
+        attacks = transfers(self.sources, settings.transfer, settings.diversity)
+        attacks += settings.query_attacks(random=shielded or self.target.is_random)
+        members = [] if own is None else expand(settings.suite, settings.ball)
         attacks += tuple(
             RemoteAttack(
-                name=f"grey-box/{each.name}", rung="grey-box", attack=chosen.suite, member=place,
-                sources=own, behind=shielded,
+                name=f"grey-box/{threat.name}", rung="grey-box", attack=settings.suite, member=place,
+                sources=(str(own),), behind=shielded,
             )
-            for place, each in enumerate(members)
+            for place, threat in enumerate(members)
         )  # fmt: skip
         return RemoteAttacks(
             target=self.target,
             defense=self.defense,
             attacks=attacks,
-            calls=chosen.calls,
-            **chosen.shared(),
-        )
-
-    def own_network(self, training: TrainingImages | None, out: Path | None) -> OwnNetwork | str:
-        """The network that the grey-box attacker trains, or why there is none."""
-        if training is None:
-            return "no training data were given"
-        if out is None:
-            return "there is no folder for the attacker's network"
-        if self.defense.startswith(IN_MEMORY):
-            return "the defense is in memory: give it as package.module:function"
-        return OwnNetwork(
-            data=training.data or ("cifar10" if self.target.data == SAMPLE_NAME else self.target.data),
-            folder=training.folder,
-            arch=self.settings.own_arch or _another_arch(self.target.model),
-            epochs=self.settings.own_epochs,
-            batch=self.settings.own_batch,
-            seed=self.settings.own_seed,
-            shield=None if self.shield is None else self.defense,
-            device=self.target.device,
-            out=out / "own",
+            calls=settings.calls,
+            **settings.shared(),
         )
 
 
@@ -595,57 +449,49 @@ def climb(
 
     Args:
         climbs: the classifier that the ladder is about, then its controls.
-        training: what the grey-box attacker trains on; without it, that rung is not run.
-        out, executor, progress: as of `ladder`. What training costs is reported but not part of the total.
+        training: the grey-box attacker's training images; without them, that rung is not run.
+        out, executor, progress: as of `ladder`. Training is reported but not part of the total.
     """
-    names = [each.name for each in climbs]
+    names = [subject.name for subject in climbs]
     if len({*names}) < len(names):
         raise InvalidInputError(f"controls {', '.join(names[1:])} should each have a name of its own")
-    own_networks = [each.own_network(training, out) for each in climbs]
+    missing = {subject.name: subject.missing(training, out) for subject in climbs}
     plan = Plan(
-        subjects=tuple(each.subject for each in climbs),
+        subjects=tuple(
+            Subject(name=subject.name, classifier=subject.target.name, defense=subject.defense)
+            for subject in climbs
+        ),
         settings=climbs[0].settings,
         not_measured=tuple(
-            NotMeasured(subject=each.name, rung=rung, reason=reason)
-            for each, network in zip(climbs, own_networks, strict=True)
-            for rung, reason in each.missing(network).items()
+            NotMeasured(subject=name, rung=rung, reason=reason)
+            for name, reasons in missing.items()
+            for rung, reason in reasons.items()
         ),
         training_seconds={},
     )
-    steps = Steps(progress, sum(each.inside.work + each.unaided.work for each in climbs))
+    remotes = [subject.remote() for subject in climbs]
+    works = [subject.inside.work + remote.work for subject, remote in zip(climbs, remotes, strict=True)]
+    steps, measured = Steps(progress, sum(works)), list[Measured]()
     if out is not None and (out / PLAN).is_file():
         check_same(out, read_manifest(Plan, out, file=PLAN), plan, except_for=("training_seconds",))
     elif out is not None:
         write_json(out / PLAN, to_plain(plan))
-    found = []
-    for each, network in zip(climbs, own_networks, strict=True):
-        remote = each.unaided
-        if isinstance(network, OwnNetwork) and each.unfit is None:
-            trained = network.trained(
-                lambda doing, done, total: steps.tell(f"{doing}, {done:,} of {total:,} steps")
-            )
-            remote = each.remote((str(trained.weights),))
-            steps.total += remote.work - each.unaided.work
-            plan = replace(plan, training_seconds={**plan.training_seconds, each.name: trained.seconds})
-            if out is not None:
-                write_json(out / PLAN, to_plain(plan))
-        inside_folder, remote_folder = (None, None) if out is None else _folders(out, each.subject)
-        with steps.step(each.inside.work, f"{each.name}: ") as told:
-            inside = run_study(each.inside, inside_folder, executor=executor, progress=told)
-        with steps.step(remote.work, f"{each.name}: ") as told:
-            found.append(
-                Measured(
-                    inside=inside, remote=run_study(remote, remote_folder, executor=executor, progress=told)
-                )
-            )
-    return LadderSummary.of(plan, found)
-
-
-def _folders(out: Path, subject: Subject) -> tuple[Path, Path]:
-    return out / subject.name / "evaluation", out / subject.name / "remote"
-
-
-def _another_arch(model: nn.Module) -> str:
-    """An architecture that is not the attacked classifier's."""
-    network = model.network if isinstance(model, Normalised) else model
-    return "small" if isinstance(network, Network) and network.arch == "resnet18" else "resnet18"
+    for subject, remote in zip(climbs, remotes, strict=True):
+        if training is not None and out is not None and "grey-box" not in missing[subject.name]:
+            weights, seconds = own_network(
+                training, subject.target, None if subject.shield is None else subject.defense,
+                subject.settings, out=out / "own",
+                progress=lambda doing, done, total: steps.tell(f"{doing}, {done:,} of {total:,} steps"),
+            )  # fmt: skip
+            steps.total -= remote.work
+            remote = subject.remote(weights)
+            steps.total += remote.work
+            plan = replace(plan, training_seconds={**plan.training_seconds, subject.name: seconds})
+            write_json(out / PLAN, to_plain(plan))
+        folders = (None, None) if out is None else _folders(out, subject.name)
+        with steps.step(subject.inside.work, f"{subject.name}: ") as report:
+            inside = run_study(subject.inside, folders[0], executor=executor, progress=report)
+        with steps.step(remote.work, f"{subject.name}: ") as report:
+            found = run_study(remote, folders[1], executor=executor, progress=report)
+        measured.append((inside, found))
+    return LadderSummary.of(plan, measured)

@@ -32,7 +32,8 @@ from vqshield.core.serialization import to_plain
 from vqshield.data import SAMPLE_NAME
 from vqshield.defenses import DefenseLike
 from vqshield.ladders.rungs import RungName
-from vqshield.ladders.study import MAIN, PLAN, Climb, LadderRow, LadderSettings, LadderSummary, climb
+from vqshield.ladders.settings import LadderSettings
+from vqshield.ladders.study import MAIN, PLAN, Climb, LadderRow, LadderSummary, climb
 from vqshield.leaderboards.cost import Cost
 from vqshield.leaderboards.rows import ALL, BoardRow, read_rows
 from vqshield.models.draws import Accuracy
@@ -279,7 +280,7 @@ def leaderboard(
     Example:
         >>> import tempfile
         >>> from vqshield.auditing import AuditSettings
-        >>> from vqshield.ladders.study import LadderSettings
+        >>> from vqshield.ladders.settings import LadderSettings
         >>> from vqshield.leaderboards.study import BoardSettings
         >>> few = BoardSettings(
         ...     ladder=LadderSettings(calls=(100,), draws=(1,), suite="pgd:steps=1", runs=2, selection=1),
