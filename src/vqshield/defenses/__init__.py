@@ -1,32 +1,71 @@
-"""The defenses by name. A new one is a new file with a Defense subclass and one line in a registry below."""
+"""The defenses by name. A new one is a file with a Defense subclass and its name in the tables below.
 
-import inspect
-from collections.abc import Callable, Mapping
+A defense's module is imported when the defense is first used.
+"""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
 
 from vqshield.core import checks
 from vqshield.core.entry_points import names_function
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.settings import Setting, parse_spec, refuse_unknown
-from vqshield.defenses.base import CertificateTerms, Defense, Gradient
-from vqshield.defenses.bit_depth import BitDepth
-from vqshield.defenses.essential_features import EssentialFeatures
-from vqshield.defenses.gaussian import GaussianNoise
-from vqshield.defenses.jpeg import JPEG
-from vqshield.defenses.median import MedianFilter
-from vqshield.defenses.prd import PRD
-from vqshield.defenses.preprocessor import ImageFunction, Preprocessor, preprocessor_from
-from vqshield.defenses.quantizer import DefenseSettings, Quantizer
-from vqshield.defenses.randdisc import RandDisc
-from vqshield.defenses.resize_pad import ResizePad
-from vqshield.defenses.splitting import Splitting
-from vqshield.defenses.swrd import SWRD
-from vqshield.defenses.total_variation import TotalVariation
+from vqshield.defenses.base import (
+    CertificateTerms,
+    Defense,
+    DefenseOptions,
+    Gradient,
+    ImageFunction,
+    constructor_parameters,
+)
 
-_QUANTIZERS: dict[str, type[Quantizer]] = {kind.NAME: kind for kind in (RandDisc, PRD, SWRD)}
-_OTHERS: tuple[type[Defense], ...] = (
-    GaussianNoise, BitDepth, MedianFilter, JPEG, ResizePad, TotalVariation, EssentialFeatures, Splitting,
-)  # fmt: skip
-_DEFENSES: dict[str, type[Defense]] = {**_QUANTIZERS, **{kind.NAME: kind for kind in _OTHERS}}
+if TYPE_CHECKING:
+    from vqshield.defenses.baselines import (
+        JPEG,
+        BitDepth,
+        EssentialFeatures,
+        MedianFilter,
+        ResizePad,
+        TotalVariation,
+    )
+    from vqshield.defenses.gaussian import GaussianNoise
+    from vqshield.defenses.prd import PRD, RandDisc
+    from vqshield.defenses.preprocessor import Preprocessor, preprocessor_from
+    from vqshield.defenses.quantizer import DefenseSettings, Quantizer
+    from vqshield.defenses.splitting import Splitting
+    from vqshield.defenses.swrd import SWRD
+
+_QUANTIZERS = {"randdisc": "prd.RandDisc", "prd": "prd.PRD", "swrd": "swrd.SWRD"}
+_DEFENSES = {
+    **_QUANTIZERS,
+    "gaussian": "gaussian.GaussianNoise",
+    "bitdepth": "baselines.BitDepth",
+    "median": "baselines.MedianFilter",
+    "jpeg": "baselines.JPEG",
+    "resizepad": "baselines.ResizePad",
+    "tv": "baselines.TotalVariation",
+    "essential": "baselines.EssentialFeatures",
+    "splitting": "splitting.Splitting",
+}
+"""The module and class behind each name, which is the `NAME` of the class."""
+_OTHERS = (
+    "preprocessor.Preprocessor",
+    "preprocessor.preprocessor_from",
+    "quantizer.DefenseSettings",
+    "quantizer.Quantizer",
+)
+_HOMES = {path.partition(".")[2]: path.partition(".")[0] for path in (*_DEFENSES.values(), *_OTHERS)}
+
+DefenseLike = str | Defense | ImageFunction
+"""What every verb takes as a defense: a spec string, "package.module:function", a Defense, or a module or
+function from images to images."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
 
 
 def list_defenses() -> list[str]:
@@ -40,7 +79,7 @@ def list_defenses() -> list[str]:
 
 
 def list_all_defenses() -> list[str]:
-    """The names of all registered defenses: quantizers, the controls that they are compared with, splitting.
+    """The names of all registered defenses: quantizers, the baselines they are compared with, splitting.
 
     Example:
         >>> vq.defenses.list_all_defenses()[:5]
@@ -56,7 +95,9 @@ def defense_class(name: str) -> type[Defense]:
         >>> vq.defenses.defense_class("swrd") is vq.SWRD
         True
     """
-    return _DEFENSES[checks.one_of("defense", name, _DEFENSES)]
+    path = _DEFENSES[checks.one_of("defense", name, _DEFENSES)]
+    kind: type[Defense] = __getattr__(path.partition(".")[2])
+    return kind
 
 
 def known_settings(name: str) -> dict[str, Setting | None]:
@@ -66,10 +107,10 @@ def known_settings(name: str) -> dict[str, Setting | None]:
         >>> list(vq.defenses.known_settings("swrd"))[:3]
         ['size', 'codes', 'beta']
     """
-    return {key: each.default for key, each in _parameters(name).items()}
+    return {key: each.default for key, each in constructor_parameters(defense_class(name)).items()}
 
 
-def create(name: str, **settings: Setting | None) -> Quantizer:
+def create(name: str, **settings: Setting | None) -> "Quantizer":
     """A quantizer by its name.
 
     Raises:
@@ -79,9 +120,7 @@ def create(name: str, **settings: Setting | None) -> Quantizer:
         >>> vq.defenses.create("prd", size=3).grid.size
         3
     """
-    made = _make(checks.one_of("defense", name, _QUANTIZERS), settings)
-    assert isinstance(made, Quantizer)
-    return made
+    return cast("Quantizer", create_any(checks.one_of("defense", name, _QUANTIZERS), **settings))
 
 
 def create_any(name: str, **settings: Setting | None) -> Defense:
@@ -94,19 +133,21 @@ def create_any(name: str, **settings: Setting | None) -> Defense:
         >>> vq.defenses.create_any("jpeg", quality=50).quality
         50
     """
-    return _make(checks.one_of("defense", name, _DEFENSES), settings)
-
-
-DefenseLike = str | Defense | ImageFunction
-"""What every verb takes as a defense: a spec string, "package.module:function", a Defense, or a module or
-function from images to images."""
+    make: Callable[..., Defense] = defense_class(name)
+    parameters = constructor_parameters(defense_class(name))
+    refuse_unknown(name, settings, list(parameters))
+    for key, parameter in parameters.items():
+        if parameter.default is parameter.empty and key not in settings:
+            raise InvalidInputError(f"{name} takes {key}, which has no default; write {name}:{key}=0.1")
+    return make(**settings)
 
 
 def as_defense(given: DefenseLike, *, seed: int | None = None) -> Defense:
     """The defense that is meant, with that seed; without one, its own, or an unpredictable one.
 
     Raises:
-        InvalidInputError: an unknown name or setting, two different seeds, or something that is no defense.
+        InvalidInputError: an unknown name or setting, two different seeds, or something that is not a
+            defense.
 
     Example:
         >>> vq.defenses.as_defense(lambda images: images / 2, seed=1).seed
@@ -114,6 +155,8 @@ def as_defense(given: DefenseLike, *, seed: int | None = None) -> Defense:
     """
     if isinstance(given, str):
         if is_preprocessor(given):
+            from vqshield.defenses.preprocessor import preprocessor_from
+
             return preprocessor_from(given, seed=seed)
         name, settings = parse_spec(given)
         if seed is not None and settings.setdefault("seed", seed) != seed:
@@ -128,19 +171,19 @@ def as_defense(given: DefenseLike, *, seed: int | None = None) -> Defense:
             f"defense should be a spec string such as 'swrd:size=3', a Defense such as SWRD(), or a module "
             f"or function from images to images, not {type(given).__name__}"
         )
+    from vqshield.defenses.preprocessor import Preprocessor
+
     return Preprocessor(given, seed=seed)
 
 
-def from_text(text: str, *, seed: int, called: str = "defense") -> Defense:
-    """A defense from text such as "swrd:size=3,codes=25", "jpeg" or "mine:blur", with that seed.
+def from_text(text: str, *, seed: int) -> Defense:
+    """A defense from a spec string such as "swrd:size=3,codes=25", "jpeg" or "mine:blur", with that seed.
 
     Args:
-        text: a name of `list_all_defenses()` and its settings; a seed or streams among them are refused,
-            since they would fix every draw, and so are range and surrogate. Or package.module:function, for
-            a preprocessor of your own: see `preprocessor_from`. A registered name before the colon is always
-            that defense.
+        text: a name of `list_all_defenses()` and its settings, without seed and streams, which would fix
+            every draw, and without range and surrogate. Or package.module:function, for a preprocessor of
+            your own: see `preprocessor_from`. A registered name before the colon is always that defense.
         seed: the seed that the run derived for this purpose.
-        called: what the text is called where it was given, for the message about an unknown name.
 
     Raises:
         InvalidInputError: an unknown name or setting, answered with the known ones, or one that is missing.
@@ -150,24 +193,20 @@ def from_text(text: str, *, seed: int, called: str = "defense") -> Defense:
         GaussianNoise(sigma=0.1, seed=3)
     """
     if is_preprocessor(text):
-        return preprocessor_from(text, seed=seed, called=called)
+        return as_defense(text, seed=seed)
     name, settings = parse_spec(text)
-    checks.one_of(called, name, _DEFENSES)
-    if "seed" in settings:
-        raise InvalidInputError(
-            f"seed={settings['seed']} in {text!r} would fix every draw; give the run a seed instead"
-        )
-    if "streams" in settings:
-        raise InvalidInputError(
-            f"streams={settings['streams']} in {text!r} cannot be chosen here: a run needs fresh ones"
-        )
-    for fixed in ("range", "surrogate"):
+    reasons = {
+        "seed": "would fix every draw; give the run a seed instead",
+        "streams": "cannot be chosen here: a run needs fresh ones",
+        **dict.fromkeys(
+            ("range", "surrogate"),
+            "cannot be chosen here: a run's images lie in [0, 1], and its attacks choose the gradient",
+        ),
+    }
+    for fixed, reason in reasons.items():
         if fixed in settings:
-            raise InvalidInputError(
-                f"{fixed}={settings[fixed]} in {text!r} cannot be chosen here: a run's images lie in [0, 1], "
-                "and its attacks choose the gradient"
-            )
-    return _make(name, {**settings, "seed": seed})
+            raise InvalidInputError(f"{fixed}={settings[fixed]} in {text!r} {reason}")
+    return create_any(name, **settings, seed=seed)
 
 
 def is_preprocessor(text: str) -> bool:
@@ -180,22 +219,6 @@ def is_preprocessor(text: str) -> bool:
     return names_function(text) and text.partition(":")[0] not in _DEFENSES
 
 
-def _make(name: str, settings: Mapping[str, Setting | None]) -> Defense:
-    make: Callable[..., Defense] = _DEFENSES[name]
-    parameters = _parameters(name)
-    refuse_unknown(name, settings, list(parameters))
-    missing = [key for key, each in parameters.items() if each.default is each.empty and key not in settings]
-    if missing:
-        raise InvalidInputError(
-            f"{name} takes {missing[0]}, which has no default; write {name}:{missing[0]}=0.1"
-        )
-    return make(**settings)
-
-
-def _parameters(name: str) -> dict[str, inspect.Parameter]:
-    return dict(inspect.signature(defense_class(name)).parameters)
-
-
 __all__ = [
     "JPEG",
     "PRD",
@@ -204,6 +227,7 @@ __all__ = [
     "CertificateTerms",
     "Defense",
     "DefenseLike",
+    "DefenseOptions",
     "DefenseSettings",
     "EssentialFeatures",
     "GaussianNoise",

@@ -5,7 +5,7 @@ import importlib
 import inspect
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Protocol, Required, Self, TypedDict
 
 import torch
@@ -15,10 +15,12 @@ from torch.autograd import forward_ad
 from vqshield.core import checks, processes
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.settings import Setting
-from vqshield.defenses.door import RANGES, as_they_came, pixels_of
+from vqshield.defenses.inputs import RANGES, pixels_of, restore_dtype_and_shape
 from vqshield.quantization import operators
 
 STREAMS = ("fresh", "content")
+ImageFunction = Callable[[Tensor], Tensor]
+"""Images (B, q, h, w) in [0, 1] → images of that shape, dtype and device, in [0, 1]."""
 
 
 class CertificateTerms(TypedDict, total=False):
@@ -52,46 +54,61 @@ class Gradient(Protocol):
         """A tensor equal to the quantized images, with a gradient towards the images."""
 
 
+class DefenseOptions(TypedDict, total=False):
+    """The settings of every defense; `Defense` describes them.
+
+    Example:
+        >>> options: vq.defenses.DefenseOptions = {"seed": 0, "range": "clamp"}
+        >>> vq.defenses.BitDepth(bits=1, **options)(images * 2).unique()
+        tensor([0., 1.])
+    """
+
+    seed: int | None
+    streams: str
+    range: str
+    surrogate: str | Gradient | None
+
+
 class Defense(nn.Module, ABC):
     """Changes images before a classifier sees them: images in, images of the same kind out.
 
     A call takes batches (B, q, h, w) and single images (q, h, w): bytes (uint8), or floating point of any
-    precision in [0, 1]. What comes out has the shape and dtype of what went in. Values that a rounding put
-    outside of [0, 1] are clamped, and keep their gradient.
+    precision in [0, 1]. The output has the shape and dtype of the input. Values that a rounding put outside
+    of [0, 1] are clamped, and keep their gradient.
 
-    The quantizers (`Quantizer`: RandDisc, PRD, SWRD) and the controls that they are compared with
-    (GaussianNoise, JPEG, …) are defenses; `Preprocessor` makes one of any function. One of your own needs
-    `forward` and `settings`, and `surrogate` where an attacker could follow a better gradient than the
-    identity's; if it is random, it draws its noise from `self.seed` and `self.streams(images)` (see
+    The quantizers (`Quantizer`: RandDisc, PRD, SWRD) and the baselines that they are compared with
+    (GaussianNoise, JPEG, …) are defenses; `Preprocessor` makes one of any function. A defense of your own
+    needs `forward` and `settings`, and `surrogate` where an attacker could follow a better gradient than the
+    identity's. A random one draws its noise from `self.seed` and `self.streams(images)` (see
     `vqshield.quantization.noise.Draw`), so that an image's result depends on nothing but the image, the
     settings, the seed and its stream number.
 
     Args:
         seed: 64-bit key of all randomness. None takes the seed, and the stream numbers of every call, from
             the operating system's entropy: unpredictable, and independent in every copy, thread and process.
-        streams: where an image's stream number comes from. "fresh": every image of every call has one of its
-            own. "content": it follows from the image's bytes, so that the same image always gets the same
-            draw, for caches and for attacks that compare answers; repeated draws and EOT then show nothing.
-        range: what becomes of values further outside of [0, 1] than a rounding: "raise" refuses the images,
+        streams: where an image's stream number comes from. "fresh": every image of every call has its own.
+            "content": it follows from the image's bytes, so that the same image always gets the same draw,
+            for caches and for attacks that compare outputs; repeated draws and EOT then show nothing.
+        range: what happens to values further outside of [0, 1] than a rounding: "raise" refuses the images,
             "clamp" moves them to its ends, with their gradient.
         surrogate: the gradient of a call, by a name of `vqshield.surrogates` ("soft:temperature=0.1"), for a
-            defense that stands alone in a pipeline; "score" needs a classifier. None: a call has none, beyond
-            what `forward` itself has. In `Defended`, it is what surrogate="own" follows.
+            defense in a pipeline without `Defended`; "score" needs a classifier. None: a call has no gradient
+            beyond what `forward` itself has. In `Defended`, it is what surrogate="own" follows.
 
     With a seed, fresh streams are 0, 1, 2, … in the order of the calls, whatever the number of threads. A
     copy in another process counts elsewhere: in a DataLoader worker (each one, in each epoch), in a process
     that multiprocessing or fork started, in every rank of a distributed job but the first (torch.distributed,
     or RANK and WORLD_SIZE in the environment). So no stream repeats within a program, and all of them repeat
-    when the program is run again the same way. Programs that know nothing of each other, and a copy made on
-    purpose (deepcopy, pickle), do repeat them; give those seeds of their own, with `reseeded`.
+    when the program is run again the same way. Separate programs, and a copy made on purpose (deepcopy,
+    pickle), do repeat them; give those seeds of their own, with `reseeded`.
 
     Noise stays on in eval(). The global torch RNG is neither read nor advanced. Reverse-mode gradients go
     through a surrogate, of `Defended` or the defense's own, under torch.func (grad, jacrev, vmap) as well;
     forward-mode derivatives (torch.func.jvp) are refused.
 
-    A state_dict holds neither the seed nor the next stream number. A checkpoint is loaded into several ranks,
-    or again after a program went on; all of them would then repeat draws, and whoever read the file could
-    foretell them. Nor do `to`, `to_empty` or a meta device touch them.
+    A state_dict holds neither the seed nor the next stream number: ranks or later runs that load the same
+    checkpoint would repeat draws, and whoever reads the file could predict them. `to`, `to_empty` and a meta
+    device do not touch them either.
 
     Example:
         >>> class Darken(vq.Defense):
@@ -113,27 +130,27 @@ class Defense(nn.Module, ABC):
         seed: int | None = None,
         streams: str = "fresh",
         range: str = "raise",
-        surrogate: "str | Gradient | None" = None,
+        surrogate: str | Gradient | None = None,
     ) -> None:
         super().__init__()
         self._streams_from = checks.one_of("streams", streams, STREAMS)
         self._range = checks.one_of("range", range, RANGES)
         self._given_surrogate = surrogate
-        self.gradient = None if surrogate is None else _find_gradient(surrogate)
+        self.gradient: Gradient | None = None
+        if surrogate is not None:  # imported here: surrogates are built on defenses
+            self.gradient = importlib.import_module("vqshield.surrogates").of_images(surrogate)
         self._take_seed(seed)
 
     def __call__(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
         """Shielded images of the shape and dtype of those given; what `forward` gets are pixels."""
         batch = self._for_forward(images)
-        follows = self.gradient is not None and batch.requires_grad and torch.is_grad_enabled()
-        if not follows:
-            given = {} if streams is None else {"streams": streams}
-            return as_they_came(super().__call__(batch, **given), images)
+        if self.gradient is None or not batch.requires_grad or not torch.is_grad_enabled():
+            arguments = {} if streams is None else {"streams": streams}
+            return restore_dtype_and_shape(super().__call__(batch, **arguments), images)
         pixels = self.pixels(batch)
         streams = self.streams(pixels, streams)
-        found = super().__call__(pixels.detach(), streams=streams)
-        assert self.gradient is not None
-        return as_they_came(self.gradient.attached(pixels, found, self, streams), images)
+        shielded = super().__call__(pixels.detach(), streams=streams)
+        return restore_dtype_and_shape(self.gradient.attached(pixels, shielded, self, streams), images)
 
     @abstractmethod
     def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
@@ -158,13 +175,13 @@ class Defense(nn.Module, ABC):
         Returns:
             Images of that shape with a gradient towards `images`, as near to the draw as can be; their values
             do not matter beyond that, since the forward pass is always the true one. None: there is no such
-            function, and the identity stands in.
+            function, and the identity replaces it.
         """
         return None
 
     @property
     def spec(self) -> str | None:
-        """The spec string that makes this defense, seed aside; None for a class of your own.
+        """The spec string that makes this defense, without its seed; None for a class of your own.
 
         Example:
             >>> vq.SWRD(codes=16, seed=3).spec
@@ -173,9 +190,9 @@ class Defense(nn.Module, ABC):
         kind = type(self)
         if "NAME" not in vars(kind):
             return None
-        usual = {name: each.default for name, each in inspect.signature(kind).parameters.items()}
-        given = {**self.settings(), "backend": getattr(self, "backend", "auto")}
-        chosen = {key: value for key, value in given.items() if value != usual.get(key, "auto")}
+        usual = {name: each.default for name, each in constructor_parameters(kind).items()}
+        settings = {**self.settings(), "backend": getattr(self, "backend", "auto")}
+        chosen = {key: value for key, value in settings.items() if value != usual.get(key, "auto")}
         # A default of None follows from the other settings: it is written only where it does not.
         short = {key: value for key, value in chosen.items() if usual[key] is not None}
         make: Callable[..., Defense] = kind
@@ -188,7 +205,7 @@ class Defense(nn.Module, ABC):
         """What a worst-case certificate may assume of this defense.
 
         Raises:
-            InvalidInputError: none is known for it.
+            InvalidInputError: no certificate is known for it.
         """
         raise InvalidInputError(
             f"no certificate is known for {type(self).__name__}; a defense that one covers says how in "
@@ -232,7 +249,7 @@ class Defense(nn.Module, ABC):
         return other
 
     def extra_repr(self) -> str:
-        """The settings; the seed only where it was given, so that no log gives a random one away."""
+        """The settings; the seed only where it was given, so that no log reveals a random one."""
         shown: dict[str, object] = {**self.settings()}
         shown |= {} if self._given_seed is None else {"seed": self.seed}
         shown |= {} if self._streams_from == "fresh" else {"streams": self._streams_from}
@@ -259,10 +276,10 @@ class Defense(nn.Module, ABC):
         self._count_from(state["_next_stream"])
 
 
-def _find_gradient(surrogate: "str | Gradient") -> Gradient:
-    # By name: surrogates know defenses, and no defense knows a surrogate.
-    found: Gradient = importlib.import_module("vqshield.surrogates").of_images(surrogate)
-    return found
+def constructor_parameters(kind: type[Defense]) -> Mapping[str, inspect.Parameter]:
+    """The keyword arguments of a constructor; its `**options` are those of every defense."""
+    own, common = inspect.signature(kind).parameters, inspect.signature(Defense).parameters
+    return {name: each for name, each in {**own, **common}.items() if each.kind is each.KEYWORD_ONLY}
 
 
 def _has_tangent(images: Tensor) -> bool:

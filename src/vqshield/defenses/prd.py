@@ -1,4 +1,4 @@
-"""pRD: disjoint patches (Algorithm 1 of the paper)."""
+"""RandDisc and pRD: disjoint patches (Algorithm 1 of the paper), of a single pixel or more."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -15,7 +15,7 @@ class PRD(Quantizer):
 
     Args:
         size: s, the side of a patch.
-        padding: "zero" or "reflect". An image whose sides are no multiples of s is padded at the bottom and
+        padding: "zero" or "reflect". An image whose sides are not multiples of s is padded at the bottom and
             the right, quantized, and cropped.
         codes, sigma, tau, noise, iterations, init, tolerance, sample, backend, memory, seed, streams,
             range, surrogate: as of every Quantizer.
@@ -35,6 +35,8 @@ class PRD(Quantizer):
         "cifar100": {"size": 2, "codes": 25},
         "imagenet": {"size": 2, "codes": 30},
     }
+
+    _grid: Disjoint
 
     def __init__(
         self,
@@ -57,20 +59,66 @@ class PRD(Quantizer):
         surrogate: str | Gradient | None = None,
     ) -> None:
         super().__init__(
-            codes=codes, sigma=sigma, tau=tau, noise=noise, iterations=iterations, init=init,
-            tolerance=tolerance, sample=sample, backend=backend, memory=memory, seed=seed, streams=streams,
-            range=range, surrogate=surrogate,
+            Disjoint(checks.whole("size", size, least=1), padding), codes=codes, sigma=sigma, tau=tau,
+            noise=noise, iterations=iterations, init=init, tolerance=tolerance, sample=sample,
+            backend=backend, memory=memory, seed=seed, streams=streams, range=range, surrogate=surrogate,
         )  # fmt: skip
-        self._grid = Disjoint(checks.whole("size", size, least=1), padding)
-
-    @property
-    def grid(self) -> Disjoint:
-        return self._grid
 
     @property
     def padding(self) -> str:
         """How an image is padded to whole patches."""
         return self._grid.padding
 
+
+class RandDisc(PRD):
+    """Randomized discretization (Zhang & Liang 2019): every pixel becomes its nearest of k colours.
+
+    It is PRD with patches of a single pixel.
+
+    Args:
+        codes, sigma, tau, noise, iterations, init, tolerance, sample, backend, memory, seed, streams,
+            range, surrogate: as of every Quantizer.
+
+    Raises:
+        InvalidInputError: a setting that cannot work.
+
+    Example:
+        >>> quantized = vq.RandDisc(codes=4, seed=0)(images[:1])
+        >>> len(quantized[0].flatten(1).unique(dim=1).T)  # colours
+        4
+    """
+
+    NAME = "randdisc"
+    PRESETS: ClassVar[Mapping[str, DefenseSettings]] = {
+        "mnist": {"codes": 2},
+        "cifar10": {"codes": 25},
+        "cifar100": {"codes": 25},
+        "imagenet": {"codes": 30},
+    }
+
+    def __init__(
+        self,
+        *,
+        codes: int = 25,
+        sigma: float = DEFAULT_NOISE,
+        tau: float = DEFAULT_NOISE,
+        noise: str = "patch",
+        iterations: int = 20,
+        init: str = "kmeans++",
+        tolerance: float = 0.0,
+        sample: int | None = None,
+        backend: str = "auto",
+        memory: int = 2**30,
+        seed: int | None = None,
+        streams: str = "fresh",
+        range: str = "raise",
+        surrogate: str | Gradient | None = None,
+    ) -> None:
+        super().__init__(
+            size=1, codes=codes, sigma=sigma, tau=tau, noise=noise, iterations=iterations, init=init,
+            tolerance=tolerance, sample=sample, backend=backend, memory=memory, seed=seed, streams=streams,
+            range=range, surrogate=surrogate,
+        )  # fmt: skip
+
     def settings(self) -> dict[str, Setting]:
-        return {"size": self.grid.size, **super().settings(), "padding": self.grid.padding}
+        return {name: value for name, value in super().settings().items() if name not in ("size", "padding")}

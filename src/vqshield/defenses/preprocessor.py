@@ -1,4 +1,4 @@
-"""Any function from images to images as a defense: the door for what others have written."""
+"""Any function from images to images as a defense: how to use a defense from elsewhere."""
 
 import hashlib
 import inspect
@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 import torch
@@ -17,12 +17,10 @@ from vqshield.core.entry_points import call_function, find_function, function_di
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.seeds import derived_seed
 from vqshield.core.settings import Setting
-from vqshield.defenses.base import Defense, Gradient
+from vqshield.defenses.base import Defense, DefenseOptions, ImageFunction
 from vqshield.models.calling import evaluating
 from vqshield.quantization import operators
 
-ImageFunction = Callable[[Tensor], Tensor]
-"""Images (B, q, h, w) in [0, 1] → images of that shape, dtype and device, in [0, 1]."""
 _PROBED = 2  # images that show whether there is a gradient
 _DIGITS = 16  # of the source's checksum, enough to tell versions apart
 
@@ -30,20 +28,20 @@ _DIGITS = 16  # of the source's checksum, enough to tell versions apart
 class Preprocessor(Defense):
     """A module or function of your own from images to images, random or not, differentiable or not.
 
-    Its gradient is, in this order: that of its own `surrogate`, a function images → images that can be
-    differentiated, where the function or module has such an attribute; torch's own, where a probe shows that
-    there is one (finite, and not zero everywhere); none, and then the identity stands in (surrogate "ste"),
-    or a network that learned to imitate it (surrogate "learned").
+    Its gradient is the first of these: that of its own `surrogate`, a differentiable function images →
+    images, where the function or module has such an attribute; torch's own, where a probe finds one (finite,
+    and not zero everywhere); the identity (surrogate "ste"), or a network that learned to imitate it
+    (surrogate "learned").
 
-    Its randomness is its own. Torch's, NumPy's and Python's global generators are seeded from the seed and
-    the stream numbers for each call, and are afterwards as they were: a run repeats. An image's draw depends
-    on the batch around it, since nobody else can hand out the draws of a function; one that has a generator
-    of its own cannot be repeated. A module is asked in eval mode.
+    Torch's, NumPy's and Python's global generators are seeded from the seed and the stream numbers for each
+    call, and restored after it: a run repeats. An image's draw depends on the batch around it, since only the
+    function itself could draw per image; a function with a generator of its own cannot be repeated. A module
+    is called in eval mode.
 
     Args:
         function: takes float images (B, q, h, w) in [0, 1], returns images of that shape, dtype and device.
         name: what records call it; without it, the function's own name.
-        seed, streams, range, surrogate: as of every Defense.
+        **options: seed, streams, range, surrogate, as of every `Defense`.
 
     Raises:
         InvalidInputError: the function cannot be called; at a call, it returns something else than images.
@@ -57,26 +55,19 @@ class Preprocessor(Defense):
     """
 
     def __init__(
-        self,
-        function: ImageFunction,
-        *,
-        name: str | None = None,
-        seed: int | None = None,
-        streams: str = "fresh",
-        range: str = "raise",
-        surrogate: str | Gradient | None = None,
+        self, function: ImageFunction, *, name: str | None = None, **options: Unpack[DefenseOptions]
     ) -> None:
-        super().__init__(seed=seed, streams=streams, range=range, surrogate=surrogate)
+        super().__init__(**options)
         if not callable(function):
             raise InvalidInputError(
                 f"a preprocessor should be a module or a function from images to images, not "
                 f"{type(function).__name__}"
             )
-        given = getattr(function, "surrogate", None)
-        if given is not None and not callable(given):
+        surrogate = getattr(function, "surrogate", None)
+        if surrogate is not None and not callable(surrogate):
             raise InvalidInputError(
                 f"surrogate of {_name_of(function)} should be a function from images to images, not "
-                f"{type(given).__name__}"
+                f"{type(surrogate).__name__}"
             )
         self.function = function
         self.name = _name_of(function) if name is None else name
@@ -84,25 +75,24 @@ class Preprocessor(Defense):
         self._text: str | None = None  # `preprocessor_from` knows it
 
     def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
-        """What the function makes of the images, checked; given stream numbers repeat a draw."""
+        """The function's images, checked; given stream numbers repeat a draw."""
         streams = self.streams(images, streams)
         images = operators.inside(images.detach())
         if len(images) == 0:
             return images.clone()
         with torch.no_grad():
-            found = self._called(self.function, images, streams)
-        self._check_output(found, images)
-        return found.detach()
+            shielded = self._called(self.function, images, streams)
+        self._check_output(shielded, images)
+        return shielded.detach()
 
     def surrogate(self, images: Tensor, *, streams: Tensor) -> Tensor | None:
-        """What its author gives, or the function itself where torch can differentiate it."""
-        given: ImageFunction | None = getattr(self.function, "surrogate", None)
-        if given is None and not self._has_gradient(images, streams):
+        """Its author's surrogate, or the function itself where torch can differentiate it."""
+        own: ImageFunction | None = getattr(self.function, "surrogate", None)
+        if own is None and not self._has_gradient(images, streams):
             return None
         with torch.enable_grad():
-            found = self._called(given or self.function, images, streams)
-        self._check_shape(found, images, "its surrogate" if given else "it")
-        return found
+            shielded = self._called(own or self.function, images, streams)
+        return self._check_shape(shielded, images, "its surrogate" if own else "it")
 
     @property
     def spec(self) -> str | None:
@@ -113,14 +103,10 @@ class Preprocessor(Defense):
         """Which function; the checksum of its source tells versions apart."""
         settings: dict[str, Setting] = {"function": self.name}
         digest = _digest_of(self.name, self.function)
-        if digest is not None:
-            settings["source"] = digest[:_DIGITS]
-        return settings
+        return settings if digest is None else {**settings, "source": digest[:_DIGITS]}
 
     def reseeded(self, seed: int) -> Self:
-        """The same function with another seed; not a copy of it, in which a count of its calls would begin
-        again.
-        """
+        """The same function with another seed; a copy of it would start its own counters again."""
         other = type(self)(
             self.function, name=self.name, seed=seed, streams=self._streams_from, range=self._range,
             surrogate=self._given_surrogate,
@@ -134,7 +120,7 @@ class Preprocessor(Defense):
             return function(images)
 
     def _has_gradient(self, images: Tensor, streams: Tensor) -> bool:
-        """Found out once, with the first images."""
+        """Whether torch differentiates the function: tried once, with the first images."""
         if self._differentiable is None:
             points = images[:_PROBED].detach().clone().requires_grad_()
             self._differentiable = self._probe(points, streams[:_PROBED])
@@ -144,18 +130,18 @@ class Preprocessor(Defense):
         weights = torch.linspace(0.5, 1.5, points.numel(), dtype=points.dtype, device=points.device)
         with torch.enable_grad():
             try:
-                found = self._called(self.function, points, streams)
-                if not found.requires_grad:
+                shielded = self._called(self.function, points, streams)
+                if not shielded.requires_grad:
                     return False
-                loss = (found * weights.view_as(found)).sum()
+                loss = (shielded * weights.view_as(shielded)).sum()
                 (slope,) = torch.autograd.grad(loss, points, allow_unused=True)
             except Exception:  # it works without gradients, so it is gradients that it cannot take
                 return False
         return slope is not None and bool(slope.isfinite().all()) and bool((slope != 0).any())
 
-    def _check_output(self, found: object, images: Tensor) -> None:
-        checked = self._check_shape(found, images, "it")
-        low, high = (float(each) for each in torch.aminmax(checked))
+    def _check_output(self, shielded: object, images: Tensor) -> None:
+        checked = self._check_shape(shielded, images, "it")
+        low, high = (float(end) for end in torch.aminmax(checked))
         slack = checks.rounding(checked.dtype)
         if not (low >= -slack and high <= 1 + slack):  # nan is neither
             raise InvalidInputError(
@@ -163,32 +149,34 @@ class Preprocessor(Defense):
                 "[0, 1]: clamp them, or divide bytes by 255; normalisation belongs inside the classifier"
             )
 
-    def _check_shape(self, found: object, images: Tensor, what: str) -> Tensor:
-        if not isinstance(found, Tensor):
+    def _check_shape(self, shielded: object, images: Tensor, what: str) -> Tensor:
+        if not isinstance(shielded, Tensor):
             raise InvalidInputError(
-                f"defense {self.name}: {what} gave a {type(found).__name__}; it should give images, a tensor"
+                f"defense {self.name}: {what} gave a {type(shielded).__name__}; it should give images, "
+                "a tensor"
             )
-        for part in ("shape", "dtype", "device"):
-            is_, should = getattr(found, part), getattr(images, part)
-            if is_ != should:
-                shown = [tuple(each) if part == "shape" else each for each in (is_, should)]
+        for part, found, expected in (
+            ("shape", tuple(shielded.shape), tuple(images.shape)),
+            ("dtype", shielded.dtype, images.dtype),
+            ("device", shielded.device, images.device),
+        ):
+            if found != expected:
                 raise InvalidInputError(
-                    f"defense {self.name}: {what} gave images of {part} {shown[0]}; they should have {part} "
-                    f"{shown[1]}, as they came"
+                    f"defense {self.name}: {what} gave images of {part} {found}; they should have {part} "
+                    f"{expected}, like its input"
                 )
-        return found
+        return shielded
 
 
-def preprocessor_from(text: str, *, seed: int | None, called: str = "defense") -> Defense:
+def preprocessor_from(text: str, *, seed: int | None) -> Defense:
     """The defense that package.module:function names.
 
-    What the name stands for is called without arguments where that is possible, and what it returns is the
-    preprocessor; otherwise it is the preprocessor itself. A module (not its class) is always itself.
+    A function that needs no arguments is called, and what it returns is the preprocessor; any other function
+    or module is the preprocessor itself.
 
     Args:
         text: as in mine:jpeg, for jpeg in mine.py.
         seed: of the defense; None takes one from the operating system.
-        called: what the text is called where it was given, for messages.
 
     Raises:
         InvalidInputError: there is no such function, it fails, or it returns no function.
@@ -197,37 +185,34 @@ def preprocessor_from(text: str, *, seed: int | None, called: str = "defense") -
         >>> vq.defenses.preprocessor_from("torch:round", seed=0)
         Preprocessor(function='torch:round', source='...', seed=0)
     """
-    named = find_function(text, called=called)
-    found = _made(named, text, called) if _is_maker(named) else named
-    if isinstance(found, Defense):
-        return found if seed is None else found.reseeded(seed)
-    if not callable(found):
+    named = find_function(text, called="defense")
+    function = _call_once(named, text) if _needs_no_arguments(named) else named
+    if isinstance(function, Defense):
+        return function if seed is None else function.reseeded(seed)
+    if not callable(function):
         raise InvalidInputError(
-            f"{called}={text} returned {type(found).__name__}; it should return a module or a function from "
-            "images to images, or take images itself"
+            f"defense={text} returned {type(function).__name__}; it should return a module or a function "
+            "from images to images, or take images itself"
         )
-    if isinstance(found, nn.Module):
-        found.requires_grad_(False)
-    made = Preprocessor(found, name=text, seed=seed)
-    made._text = text
-    return made
+    if isinstance(function, nn.Module):
+        function.requires_grad_(False)
+    defense = Preprocessor(function, name=text, seed=seed)
+    defense._text = text
+    return defense
 
 
 @lru_cache(maxsize=16)
-def _made(make: Callable[[], Any], text: str, called: str) -> Any:
-    """What it returns, once: a run asks for its defense again and again, and it may read weights."""
-    return call_function(make, text, called=called)
+def _call_once(make: Callable[[], Any], text: str) -> Any:
+    """What it returns; kept, since a run makes its defense many times, and making it may read weights."""
+    return call_function(make, text, called="defense")
 
 
-def _is_maker(named: Callable[..., Any]) -> bool:
-    """Whether it can be called without arguments; a module is the preprocessor itself."""
+def _needs_no_arguments(named: Callable[..., Any]) -> bool:
     if isinstance(named, nn.Module):
         return False
     try:
         inspect.signature(named).bind()
-    except TypeError:  # it needs some
-        return False
-    except ValueError:  # nobody knows what it takes, as of functions written in C
+    except (TypeError, ValueError):  # it needs some, or is written in C and does not say
         return False
     return True
 
@@ -250,13 +235,13 @@ def _digest_of(name: str, function: object) -> str | None:
 
 @contextmanager
 def _seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """All global generators begin at that seed here, and are afterwards as they were."""
+    """Seed all global generators, and restore them afterwards."""
     on_gpu = [device] if device.type == "cuda" else []
     numpy_state, python_state = np.random.get_state(), random.getstate()
     with torch.random.fork_rng(devices=on_gpu):
         torch.default_generator.manual_seed(seed)
-        for each in on_gpu:
-            with torch.cuda.device(each):
+        if on_gpu:
+            with torch.cuda.device(device):
                 torch.cuda.manual_seed(seed)
         np.random.seed(seed % 2**32)
         random.seed(seed)

@@ -3,8 +3,9 @@
 images → patches → noise → codebook (k-means) → assignment → rebuild → images, carried out by a backend
 """
 
-from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import fields
+from functools import partial
 from typing import Any, ClassVar, Self, TypedDict, Unpack
 
 from torch import Tensor
@@ -13,7 +14,7 @@ from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.settings import Setting
 from vqshield.defenses.base import CertificateTerms, Defense, Gradient
-from vqshield.defenses.door import as_they_came, batch_of
+from vqshield.defenses.inputs import batch_of, restore_dtype_and_shape
 from vqshield.quantization import kernels, operators
 from vqshield.quantization.kernels import Recipe
 from vqshield.quantization.noise import Stage
@@ -24,8 +25,25 @@ DEFAULT_NOISE = 4 / 255
 NOISES = ("patch", "image", "shared")
 
 
-class DefenseSettings(TypedDict, total=False):
-    """Every setting of every quantizer but `surrogate`, which `defend` takes itself, for the whole model.
+class QuantizerSettings(TypedDict, total=False):
+    """The settings that decide what quantizers return, in the order of spec strings."""
+
+    size: int
+    codes: int
+    sigma: float
+    tau: float
+    noise: str
+    iterations: int
+    init: str
+    tolerance: float
+    sample: int | None
+    padding: str
+    beta: float
+    weights_from: str | None
+
+
+class DefenseSettings(QuantizerSettings, total=False):
+    """Every setting of every quantizer except `surrogate`, which `defend` takes itself, for the whole model.
 
     Which quantizer has which is in their signatures.
 
@@ -35,18 +53,6 @@ class DefenseSettings(TypedDict, total=False):
         25
     """
 
-    size: int
-    codes: int
-    beta: float
-    sigma: float
-    tau: float
-    noise: str
-    weights_from: str | None
-    padding: str
-    iterations: int
-    init: str
-    tolerance: float
-    sample: int | None
     backend: str
     memory: int
     seed: int | None
@@ -73,8 +79,8 @@ class Quantizer(Defense):
             gives all of them.
         backend: which implementation, "auto" or one of vqshield.quantization.kernels.list_backends().
         memory: bytes for noisy patches that are kept between passes; an image whose patches do not fit has
-            them drawn again. It bounds those, not all temporaries: kernels take 16 to 20 bytes a patch
-            beside them, the torch backend far more.
+            them drawn again. It bounds those, not all temporaries: kernels take 16 to 20 more bytes per
+            patch, the torch backend far more.
         seed, streams, range, surrogate: as of every Defense.
 
     Settings are attributes, and may be assigned to: `defense.sigma = 0.1`. They are checked then as in the
@@ -87,56 +93,50 @@ class Quantizer(Defense):
     """
 
     PRESETS: ClassVar[Mapping[str, DefenseSettings]] = {}
-    _CHECKS: ClassVar[Mapping[str, Callable[[object], Any]]] = {
-        "codes": lambda value: checks.whole("codes", value, least=1, below=checks.MOST_CODES + 1),
-        "sigma": lambda value: checks.real("sigma", value, most=checks.MOST_NOISE),
-        "tau": lambda value: checks.real("tau", value, most=checks.MOST_NOISE),
-        "noise": lambda value: checks.one_of("noise", value, NOISES),
-        "iterations": lambda value: checks.whole(
-            "iterations", value, least=1, below=checks.MOST_ITERATIONS + 1
+    _CHECKS: ClassVar[Mapping[str, Callable[[str, object], Any]]] = {
+        "codes": partial(checks.whole, least=1, below=checks.MOST_CODES + 1),
+        "sigma": partial(checks.real, most=checks.MOST_NOISE),
+        "tau": partial(checks.real, most=checks.MOST_NOISE),
+        "noise": partial(checks.one_of, choices=NOISES),
+        "iterations": partial(checks.whole, least=1, below=checks.MOST_ITERATIONS + 1),
+        "init": lambda name, value: checks.one_of(name, value, kernels.list_inits()),
+        "tolerance": partial(checks.real, most=1.0),
+        "sample": lambda name, value: (
+            None if value is None else checks.whole(name, value, least=1, below=2**31)
         ),
-        "init": lambda value: checks.one_of("init", value, kernels.list_inits()),
-        "tolerance": lambda value: checks.real("tolerance", value, most=1.0),
-        "sample": lambda value: (
-            None if value is None else checks.whole("sample", value, least=1, below=2**31)
-        ),
-        "backend": kernels.backend_name,
-        "memory": lambda value: checks.whole("memory", value, least=1),
-        "seed": lambda value: checks.whole("seed", value, least=0, below=2**64),
+        "backend": lambda _, value: kernels.backend_name(value),
+        "memory": partial(checks.whole, least=1),
+        "seed": partial(checks.whole, least=0, below=2**64),
     }
+    codes: int
+    sigma: float
+    tau: float
+    noise: str
+    iterations: int
+    init: str
+    tolerance: float
+    sample: int | None
+    backend: str
+    memory: int
     _job: str
-    """Everything that an operator is told, always up to date. An attribute, because a compiled model guards
-    on those: it is not taken for another defense's, and does not outlive a change of a setting."""
+    """All arguments of an operator, always up to date. An attribute, because a compiled model guards on
+    those: it is not taken for another defense's, and does not outlive a change of a setting."""
 
     def __init__(
         self,
+        grid: Disjoint | Sliding,
         *,
-        codes: int,
-        sigma: float,
-        tau: float,
-        noise: str,
-        iterations: int,
-        init: str,
-        tolerance: float,
-        sample: int | None,
-        backend: str,
-        memory: int,
-        seed: int | None,
-        streams: str,
-        range: str = "raise",
         surrogate: str | Gradient | None = None,
+        **settings: Unpack[DefenseSettings],
     ) -> None:
-        super().__init__(seed=seed, streams=streams, range=range, surrogate=surrogate)
-        self.codes = codes
-        self.sigma = sigma
-        self.tau = tau
-        self.noise = noise
-        self.iterations = iterations
-        self.init = init
-        self.tolerance = tolerance
-        self.sample = sample
-        self.backend = backend
-        self.memory = memory
+        super().__init__(
+            seed=settings.pop("seed", None), streams=settings.pop("streams", "fresh"),
+            range=settings.pop("range", "raise"), surrogate=surrogate,
+        )  # fmt: skip
+        self._grid = grid
+        for name, value in settings.items():
+            setattr(self, name, value)
+        self._prepare()
 
     @classmethod
     def preset(cls, data: str, **changes: Unpack[DefenseSettings]) -> Self:
@@ -152,13 +152,12 @@ class Quantizer(Defense):
         """
         checks.one_of("preset", data, cls.PRESETS)
         make: Callable[..., Self] = cls
-        chosen: DefenseSettings = {**cls.PRESETS[data], **changes}
-        return make(**chosen)
+        return make(**{**cls.PRESETS[data], **changes})
 
     @property
-    @abstractmethod
     def grid(self) -> Disjoint | Sliding:
         """How images are cut."""
+        return self._grid
 
     @property
     def size(self) -> int:
@@ -167,18 +166,19 @@ class Quantizer(Defense):
 
     def __setattr__(self, name: str, value: Any) -> None:
         before: Any = self.__dict__.get(name)
-        super().__setattr__(name, self._CHECKS[name](value) if name in self._CHECKS else value)
-        if name not in self._CHECKS and name != "_grid":
-            return
-        try:
-            self._check_together()
-            job = Job(self.recipe(), self.seed, self.backend, self.sample).encode()
-        except AttributeError:  # the constructor has not set everything yet
-            return
-        except InvalidInputError:
-            super().__setattr__(name, before)
-            raise
-        object.__setattr__(self, "_job", job)
+        check = self._CHECKS.get(name)
+        super().__setattr__(name, value if check is None else check(name, value))
+        if check is not None and "_job" in self.__dict__:  # the constructor has set everything
+            try:
+                self._prepare()
+            except InvalidInputError:
+                super().__setattr__(name, before)
+                raise
+
+    def _prepare(self) -> None:
+        """Check the settings together, and hand them to the operators."""
+        self._check_together()
+        self._job = Job(self.recipe(), self.seed, self.backend, self.sample).encode()
 
     def _check_together(self) -> None:
         """Raise where settings that are valid by themselves do not go together."""
@@ -191,9 +191,8 @@ class Quantizer(Defense):
             raise InvalidInputError(f"sample={self.sample} should be at least codes={self.codes}")
 
     def settings(self) -> dict[str, Setting]:
-        names = ("codes", "sigma", "tau", "noise", "iterations", "init", "tolerance")
-        more = () if self.sample is None else ("sample",)
-        return {name: getattr(self, name) for name in (*names, *more)}
+        values = {name: getattr(self, name, None) for name in QuantizerSettings.__annotations__}
+        return {name: value for name, value in values.items() if value is not None}
 
     def certificate_terms(self) -> CertificateTerms:
         on_image, grid = self.noise != "patch", self.grid
@@ -209,18 +208,10 @@ class Quantizer(Defense):
         }
 
     def recipe(self) -> Recipe:
-        """What a backend is told; it does not hear of noise that is on the image already."""
-        in_backend = self.noise == "patch"
-        return Recipe(
-            grid=self.grid,
-            codes=self.codes,
-            iterations=self.iterations,
-            init=self.init,
-            tolerance=self.tolerance,
-            sigma=self.sigma if in_backend else 0.0,
-            tau=self.tau if in_backend else 0.0,
-            memory=self.memory,
-        )
+        """What a backend needs to know; noise that is on the image already is not part of it."""
+        names = (field.name for field in fields(Recipe))
+        values: dict[str, Any] = {name: getattr(self, name) for name in names if hasattr(self, name)}
+        return Recipe(**values if self.noise == "patch" else {**values, "sigma": 0.0, "tau": 0.0})
 
     def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
         """Quantized images of the same shape, dtype and device; given stream numbers repeat a draw."""
@@ -232,7 +223,7 @@ class Quantizer(Defense):
         return result
 
     def _for_forward(self, images: Tensor) -> Tensor:
-        """Bytes and halves as they came: the native kernel makes pixels of one image at a time. Noise on the
+        """Bytes and halves unchanged: the native kernel makes pixels of one image at a time. Noise on the
         image needs them all, and what a user has added expects them."""
         direct = self.noise == "patch" and self._is_plain()
         if direct and isinstance(images, Tensor) and images.dtype in checks.NARROW_DTYPES:
@@ -257,15 +248,14 @@ class Quantizer(Defense):
         """Assignment and rebuild with given centres (B, k, d), k any number; (k, d) for a single image."""
         pixels = self.pixels(images)
         streams = self.streams(pixels, streams)
-        dimensions = pixels.shape[1] * self.grid.size**2
+        dimensions = self.grid.dimensions(pixels.shape[1])
         books = centres if images.dim() == 4 else centres[None]
         if books.dim() != 3 or (len(books), books.shape[2]) != (len(pixels), dimensions):
             expected = f"({len(pixels)}, k, {dimensions})" if images.dim() == 4 else f"(k, {dimensions})"
             raise InvalidInputError(f"centres of shape {tuple(centres.shape)} should be {expected}")
-        given = books.detach().to(pixels)
         seen = self.seen(pixels, Stage.ASSIGNMENT, streams=streams)
-        result: Tensor = operators.quantize(seen, given, streams, self._job)
-        return as_they_came(result, images)
+        result: Tensor = operators.quantize(seen, books.detach().to(pixels), streams, self._job)
+        return restore_dtype_and_shape(result, images)
 
     def seen(self, images: Tensor, stage: Stage, *, streams: Tensor) -> Tensor:
         """The images that a stage cuts into patches: with their noise, where that is on the image."""

@@ -2,6 +2,7 @@
 
 import math
 from functools import lru_cache
+from typing import Unpack
 
 import torch
 from torch import Tensor
@@ -9,7 +10,7 @@ from torch import Tensor
 from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.settings import Setting
-from vqshield.defenses.base import CertificateTerms, Defense, Gradient
+from vqshield.defenses.base import CertificateTerms, Defense, DefenseOptions
 from vqshield.quantization import operators
 from vqshield.quantization.noise import Draw, Stage
 
@@ -36,7 +37,8 @@ class Splitting(Defense):
             one cut. A cell is ⌊510·scale⌋ levels wide.
         pattern: the seed of the fixed offsets. A classifier that is trained behind the defense may know them,
             so training, certificate and use should have the same.
-        seed, streams, range, surrogate: as of every Defense; seed and streams decide the shift of a draw.
+        **options: seed, streams, range, surrogate, as of every `Defense`; the first two decide the shift of a
+            draw.
 
     Raises:
         InvalidInputError: a scale below 1/510, where a cell would not hold a level.
@@ -49,17 +51,8 @@ class Splitting(Defense):
 
     NAME = "splitting"
 
-    def __init__(
-        self,
-        *,
-        scale: float,
-        pattern: int = 0,
-        seed: int | None = None,
-        streams: str = "fresh",
-        range: str = "raise",
-        surrogate: str | Gradient | None = None,
-    ) -> None:
-        super().__init__(seed=seed, streams=streams, range=range, surrogate=surrogate)
+    def __init__(self, *, scale: float, pattern: int = 0, **options: Unpack[DefenseOptions]) -> None:
+        super().__init__(**options)
         self.scale = checks.real("scale", scale, most=_MOST_SCALE)
         self.pattern = checks.whole("pattern", pattern, least=0, below=2**63)
         if self.levels < 1:
@@ -117,10 +110,8 @@ def _centres(width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """
     cut = torch.arange(min(width, WHITE + 1))[:, None]
     level = torch.arange(WHITE + 1)[None]
-    above = (
-        torch.div(level - cut - 1, width, rounding_mode="floor") + 1
-    )  # cells between that cut and the next
-    upper = 2 * (cut + above * width) + 1  # the cell's ends in half levels
+    cells = torch.div(level - cut - 1, width, rounding_mode="floor") + 1  # from the cut to the level
+    upper = 2 * (cut + cells * width) + 1  # the cell's ends in half levels
     lower = upper - 2 * width
     ends = upper.clamp(max=2 * WHITE) + lower.clamp(min=0)
     return ends.double().div(4 * WHITE).to(dtype).flatten().to(device)

@@ -1,15 +1,13 @@
 """swRD: sliding windows (Algorithm 2 of the paper)."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError
-from vqshield.core.settings import Setting
 from vqshield.defenses.base import CertificateTerms, Gradient
 from vqshield.defenses.quantizer import DEFAULT_NOISE, DefenseSettings, Quantizer
-from vqshield.quantization.kernels import Recipe
 from vqshield.quantization.patches import Sliding
 
 WEIGHTS_FROM = ("clean", "noisy")
@@ -23,8 +21,8 @@ class SWRD(Quantizer):
     Args:
         size: s, the side of a window.
         beta: how much a window that its centre fits well counts for more; 0 weights all alike.
-        weights_from: "clean" measures the distance to the window as it came, as the paper does; "noisy" to
-            the window plus omega_j, the only choice that a worst-case certificate can cover. None is "clean"
+        weights_from: "clean" measures the distance to the window itself, as the paper does; "noisy" to the
+            window plus omega_j, the only choice that a worst-case certificate can cover. None is "clean"
             where noise="patch" and "noisy" where the noise is on the image, since the windows are cut from
             that.
         codes, sigma, tau, noise, iterations, init, tolerance, sample, backend, memory, seed, streams,
@@ -56,12 +54,13 @@ class SWRD(Quantizer):
     LIGHT: ClassVar[Mapping[str, DefenseSettings]] = {
         "cifar10": {"size": 3, "codes": 25, "beta": 32.0},
     }
-
-    _CHECKS: ClassVar[Mapping[str, Callable[[object], Any]]] = {
+    _CHECKS: ClassVar[Mapping[str, Callable[[str, object], Any]]] = {
         **Quantizer._CHECKS,
-        "beta": lambda value: checks.real("beta", value, most=checks.MOST_BETA),
-        "weights_from": lambda value: checks.one_of("weights_from", value, WEIGHTS_FROM),
+        "beta": partial(checks.real, most=checks.MOST_BETA),
+        "weights_from": partial(checks.one_of, choices=WEIGHTS_FROM),
     }
+    beta: float
+    weights_from: str
 
     def __init__(
         self,
@@ -84,27 +83,25 @@ class SWRD(Quantizer):
         range: str = "raise",
         surrogate: str | Gradient | None = None,
     ) -> None:
+        usual = "clean" if noise == "patch" else "noisy"
         super().__init__(
-            codes=codes, sigma=sigma, tau=tau, noise=noise, iterations=iterations, init=init,
-            tolerance=tolerance, sample=sample, backend=backend, memory=memory, seed=seed, streams=streams,
-            range=range, surrogate=surrogate,
+            Sliding(checks.whole("size", size, least=1)), codes=codes, sigma=sigma, tau=tau, noise=noise,
+            iterations=iterations, init=init, tolerance=tolerance, sample=sample, beta=beta,
+            weights_from=usual if weights_from is None else weights_from, backend=backend,
+            memory=memory, seed=seed, streams=streams, range=range, surrogate=surrogate,
         )  # fmt: skip
-        self._grid = Sliding(checks.whole("size", size, least=1))
-        self.beta = beta
-        usual = "clean" if self.noise == "patch" else "noisy"
-        self.weights_from = usual if weights_from is None else weights_from
 
     @classmethod
     def hardened(cls, data: str, *, light: bool = False, seed: int | None = None) -> "SWRD":
-        """The shield that a search chose for a data set, for a classifier that is fine-tuned behind it.
+        """The defense that a search chose for a data set, for a classifier that is fine-tuned behind it.
 
-        docs/threats.md says what it keeps, against whom, beside noise alone. Before a classifier that was not
-        tuned for it, it costs about as much clean accuracy as `vq.SWRD()`.
+        docs/threats.md compares its accuracy under attack with that of noise alone. With a classifier that
+        was not tuned for it, it costs about as much clean accuracy as `vq.SWRD()`.
 
         Args:
             data: "cifar10", whose bundled classifier is `vqshield.classifiers.small_cifar10_hardened()`.
-            light: without noise on the image: keeps more of clean images, and less against queries. The
-                bundled classifier was not tuned behind it; `vq.harden` tunes yours.
+            light: without noise on the image: higher clean accuracy, and lower accuracy under query attacks.
+                The bundled classifier was not tuned behind it; `vq.harden` tunes yours.
             seed: as of every Defense.
 
         Example:
@@ -126,17 +123,6 @@ class SWRD(Quantizer):
                 "image have no clean form"
             )
 
-    @property
-    def grid(self) -> Sliding:
-        return self._grid
-
-    def settings(self) -> dict[str, Setting]:
-        own: dict[str, Setting] = {"beta": self.beta, "weights_from": self.weights_from}
-        return {"size": self.grid.size, **super().settings(), **own}
-
     def certificate_terms(self) -> CertificateTerms:
         """As of every quantizer; clean weights see the image past its noise."""
         return {**super().certificate_terms(), "weights_from": self.weights_from, "beta": self.beta}
-
-    def recipe(self) -> Recipe:
-        return replace(super().recipe(), beta=self.beta, weights_from=self.weights_from)

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from vqshield import surrogates
 from vqshield.defenses import DefenseLike, as_defense
-from vqshield.defenses.door import as_they_came
+from vqshield.defenses.inputs import restore_dtype_and_shape
 from vqshield.surrogates import Attach, Surrogate
 
 
@@ -51,7 +51,7 @@ class Shield(nn.Module):
         pixels = self.defense.pixels(batch)
         found: Tensor = self.defense(pixels.detach(), streams=streams)
         found = self._surrogate.attached(pixels, found, self.defense, streams)
-        return as_they_came(found, batch).reshape(images.shape)
+        return restore_dtype_and_shape(found, batch).reshape(images.shape)
 
     def draw(self, images: Tensor) -> Tensor:
         """The stream number of each image, (B,), for a call or for several."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError
 from vqshield.defenses import Defense
-from vqshield.defenses.borders import repeat_border
+from vqshield.defenses.baselines import repeat_border
 from vqshield.surrogates.base import ImageSurrogate, Shielding
 
 _SEED = 20180201  # of everything that is drawn while it learns
