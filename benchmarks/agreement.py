@@ -27,9 +27,9 @@ from vqshield.data import load, sample
 from vqshield.defenses import create
 from vqshield.quantization import kernels as clustering
 from vqshield.quantization.kernels import Recipe
+from vqshield.quantization.kernels.gpu import interpreting
 from vqshield.quantization.kernels.lloyd import nearest
 from vqshield.quantization.kernels.reference import noisy_patches
-from vqshield.quantization.kernels.triton.workspace import interpreting
 from vqshield.quantization.noise import Draw, Stage
 from vqshield_paper.speed.record import AgreementRecord, AgreementRow
 

@@ -1,7 +1,7 @@
 """k-means of any vectors: many small problems at once, on the kernels that find the codebooks of images.
 
-A problem is handed to the kernels as an image of one column whose pixels are the vectors, moved and scaled
-into [0, 1], without noise.
+The kernels get a problem as an image of one column whose pixels are the vectors, shifted and scaled into
+[0, 1], without noise.
 """
 
 import math
@@ -24,14 +24,12 @@ _MOST_IN_TRITON = 2**13  # values of a codebook that one program of the GPU kern
 
 @dataclass(frozen=True)
 class Clusters:
-    """What k-means found.
+    """The result of k-means; for a single problem all three are without the first dimension.
 
     Args:
         centres: (B, k, d), of the points' dtype; a centre that no point is nearest to stays where it was.
         labels: (B, n), int64: the number of the centre nearest to each point, the lowest among equals.
         inertia: (B,), float64: the sum of the squared distances of the points to those centres.
-
-    Of a single problem the first dimension is missing from all three.
     """
 
     centres: Tensor
@@ -52,10 +50,9 @@ def kmeans(
 ) -> Clusters:
     """k-means of many small problems at once, on the CPU or a GPU.
 
-    It is the kernel that quantizes images, without its noise. A problem's result depends on its points, the
-    settings and the seed alone: it is the same by itself, in any batch, and with any number of threads.
-    Distances are exact; the points are rounded for them to a grid as fine as float32 (coarser for vectors of
-    hundreds of values) across the problem's widest dimension.
+    A problem's result depends on its points, the settings and the seed alone: it is the same by itself, in
+    any batch, and with any number of threads. Distances are exact: the points are rounded to a grid as fine
+    as float32 (coarser for vectors of hundreds of values) across the problem's widest dimension.
 
     Args:
         points: (B, n, d), or (n, d) for one problem; float32 or float64, finite.
@@ -78,19 +75,14 @@ def kmeans(
     """
     _check(points, k)
     checks.whole("restarts", restarts, least=1, below=2**31)
-    if points.dim() == 2:
-        single = kmeans(
-            points[None], k, iterations=iterations, init=init, tolerance=tolerance, restarts=restarts,
-            seed=seed, backend=backend,
-        )  # fmt: skip
-        return Clusters(single.centres[0], single.labels[0], single.inertia[0])
     recipe = plain_recipe(k, iterations=iterations, init=init, tolerance=tolerance)
-    low, span, pixels = _as_pixels(points.detach())
-    chosen = pick_backend(backend, points.device, k, points.shape[2])
-    found = best_centres(chosen, pixels, recipe, seed, restarts)
-    labels, inertia = _spread(chosen, pixels, found, recipe)
-    centres = (found.double() * span + low).to(points.dtype)
-    return Clusters(centres, labels, inertia * span[:, 0, 0].square())
+    low, span, pixels = _as_pixels(points.detach() if points.dim() == 3 else points.detach()[None])
+    chosen = pick_backend(backend, points.device, k, points.shape[-1])
+    scaled = best_centres(chosen, pixels, recipe, seed, restarts)
+    labels, inertia = _spread(chosen, pixels, scaled, recipe)
+    centres = (scaled.double() * span + low).to(points.dtype)
+    clusters = centres, labels, inertia * span[:, 0, 0].square()
+    return Clusters(*clusters) if points.dim() == 3 else Clusters(*(part[0] for part in clusters))
 
 
 def best_centres(backend: Backend, pixels: Tensor, recipe: Recipe, seed: int, starts: int) -> Tensor:
@@ -109,15 +101,7 @@ def best_centres(backend: Backend, pixels: Tensor, recipe: Recipe, seed: int, st
 
 def plain_recipe(codes: int, *, iterations: int, init: str, tolerance: float = 0.0) -> Recipe:
     """k-means of single pixels without noise."""
-    return Recipe(
-        grid=Disjoint(1),
-        codes=codes,
-        iterations=iterations,
-        init=init,
-        tolerance=tolerance,
-        sigma=0.0,
-        tau=0.0,
-    )
+    return Recipe(grid=Disjoint(1), codes=codes, iterations=iterations, init=init, tolerance=tolerance)
 
 
 def pick_backend(name: str, device: torch.device, codes: int, dimensions: int) -> Backend:
@@ -130,8 +114,8 @@ def pick_backend(name: str, device: torch.device, codes: int, dimensions: int) -
 
 def _check(points: object, k: int) -> None:
     if not isinstance(points, Tensor) or points.dtype not in checks.IMAGE_DTYPES:
-        found = points.dtype if isinstance(points, Tensor) else type(points).__name__
-        raise InvalidInputError(f"points of type {found} should be a torch.float32 or torch.float64 tensor")
+        kind = points.dtype if isinstance(points, Tensor) else type(points).__name__
+        raise InvalidInputError(f"points of type {kind} should be a torch.float32 or torch.float64 tensor")
     if points.dim() not in (2, 3) or 0 in points.shape[-2:]:
         raise InvalidInputError(
             f"points of shape {tuple(points.shape)} should be (B, n, d) or (n, d), with at least one point"
@@ -143,10 +127,7 @@ def _check(points: object, k: int) -> None:
 
 
 def _as_pixels(points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Where a problem lies (B, 1, d), how wide it is (B, 1, 1), its points within [0, 1] as (B, d, n, 1)."""
-    if len(points) == 0:
-        empty = points.new_zeros(0, 1, points.shape[2], dtype=torch.float64)
-        return empty, empty[:, :, :1], points.transpose(1, 2)[..., None]
+    """The least values (B, 1, d) and width (B, 1, 1) of each problem, and its points as (B, d, n, 1)."""
     low, high = points.amin(1, keepdim=True), points.amax(1, keepdim=True)
     span = (high - low).amax(2, keepdim=True)
     if not bool(torch.isfinite(span).all()):
@@ -163,18 +144,13 @@ def _centres(backend: Backend, pixels: Tensor, recipe: Recipe, seed: int, start:
 
 
 def _spread(backend: Backend, pixels: Tensor, centres: Tensor, recipe: Recipe) -> tuple[Tensor, Tensor]:
-    """Labels and inertia."""
-    streams = torch.zeros(len(pixels), dtype=torch.int64, device=pixels.device)
-    labels = backend.assignments(pixels, centres, recipe, Draw(0, streams))  # no noise: any draw will do
-    return labels, _inertia(pixels, centres, labels)
-
-
-def _inertia(pixels: Tensor, centres: Tensor, labels: Tensor) -> Tensor:
-    """Sums of whole numbers, which no order of summing changes."""
-    batch, dimensions = pixels.shape[:2]
+    """Labels, and inertia as a sum of whole numbers, which no order of summing changes."""
     points = pixels.flatten(2).transpose(1, 2)
+    batch, count, dimensions = points.shape
     total = torch.zeros(batch, dtype=torch.int64, device=pixels.device)
-    count = points.shape[1]
+    labels = backend.assignments(
+        pixels, centres, recipe, Draw(0, total)
+    )  # without noise, any streams will do
     scale = 2.0 ** (_INTEGERS - math.ceil(math.log2(count * dimensions)) - 1)
     step = max(1, _AT_ONCE // (count * dimensions))
     for first in range(0, batch, step):
@@ -182,4 +158,4 @@ def _inertia(pixels: Tensor, centres: Tensor, labels: Tensor) -> Tensor:
         near = centres[part].gather(1, labels[part, :, None].expand(-1, -1, dimensions))
         squares = (points[part].double() - near.double()).square_()
         total[part] = squares.mul_(scale).long().sum((1, 2))
-    return total.double() / scale
+    return labels, total.double() / scale

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vqshield.core.errors import InvalidInputError
+from vqshield.core import checks
 
 PADDINGS = ("zero", "reflect")
 
@@ -69,15 +69,12 @@ class PatchGrid(ABC):
 
 @dataclass(frozen=True)
 class Disjoint(PatchGrid):
-    """Patches side by side; an image that does not divide evenly is padded at the bottom and the right."""
+    """Adjacent patches; an image that does not divide evenly is padded at the bottom and the right."""
 
     padding: str = "zero"
 
     def __post_init__(self) -> None:
-        if self.padding not in PADDINGS:
-            raise InvalidInputError(
-                f"padding={self.padding!r} is unknown; choose one of {', '.join(PADDINGS)}"
-            )
+        checks.one_of("padding", self.padding, PADDINGS)
 
     def shape(self, height: int, width: int) -> tuple[int, int]:
         """⌈h/s⌉ × ⌈w/s⌉."""
@@ -131,7 +128,7 @@ class Sliding(PatchGrid):
         components = centres.view(batch, codes, -1, size, size)
         channels = components.shape[2]
         plane = similarity.view(batch, 1, rows, columns)
-        largest = F.max_pool2d(F.pad(plane, (size - 1,) * 4, value=-torch.inf), size, stride=1)
+        largest = self._largest(plane)
         total = centres.new_zeros(batch, channels, height, width)
         weights = centres.new_zeros(batch, 1, height, width)
         windows = labels[:, None, :].expand(-1, channels, -1)
@@ -149,7 +146,7 @@ class Sliding(PatchGrid):
         size, (rows, columns) = self.size, self.shape(height, width)
         channels = windows.shape[2] // size**2
         plane = similarity.view(-1, 1, rows, columns)
-        largest = F.max_pool2d(F.pad(plane.detach(), (size - 1,) * 4, value=-torch.inf), size, stride=1)
+        largest = self._largest(plane.detach())
         components = windows.transpose(1, 2).reshape(len(windows), channels, size, size, rows, columns)
         total = weights = windows.new_zeros(())
         for dy in range(size):
@@ -159,3 +156,7 @@ class Sliding(PatchGrid):
                 total = total + F.pad(components[:, :, dy, dx] * weight, around)
                 weights = weights + F.pad(weight, around)
         return total / weights
+
+    def _largest(self, plane: Tensor) -> Tensor:
+        """The largest value (B, 1, h, w) over the windows that cover a pixel."""
+        return F.max_pool2d(F.pad(plane, (self.size - 1,) * 4, value=-torch.inf), self.size, stride=1)

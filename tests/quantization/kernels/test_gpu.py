@@ -18,7 +18,6 @@ import vqshield as vq
 from vqshield.defenses import from_text
 from vqshield.quantization import kernels as clustering
 from vqshield.quantization.kernels.gpu import Gpu
-from vqshield.quantization.kernels.triton.workspace import Sizes, power_of_two
 
 CASES = Path(__file__).parent / "triton_cases.py"
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
@@ -46,7 +45,10 @@ def test_without_a_gpu_it_says_why() -> None:
             vq.SWRD(backend="gpu")(noise_images(1, 3, 9, 9))
 
 
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="the package triton is not installed")
 def test_the_workspace_is_what_it_says() -> None:
+    from vqshield.quantization.kernels.triton.launch import Sizes, power_of_two
+
     sizes = Sizes.of(900, 25, 27)
     assert (sizes.rows, sizes.codes, sizes.dimensions) == (1024, 32, 32)
     assert sizes.bytes(patches=True) == 1024 * (4 * 32 + 12) + 2 * 4 * 32 * 32

@@ -10,7 +10,7 @@ import vqshield as vq
 from vqshield.quantization import kernels as clustering
 from vqshield.quantization.kernels.cuda import resident
 from vqshield.quantization.kernels.cuda import strips as cuda_strips
-from vqshield.quantization.kernels.triton import workspace
+from vqshield.quantization.kernels.triton import launch
 
 warnings.simplefilter("ignore")
 torch.use_deterministic_algorithms(True)  # new memory is full of NaN then: what reads it unwritten is seen
@@ -82,7 +82,7 @@ def lloyd() -> None:
 
 def strips() -> None:
     """As if these images were large: several strips each."""
-    workspace.STRIP, workspace.START_STRIP, workspace.WIDE_ROWS = 64, 64, 64
+    launch.STRIP, launch.START_STRIP, launch.WIDE_ROWS = 64, 64, 64
     compare(vq.SWRD, (3, 9, 10), size=2, codes=5, iterations=6)
     compare(vq.PRD, (1, 17, 19), size=2, codes=4, iterations=4, init="random", padding="reflect")
     compare(vq.RandDisc, (3, 9, 9), codes=40, iterations=2)

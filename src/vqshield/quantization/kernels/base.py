@@ -38,9 +38,9 @@ class Recipe:
     codes: int
     iterations: int
     init: str
-    tolerance: float
-    sigma: float
-    tau: float
+    tolerance: float = 0.0
+    sigma: float = 0.0
+    tau: float = 0.0
     beta: float = 0.0
     weights_from: str = "clean"
     memory: int = 2**30

@@ -1,4 +1,4 @@
 """The quantizers on a GPU, in Triton: images that no CUDA kernel serves, and the soft surrogate's gradient.
 
-Only workspace.py can be imported where triton is not installed. The GPU backend is kernels/gpu.py.
+Nothing here can be imported where triton is not installed. The GPU backend is kernels/gpu.py.
 """

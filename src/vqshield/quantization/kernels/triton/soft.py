@@ -28,6 +28,7 @@ from torch import Tensor
 
 from vqshield.core.errors import InvalidInputError
 from vqshield.quantization.kernels.base import Recipe, Shape, check_soft
+from vqshield.quantization.kernels.triton.launch import compiled, key_of, power_of_two
 from vqshield.quantization.kernels.triton.soft_kernels import (
     blend_kernel,
     centres_kernel,
@@ -41,7 +42,6 @@ from vqshield.quantization.kernels.triton.soft_kernels import (
     turn_kernel,
     unroll_kernel,
 )
-from vqshield.quantization.kernels.triton.workspace import compiled, key_of, power_of_two
 from vqshield.quantization.noise import Draw, Stage
 from vqshield.quantization.patches import PatchGrid
 
