@@ -75,7 +75,7 @@ def test_given_images_are_learned_from(natural: Tensor) -> None:
         for number, defense in enumerate(defenses)
     ]
     assert not torch.equal(*found)
-    with pytest.raises(InvalidInputError, match=r"\(0, 3, 32, 32\) are none"):
+    with pytest.raises(InvalidInputError, match=r"\(0, 3, 32, 32\) are empty"):
         quick.fit(defenses[0], natural[:0])
 
 

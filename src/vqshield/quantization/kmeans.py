@@ -60,7 +60,7 @@ def kmeans(
         iterations: the most rounds of Lloyd's algorithm.
         init: "kmeans++" or "random", the points to start from.
         tolerance: a problem is done when at most this share of its points changes label (0: none).
-        restarts: how many starts for each problem, of which the one with the least inertia is kept.
+        restarts: how many starts for each problem; the one with the least inertia is kept.
         seed: decides the starts.
         backend: "auto" or one of vqshield.quantization.kernels.list_backends().
 
@@ -105,7 +105,7 @@ def plain_recipe(codes: int, *, iterations: int, init: str, tolerance: float = 0
 
 
 def pick_backend(name: str, device: torch.device, codes: int, dimensions: int) -> Backend:
-    """The backend of that name; "auto" is plain torch for codebooks that the GPU kernel has no room for."""
+    """The backend of that name; "auto" is plain torch for codebooks too large for the GPU kernel."""
     padded = (1 << (codes - 1).bit_length()) * (1 << dimensions.bit_length())
     if name == "auto" and device.type == "cuda" and padded > _MOST_IN_TRITON:
         name = "torch"

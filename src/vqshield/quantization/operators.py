@@ -120,7 +120,7 @@ def sampled_places(draw: Draw, count: int, sample: int) -> Tensor:
 
 @torch.library.custom_op("vqshield::shield", mutates_args=())
 def shield(images: Tensor, streams: Tensor, job: str) -> Tensor:
-    """Quantized images, of the same dtype; these may also be bytes or halves, as they came."""
+    """Quantized images, of the same dtype; bytes and halves are accepted."""
     plan = Job.decode(job)
     with plan.start(images, streams) as (backend, padded, draw):
         if plan.samples(padded):

@@ -59,11 +59,11 @@ class _Imitation(nn.Module):
 class Learned(ImageSurrogate):
     """The gradient of a small network that was fitted to imitate the defense.
 
-    It needs nobody's help: no gradient, no formula, no source. It learns values, and the changes between two
+    It needs neither a gradient nor a formula nor the source. It learns values, and the changes between two
     images that are near each other, which is what a gradient predicts; of a random defense it learns the
     expectation. It learns once for a defense, from the images of the first gradient or from those given to
     `fit`, with seeds of its own, so that on a CPU the same images give the same network; for small images
-    that takes seconds. The forward pass is the true one, as with every surrogate.
+    that takes seconds.
 
     Args:
         width: channels of its hidden layers; it has twice as many colours.
@@ -101,9 +101,7 @@ class Learned(ImageSurrogate):
         """
         defense.check(images)
         if len(images) == 0:
-            raise InvalidInputError(
-                f"images of shape {tuple(images.shape)} are none; a surrogate learns from some"
-            )
+            raise InvalidInputError(f"images of shape {tuple(images.shape)} are empty; give at least one")
         _FITTED.setdefault(defense, {})[self] = self._learned(
             defense.reseeded(_SEED), images.detach().float()
         )

@@ -42,7 +42,7 @@ class Score(Surrogate):
     variance: it needs hundreds of draws, and EOT that averages logits.
 
     Raises:
-        InvalidInputError: at the first gradient, where sigma or tau is 0 and there is no density to follow.
+        InvalidInputError: at the first gradient, where sigma or tau is 0 and the noise has no density.
 
     Example:
         >>> model = vq.Defended(classifier, vq.PRD(seed=0), surrogate=vq.surrogates.Score())

@@ -29,12 +29,12 @@ NOISES = ("none", "drawn")
 class Soft(ImageSurrogate):
     """The gradient of sum_j softmax_j(−‖p − c_j‖²/T)·c_j in place of the nearest centre's.
 
-    A defense that is no quantizer has no centres. There it is the gradient that the defense brings ("own"),
+    A defense other than a quantizer has no centres. There it is the gradient that the defense brings ("own"),
     or where it brings none, a learned one ("learned").
 
     Args:
         temperature: T, in squared units of [0, 1].
-        centres: "constant" takes the codebook as given; "means" differentiates every centre as the mean of
+        centres: "constant" does not move the codebook; "means" differentiates every centre as the mean of
             the patches nearest to it, which is what k-means ends in; "unrolled" through rounds of soft
             k-means.
         rounds: how many of those.
@@ -67,9 +67,10 @@ class Soft(ImageSurrogate):
         if not isinstance(shielding.defense, Quantizer):
             attached = attach_own(shielding)
             return Learned().attach(shielding) if attached is None else attached
-        if _kernel(self, shielding) is not None:
-            found = _centres(shielding)
-            result: Tensor = _Softened.apply(shielding.images, found, self, shielding)  # type: ignore[no-untyped-call]
+        kernel = _kernel(self, shielding)
+        if kernel is not None:
+            arguments = shielding.images, _centres(shielding), self, shielding, kernel
+            result: Tensor = _Softened.apply(*arguments)  # type: ignore[no-untyped-call]
             return result
         smooth = self._smooth(shielding)
         return shielding.quantized + (smooth - smooth.detach())
@@ -79,17 +80,14 @@ class Soft(ImageSurrogate):
 
     def _smooth(self, shielding: Shielding) -> Tensor:
         defense, images = as_quantizer("soft", shielding.defense), shielding.images
-        found = _centres(shielding)  # (B, k, d)
         patches = cut(defense, images)  # (B, n, d)
-        centres = self._differentiable(found, patches)
+        centres = self._differentiable(_centres(shielding), patches)  # (B, k, d)
         assigned = patches if self.noise == "none" else patches + self._omega(defense, shielding, patches)
         mixed = torch.bmm(self._weights(assigned, centres), centres)
         return put_together(defense, mixed, patches, assigned, images)
 
-    def _slopes(self, shielding: Shielding, slopes: Tensor) -> Tensor:
+    def _slopes(self, kernel: "SoftGradient", shielding: Shielding, slopes: Tensor) -> Tensor:
         """The kernel's gradient of the smooth images, in place of that of `_smooth`."""
-        kernel = _kernel(self, shielding)
-        assert kernel is not None, "attach has asked before"
         defense = as_quantizer("soft", shielding.defense)
         grid, images = defense.grid, shielding.images.detach()
         padded, recipe = grid.pad(images), defense.recipe()
@@ -102,12 +100,12 @@ class Soft(ImageSurrogate):
             (height, width), (high, wide) = images.shape[2:], padded.shape[2:]
             slopes = F.pad(slopes, (0, wide - width, 0, high - height))
         draw = Draw(defense.seed, shielding.streams)
-        found = kernel(padded, assigned, _centres(shielding), slopes, recipe, draw)
+        gradient = kernel(padded, assigned, _centres(shielding), slopes, recipe, draw)
         if padded is images:
-            return found
-        with torch.enable_grad():  # what is padded may be a copy of what is inside
+            return gradient
+        with torch.enable_grad():  # the padding may be a copy of pixels inside
             inner = images.requires_grad_()
-            return torch.autograd.grad(grid.pad(inner), inner, found)[0]
+            return torch.autograd.grad(grid.pad(inner), inner, gradient)[0]
 
     def _omega(self, defense: Quantizer, shielding: Shielding, patches: Tensor) -> Tensor:
         """The noise that this draw's assignment saw."""
@@ -122,7 +120,7 @@ class Soft(ImageSurrogate):
         return (_closeness(patches, centres) / self.temperature).softmax(-1)  # (B, n, k)
 
     def _differentiable(self, centres: Tensor, patches: Tensor) -> Tensor:
-        """The centres found, with the gradient that their treatment says."""
+        """The centres, with the gradient that `self.centres` names."""
         if self.centres == "constant":
             return centres
         if self.centres == "means":
@@ -144,20 +142,23 @@ class _Softened(torch.autograd.Function):
     """The quantized images, with the kernel's gradient: the smooth images' values are never needed."""
 
     @staticmethod
-    def forward(ctx: Any, images: Tensor, centres: Tensor, soft: Soft, shielding: Shielding) -> Tensor:
+    def forward(
+        ctx: Any, images: Tensor, centres: Tensor, soft: Soft, shielding: Shielding, kernel: "SoftGradient"
+    ) -> Tensor:
         ctx.save_for_backward(images, centres)
-        ctx.soft, ctx.shielding = soft, replace(shielding, images=images.detach())
+        ctx.soft, ctx.shielding, ctx.kernel = soft, replace(shielding, images=images.detach()), kernel
         return shielding.quantized.view_as(shielding.quantized)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None, None, None, None]:
         images, centres = ctx.saved_tensors
         shielding = replace(ctx.shielding, images=images, centres=centres)
-        if torch.is_grad_enabled():  # a gradient of this gradient is wanted: the formula has one
+        if torch.is_grad_enabled():  # for a gradient of this gradient: the formula has one
             smooth = ctx.soft._smooth(shielding)
-            (slopes,) = torch.autograd.grad(smooth, images, gradients[0], create_graph=True)
-            return slopes, None, None, None
-        return ctx.soft._slopes(shielding, gradients[0]), None, None, None
+            slopes = torch.autograd.grad(smooth, images, gradients[0], create_graph=True)[0]
+        else:
+            slopes = ctx.soft._slopes(ctx.kernel, shielding, gradients[0])
+        return slopes, None, None, None, None
 
 
 SoftGradient = Callable[[Tensor, Tensor, Tensor, Tensor, Recipe, Draw], Tensor]
@@ -165,8 +166,7 @@ SoftGradient = Callable[[Tensor, Tensor, Tensor, Tensor, Recipe, Draw], Tensor]
 
 
 def _kernel(soft: Soft, shielding: Shielding) -> SoftGradient | None:
-    """The kernel of the defense's backend, where it can serve: the formula above knows all treatments and
-    dtypes, and is what torch.compile and torch.func look into."""
+    """The kernel of the defense's backend, where it serves; torch.compile and torch.func need the formula."""
     images, defense = shielding.images, as_quantizer("soft", shielding.defense)
     if images.dtype != torch.float32:
         return None

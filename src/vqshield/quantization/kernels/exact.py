@@ -12,9 +12,7 @@ class Exact(Backend):
     """Exact, on any device with float64."""
 
     name = "torch"
-
-    def __init__(self) -> None:
-        self._reference = Reference()
+    _reference = Reference()
 
     def missing(self, device: torch.device) -> str | None:
         return self._reference.missing(device)

@@ -50,7 +50,7 @@ def _assign(patches: NoisyPatches, centres: Tensor) -> tuple[list[Tensor], Tenso
         label = nearest(block, centres)
         labels.append(label)
         flat = (label + first).flatten()
-        # The summands are exact, so the order in which a GPU's threads arrive here does not matter.
+        # The summands are exact, so the order of a GPU's threads does not matter.
         sums.index_add_(0, flat, block.flatten(0, 1))
         counts.index_add_(0, flat, counts.new_ones(()).expand(len(flat)))
     return labels, sums.view(batch, codes, dimensions), counts.view(batch, codes, 1)

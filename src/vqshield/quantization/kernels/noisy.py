@@ -1,7 +1,7 @@
 """The noisy patches of a batch of images, made block by block, for the reference backend."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ class NoisyPatches:
     """The patches of a batch plus sigma·N(0, I), independent for every patch, rounded to the grid of fixed.
 
     They are made block by block. `kept` holds the blocks where memory allows; without it every pass makes
-    them again, which counter-based noise makes possible: the same values come out.
+    them again, with the same values, because the noise is counter-based.
     """
 
     padded: Tensor  # (B, q, h, w)
@@ -46,9 +46,7 @@ class NoisyPatches:
 
     @property
     def bytes_if_kept(self) -> int:
-        """Roughly the memory that k-means takes if the blocks are kept: they, labels and distances, and the
-        temporaries of one block.
-        """
+        """Roughly the memory of k-means with kept blocks, labels, distances and one block's temporaries."""
         everything = len(self.padded) * self.count * (8 * self.dimensions + 48)
         return everything + len(self.padded) * self.block * self.dimensions * 64
 
@@ -62,12 +60,12 @@ class NoisyPatches:
 
     def keep(self) -> "NoisyPatches":
         """The same patches, held in memory."""
-        return self._with(self.padded, self.draw, tuple(self))
+        return replace(self, kept=tuple(self))
 
     def select(self, images: Tensor) -> "NoisyPatches":
         """The patches of some images of the batch."""
         kept = None if self.kept is None else tuple(block[images] for block in self.kept)
-        return self._with(self.padded[images], self.draw[images], kept)
+        return replace(self, padded=self.padded[images], draw=self.draw[images], kept=kept)
 
     def gather(self, index: Tensor) -> Tensor:
         """Patch number index[b] of every image b, as (B, d)."""
@@ -86,6 +84,3 @@ class NoisyPatches:
             first, count = start * self.dimensions, (stop - start) * self.dimensions
             clean += self.draw.normals(self.stage, first, count).view_as(clean).mul_(self.scale)
         return self.fixed.round_patches(clean)
-
-    def _with(self, padded: Tensor, draw: Draw, kept: tuple[Tensor, ...] | None) -> "NoisyPatches":
-        return NoisyPatches(padded, self.grid, self.scale, self.stage, draw, self.fixed, kept)

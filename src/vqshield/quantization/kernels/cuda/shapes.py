@@ -56,7 +56,7 @@ class CudaShape(Shape):
         }  # fmt: skip
 
     def scale(self, count: int) -> float:
-        """A power of two by which so many values, and sizes, add up to less than 2^31 as whole numbers."""
+        """A power of two: sums of so many values times it, and sizes, are whole numbers below 2^31."""
         return 2.0 ** math.floor(30 - math.log2(count * max(1.0, self.largest)))
 
     def arguments(self, count: int) -> dict[str, object]:

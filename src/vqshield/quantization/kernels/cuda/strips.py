@@ -87,7 +87,7 @@ class Strips:
             rows=made(self.room, shape.stride, dtype=torch.int32), states=made(self.room, dtype=torch.int32)
         )
         if spreads:
-            given.sketches = given.states  # one place: there are no states before the start is found
+            given.sketches = given.states  # the same memory: states begin after the start is found
         with self._program(images.device).launching(given) as launch:
             # First of all: while the GPU is busy with it, the rest gets ready.
             launch("patches_kernel", self._batches, batch, shared=self._batch_bytes)

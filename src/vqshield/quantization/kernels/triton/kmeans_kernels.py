@@ -5,8 +5,8 @@ the next centre. It passes over patches whose centre is so near that, by the tri
 cannot be nearer: the others are listed, in order, and taken from the list in full blocks.
 
 A program of a round takes a strip of one image's patches. Partial sums go through memory and are added up in
-order by one program per image. Finished images (active 0) are skipped. There are no atomics: every run gives
-the same result.
+order by one program per image. Finished images (active 0) are skipped. Without atomics, every run gives the
+same result.
 """
 
 import triton

@@ -14,14 +14,14 @@ from vqshield.quantization.noise import Draw, Stage
 
 AT_ONCE = 6144  # images a launch: the last programs, which leave a GPU half empty, are few among them
 ROWS = 64  # patches a block
-WIDE_ROWS = 256  # of which the workspace holds a multiple
+WIDE_ROWS = 256  # the workspace holds a multiple of them
 STRIP = 2048  # patches of an image that one program takes
 START_STRIP = 1024  # and in k-means++
 LABEL_STRIP = 1024  # and where patches get their final label
 TILE = 2048  # values of the patches that are made at once
 PIXELS = 256
 STATES = 512  # patches at once where only a number or two of each is read
-FEW = 32  # codes up to which a program of a round has few warps
+FEW = 32  # up to so many codes a program of a round has few warps
 # Measured on an H200: how many warps a program has. Few, where matrix products wait for each other and other
 # programs fill the gaps; many, where one program must get through an image.
 ROUNDS = {"num_warps": 4, "num_stages": 3}
@@ -41,7 +41,7 @@ class Sizes(NamedTuple):
 
     @classmethod
     def of(cls, patches: int, codes: int, dimensions: int) -> "Sizes":
-        """Room for a one after each patch; matrix units want at least 16."""
+        """With a one after each patch; matrix units want at least 16."""
         whole = -(-patches // WIDE_ROWS) * WIDE_ROWS
         return cls(whole, power_of_two(codes, least=16), power_of_two(dimensions + 1, least=16))
 
@@ -66,7 +66,7 @@ class Workspace(NamedTuple):
     @classmethod
     def make(cls, count: int, sizes: Sizes, device: torch.device, *, patches: bool) -> "Workspace":
         """Not filled, except for the centres: the kernel that writes patches also writes the rest of their
-        rows, in whole blocks of ROWS. Without patches there is no room for finding codebooks.
+        rows, in whole blocks of ROWS. Without patches it cannot find codebooks.
         """
         rows, codes = (sizes.rows, sizes.codes) if patches else (0, 0)
         return cls(
@@ -122,7 +122,7 @@ class Launch:
         self.shape, self.recipe, self.strips = shape, shape.recipe, strips
         self.images, self.draw, self.key = images.contiguous(), draw, key_of(draw)
         self.batch, self.space = len(images), Workspace._make(tensor[: len(images)] for tensor in space)
-        self.row_count = space.labels.shape[1]  # the room for patches
+        self.row_count = space.labels.shape[1]  # the patches that fit
         self.padding = space.padding
         self.place = shape.columns, shape.height, shape.width
         rows = max(16, min(ROWS, TILE // self.padding["DP"]))

@@ -1,22 +1,15 @@
 """The gradient of soft assignment on a GPU: of sum_j softmax_j(−‖p − c_j‖²/T)·c_j in place of every patch p.
 
-The same sums as native/soft.hpp, in float32, and no atomics: what overlapping windows owe a pixel is gathered
-by that pixel, and what patches owe a centre is added up in strips whose length the image's shape alone
-decides. So an image has the same gradient, bit for bit, in every run and in every batch.
+The same sums as native/soft.hpp, in float32, without atomics: each pixel gathers the gradients of its
+windows, and the centres' gradients are added up in strips whose length depends on the image's shape alone.
+So an image has the same gradient, bit for bit, in every run and in every batch.
 
-prepare    centres less their mean colour: differences of small numbers lose fewer bits
-noise      omega of every patch, where the assignment sees one
-mix        sliding windows only: what each is replaced by, and how like it that is
-blend      sliding windows only: each pixel from the windows that cover it
-pull       backward through the softmax, and each strip's share of the centres' gradients
-move       the centres' gradients, where centres move as means do
-round, centres, turn, unroll    forward and backward through rounds of soft k-means
-gather     pixels from the changes of their patches
+The kernels in order: prepare (centres less their mean colour), noise (omega), mix and blend (sliding windows
+forward), pull (backward through the softmax), round, centres, turn and unroll (rounds of soft k-means),
+move (centres that move as means), gather (pixels from the changes of their patches).
 
-Distances are sums of squared differences, never ‖p‖² − 2·p·c + ‖c‖²: a temperature of 0.03 would magnify what
-that loses. They are computed twice, in mix and in pull, which is cheaper than keeping the weights (n, k).
-What is kept of a window are d values (what it is mixed to, then its changes), d more where noise is drawn,
-for as many images at once as recipe.memory holds.
+Distances are sums of squared differences, never ‖p‖² − 2·p·c + ‖c‖²: a temperature of 0.03 would magnify the
+rounding errors. They are computed twice, in mix and in pull: cheaper than keeping the weights (n, k).
 """
 
 from dataclasses import dataclass, replace
@@ -56,8 +49,7 @@ _FEW = 4096
 
 @dataclass(frozen=True)
 class Tuning:
-    """How the kernels are compiled: of the values that benchmarks/surrogates.py tries, the fastest for
-    swRD(3, 25) on an H200.
+    """How the kernels are compiled: the fastest for swRD(3, 25) on an H200, see benchmarks/surrogates.py.
 
     precision: of matrix products, "tf32x3" (three on the matrix units, nearly float32) or "ieee".
     unroll: how many components of a patch are loaded at once for its distances.
@@ -104,9 +96,9 @@ def soft_gradient(
     means: bool,
     rounds: int = 0,
 ) -> Tensor:
-    """The gradient of the soft surrogate towards the padded images; Native.soft_gradient says what is given.
+    """The gradient of the soft surrogate towards the padded images.
 
-    Values are not looked at, which would wait for the GPU: a slope that is no number stays visible.
+    Values are not checked, which would wait for the GPU: nan in the slopes stays visible.
 
     Args:
         padded, assigned, centres, slopes, recipe, draw, temperature, means: as of Native.soft_gradient.
@@ -133,14 +125,14 @@ def soft_gradient(
 
 
 def _aligned(values: Tensor) -> Tensor:
-    """As float32, side by side, from a multiple of 16 bytes on: Triton compiles another kernel for other
-    places, whose sums have another order."""
+    """As contiguous float32, aligned to 16 bytes: for other addresses Triton compiles another kernel, with
+    another order of sums."""
     plain = values.detach().float().contiguous()
     return plain if plain.data_ptr() % 16 == 0 else plain.clone()
 
 
 def _tuning(images: Tensor) -> Tuning:
-    """Matrix units that take 32-bit values are there from compute capability 8.0 on."""
+    """Matrix units take 32-bit values from compute capability 8.0 on."""
     old = images.is_cuda and torch.cuda.get_device_capability(images.device) < (8, 0)
     return replace(TUNING, precision="ieee") if old else TUNING
 
