@@ -29,7 +29,8 @@ from vqshield.demo.study import Demo, DemoSettings
 torch.set_num_threads(1)
 known = DemoSettings.__dataclass_fields__
 fewest = {name: value for name, value in {"queried": 1, "calls": 12}.items() if name in known}
-demo = Demo(DemoSettings(images=int(sys.argv[1]), **fewest), lambda what, count: None)
+count = {"limit" if "limit" in known else "images": int(sys.argv[1])}
+demo = Demo(DemoSettings(**count, **fewest), lambda what, count: None)
 began = time.process_time()
 demo.run()
 spent = time.process_time() - began

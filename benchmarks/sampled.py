@@ -72,8 +72,8 @@ def main() -> None:
     accuracies: dict[str, tuple[float, float]] = {}
     if options.data_dir is not None:
         found = vq.evaluate(
-            CLASSIFIER, DATA, data_dir=options.data_dir, defense=[spec(each) for each in SAMPLES], runs=RUNS,
-            limit=options.images, device=options.device, batch=25,
+            CLASSIFIER, DATA, data_dir=options.data_dir, defense=[spec(each) for each in SAMPLES],
+            samples=RUNS, limit=options.images, device=options.device, batch=25,
         )  # fmt: skip
         accuracies = {row.defense: (row.mean, row.standard_error) for row in found.rows}
     whole = inertia(shield(None), images[:SHOWN])

@@ -31,7 +31,7 @@ attacks = {
     "straight through": "pgd:steps=10,eot=2,surrogate=ste",
     "soft gradient": "pgd:steps=10,eot=2,surrogate=soft,loss=margin",
 }
-found = vq.evaluate(model, images, labels, attacks=list(attacks.values()), runs=5)
+found = vq.evaluate(model, images, labels, attacks=list(attacks.values()), samples=5)
 
 # %%
 # Every image was attacked and evaluated on fresh samples that the attack has not seen. The row

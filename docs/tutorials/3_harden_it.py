@@ -77,7 +77,7 @@ few, right = images[:10], labels[:10]
 attack = ["pgd:steps=10,surrogate=none", "pgd:steps=8,eot=2,surrogate=soft,loss=margin"]
 shares: dict[str, list[float]] = {}
 for name, model in models.items():
-    found = vq.evaluate(model, few, right, attacks=attack, runs=3)
+    found = vq.evaluate(model, few, right, attacks=attack, samples=3)
     shown = found.rows[-1].defense
     shares[name] = [100 * found.row(shown, each).mean for each in ("none", *attack)]
 

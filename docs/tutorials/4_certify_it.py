@@ -24,8 +24,8 @@ radii = [0.02 * step for step in range(10)]
 shielded = vq.certify(
     defense="swrd:size=3,codes=25,noise=shared,sigma=0.1,tau=0.1",
     certificate="vote",
-    n0=20,
-    n=150,
+    selection=20,
+    samples=150,
     radii=radii,
     limit=10,
 ).vote
@@ -38,7 +38,7 @@ print(f"largest radius that {shielded.draws} samples can certify: {shielded.larg
 # bundled classifier was trained for neither:
 
 noise = vq.certify(
-    defense="gaussian:sigma=0.1", certificate="vote", n0=20, n=150, radii=radii, limit=10
+    defense="gaussian:sigma=0.1", certificate="vote", selection=20, samples=150, radii=radii, limit=10
 ).vote
 
 figure, axis = plt.subplots(figsize=(6.5, 3), layout="constrained")

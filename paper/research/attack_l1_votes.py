@@ -44,7 +44,7 @@ class Given:
     tries: int = 5
     group: int = 16
     batch: int = 4000
-    precision: str = "fp32"
+    precision: str = "float32"
     seed: int = 0
 
 

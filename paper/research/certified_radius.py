@@ -235,7 +235,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--alpha", type=float, default=0.001)
     parser.add_argument("--seed", type=int, help="without it 0, in a pilot 1")
     parser.add_argument("--batch", type=int, default=8000)
-    parser.add_argument("--precision", choices=PRECISIONS, default="fp32")
+    parser.add_argument("--precision", choices=PRECISIONS, default="float32")
     parser.add_argument("--deadline", type=float, default=math.inf, help="seconds; nothing is begun after")
     options = parser.parse_args()
     for name, usual, in_pilot in (("limit", 500, 50), ("n", 1000, 100), ("seed", 0, 1)):

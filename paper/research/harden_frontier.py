@@ -277,7 +277,7 @@ class Laboratory:
             target = self.target(self.weights(subject), count)
             images, labels = self.transferred(count)
             found = vq.evaluate(
-                target.model, images, labels, defense=subject.defense, runs=chosen.runs,
+                target.model, images, labels, defense=subject.defense, samples=chosen.runs,
                 batch=chosen.attack_batch,
             )  # fmt: skip
             attack = NONE
@@ -288,7 +288,7 @@ class Laboratory:
             attacks = tuple(with_precision(each, chosen.attack_precision) for each in attacks)
             found = vq.evaluate(
                 str(self.weights(subject)), "cifar10", data_dir=chosen.data_dir, limit=count,
-                defense=subject.defense, attacks=attacks, eps=EPS, runs=chosen.runs,
+                defense=subject.defense, attacks=attacks, eps=EPS, samples=chosen.runs,
                 batch=chosen.attack_batch, device=chosen.device,
                 out=chosen.work / "records" / f"{subject.name}-{rung}-{count}",
             )  # fmt: skip

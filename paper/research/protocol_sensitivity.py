@@ -113,7 +113,7 @@ class Table:
                 defense=list(defenses),
                 attacks=list(attacks.values()),
                 eps=eps,
-                runs=self.runs,
+                samples=self.runs,
                 selection=1,
                 limit=self.limit,
                 device=self.device,

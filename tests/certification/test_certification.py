@@ -254,7 +254,7 @@ def test_a_line_that_was_changed_is_named(finished, study: Certification, tmp_pa
         ({"defense": "gaussian"}, "gaussian takes sigma"),
         ({"defense": "gaussian:sigma=0"}, "no certificate holds for sigma=0"),
         ({"defense": "gaussian:sigma=0.1", "attack": "pgd:steps=2"}, "goes through a quantizer"),
-        ({"precision": "fp8"}, "precision='fp8' is unknown; choose one of bf16, fp32"),
+        ({"precision": "fp8"}, "precision='fp8' is unknown; choose one of bf16, float32"),
         ({"defense": "prd:seed=3"}, "would fix every draw"),
         ({"defense": "prd:sigma=0"}, "no certificate holds for sigma=0"),
         (
@@ -346,8 +346,8 @@ def test_a_cell_is_small_enough_to_be_attacked_and_to_be_lost(study: Certificati
 
 
 ASKED = {
-    "attack": "pgd:steps=1,surrogate=none", "eps": 0.1, "draws": 4, "n0": 4, "n": 16, "radii": [0.0, 0.01],
-    "batch": 64, "limit": 3,
+    "attack": "pgd:steps=1,surrogate=none", "eps": 0.1, "bound_samples": 4, "selection": 4, "samples": 16,
+    "radii": [0.0, 0.01], "batch": 64, "limit": 3,
 }  # fmt: skip
 
 

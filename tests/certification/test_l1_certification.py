@@ -85,6 +85,13 @@ def test_a_stopped_run_continues(study: L1Certification, tmp_path: Path) -> None
     assert list(L1Certification.read(tmp_path).records) == list(study.in_memory().records)
 
 
+def test_an_earlier_name_of_float32_is_read(study: L1Certification, tmp_path: Path) -> None:
+    LocalExecutor().run(study, tmp_path)
+    manifest = tmp_path / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"float32"', '"fp32"'))
+    assert L1Certification.read(tmp_path).manifest.precision == "float32"
+
+
 def test_the_summary_counts_what_the_records_say(study: L1Certification) -> None:
     found = study.in_memory()
     summary = L1Summary.of(found, radii=(0.0, 0.02, 1.0))
@@ -186,7 +193,8 @@ def test_impossible_records_are_seen(study: L1Certification) -> None:
 
 def test_a_sequential_certificate_stops_early_and_certifies_as_much(target: Target) -> None:
     images, labels = target.part(range(6))
-    asked = {"defense": "gaussian:sigma=0.1", "n0": 30, "n": 3000, "alpha": 0.01, "radii": (0.02,)}
+    asked = {"defense": "gaussian:sigma=0.1", "selection": 30, "samples": 3000, "alpha": 0.01,
+             "radii": (0.02,)}  # fmt: skip
     early = certify(target.model, images, labels, certificate="sequential", **asked)
     whole = certify(target.model, images, labels, certificate="vote", **asked)
     assert early.vote is not None

@@ -26,7 +26,7 @@ from vqshield.auditing import (
 )
 from vqshield.auditing.results import Outcome
 from vqshield.cli.application import app
-from vqshield.cli.bars import LogProgress
+from vqshield.cli.bars import LogLines
 
 TINY = dataclasses.replace(
     QUICK,
@@ -38,7 +38,7 @@ TINY = dataclasses.replace(
     probe="pgd:steps=2,eot=2,surrogate=soft",
     rehearsal=True,
 )
-FEW = ["--device", "cpu", "--limit", "4", "--defense", "prd:iterations=2"]
+FEW = ["--quick", "--device", "cpu", "--limit", "4", "--defense", "prd:iterations=2"]
 IGNORANT = ["--attack", "pgd:steps=1,surrogate=none"]
 command = import_module("vqshield.auditing.study")
 
@@ -164,19 +164,17 @@ def test_every_verdict_has_an_exit_code_of_its_own(
 
 def test_too_few_images_are_refused_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "QUICK", QUICK)
-    refused = run("--device", "cpu", "--limit", "49", "--out", str(tmp_path / "out"))
+    refused = run("--quick", "--device", "cpu", "--limit", "49", "--out", str(tmp_path / "out"))
     assert refused.exit_code == 2
     assert "49 images cannot pass an audit" in refused.stderr
     assert not (tmp_path / "out").exists()
 
 
 def test_the_bar_counts_every_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = []
-    stop = LogProgress.stop
-    monkeypatch.setattr(LogProgress, "stop", lambda bar: (drawn.extend(bar.tasks), stop(bar)))
+    seen = []
+    monkeypatch.setattr(LogLines, "report", lambda _, doing, done, total: seen.append((done, total)))
     run(*FEW, *IGNORANT, "--out", str(tmp_path))
-    (task,) = drawn
-    assert (task.total, task.completed) == (len(TITLES), len(TITLES))
+    assert seen == [(done, len(TITLES)) for done in range(len(TITLES) + 1)]
 
 
 def test_another_audit_in_the_same_folder_is_refused(ignorant: Path, tmp_path: Path) -> None:
@@ -222,7 +220,7 @@ def test_a_seed_repeats_the_figures(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("flag", "attack", "settings"),
-    [([], "adaptive-v1-quick", TINY), (["--full"], "adaptive-v1", AuditSettings())],
+    [(["--quick"], "adaptive-v1-quick", TINY), ([], "adaptive-v1", AuditSettings())],
 )
 def test_without_an_attack_a_suite_is_judged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flag: list[str], attack: str, settings: AuditSettings
@@ -234,7 +232,7 @@ def test_without_an_attack_a_suite_is_judged(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("vqshield.auditing.auditor.audit", record_what_is_asked)
-    few = [each if each != "4" else "50" for each in FEW]
+    few = [each if each != "4" else "50" for each in FEW if each != "--quick"]
     stopped = run(*few, *flag, "--out", str(tmp_path / "out"))
     assert stopped.exit_code == 130
     assert "run the same command again to continue" in stopped.output.replace("\n", " ")
@@ -266,7 +264,7 @@ def test_without_an_attack_a_suite_is_judged(
     ],
 )
 def test_nonsense_is_refused_before_any_work(tmp_path: Path, arguments: list[str], named: list[str]) -> None:
-    result = run("--limit", "2", "--out", str(tmp_path / "out"), *arguments)
+    result = run("--quick", "--limit", "2", "--out", str(tmp_path / "out"), *arguments)
     assert result.exit_code == 2
     assert all(word in result.stderr for word in named), result.stderr
     assert "Traceback" not in result.output

@@ -10,7 +10,7 @@ from vqshield.certification.study import Certification
 from vqshield.cli.application import app
 
 IMAGES = ["--device", "cpu", "--limit", "3", "--batch", "20"]
-QUICK = [*IMAGES, "--n0", "5", "--n", "40", "--draws", "10"]
+QUICK = [*IMAGES, "--selection", "5", "--samples", "40", "--bound-samples", "10"]
 SHIELD = ["--defense", "prd:iterations=2", "--attack", "pgd:steps=1,surrogate=none", "--eps", "2/255"]
 
 
@@ -50,7 +50,7 @@ def test_a_finished_run_is_only_summed_up_again(finished: tuple[Path, str], monk
     assert json.loads(again.stdout) == json.loads((out / "summary.json").read_text())
     assert again.stderr == ""
     assert (out / "records.jsonl").read_bytes() == before
-    other = certify("--summary-only", "--out", str(out), "--json", "--radius", "0.001", "--radius", "0.5")
+    other = certify("--render-only", "--out", str(out), "--json", "--radius", "0.001", "--radius", "0.5")
     curve = json.loads(other.stdout)["vote"]["curve"]
     assert [point["radius"] for point in curve] == [0.001, 0.5]
 
@@ -59,7 +59,7 @@ def test_a_finished_run_is_only_summed_up_again(finished: tuple[Path, str], monk
     ("certificate", "absent"), [("vote", "Proposition 1"), ("draws", "worst case in L2")]
 )
 def test_one_certificate_alone(tmp_path: Path, certificate: str, absent: str) -> None:
-    few = {"vote": ["--n0", "5", "--n", "40"], "draws": ["--draws", "10"]}[certificate]
+    few = {"vote": ["--selection", "5", "--samples", "40"], "draws": ["--bound-samples", "10"]}[certificate]
     result = certify(*IMAGES, *few, *SHIELD[:2], "--certificate", certificate, "--out", str(tmp_path))
     assert result.exit_code == 0, result.output
     assert absent not in result.stdout
@@ -83,9 +83,9 @@ def test_another_specification_is_refused_with_both_values(finished: tuple[Path,
         (["--attack", "adaptive-v1"], ["attack='adaptive-v1'", "pgd"]),
         (["--eps", "much"], ["eps='much'", "number"]),
         (["--eps", "1/255", "--eps", "1/255"], ["twice"]),
-        (["--draws", "0"], ["draws=0 should be >= 1"]),
-        (["--n", "0"], ["n=0 should be >= 1"]),
-        (["--n0", "0"], ["n0=0 should be >= 1"]),
+        (["--bound-samples", "0"], ["bound_samples=0 should be >= 1"]),
+        (["--samples", "0"], ["samples=0 should be >= 1"]),
+        (["--selection", "0"], ["selection=0 should be >= 1"]),
         (["--alpha", "0"], ["alpha=0"]),
         (["--delta", "1"], ["delta=1"]),
         (["--batch", "0"], ["batch=0"]),
@@ -93,7 +93,7 @@ def test_another_specification_is_refused_with_both_values(finished: tuple[Path,
         (["--limit", "0"], ["limit=0 should be >= 1"]),
         (["--data", "cifar11"], ["data='cifar11'"]),
         (["--device", "abacus"], ["device='abacus'"]),
-        (["--summary-only"], ["there is no manifest.json"]),
+        (["--render-only"], ["there is no manifest.json"]),
         (["--norm", "l3"], ["norm='l3'", "l1, l2"]),
         (
             ["--norm", "l1", "--defense", "prd"],
@@ -124,7 +124,7 @@ def test_ctrl_c_keeps_what_is_finished_and_says_how_to_continue(tmp_path: Path, 
     assert stopped.exit_code == 130
     assert f"interrupted: what is finished is in {tmp_path}; run the same command again" in stopped.stderr
     assert json.loads((tmp_path / "summary.json").read_text())["vote"]["images"] == 1
-    assert "not finished" in certify("--summary-only", "--out", str(tmp_path)).stdout
+    assert "not finished" in certify("--render-only", "--out", str(tmp_path)).stdout
     assert certify(*QUICK, *SHIELD, "--out", str(tmp_path)).exit_code == 0
     assert json.loads((tmp_path / "summary.json").read_text())["complete"] is True
 
@@ -139,5 +139,5 @@ def test_the_exact_l1_certificate(tmp_path: Path) -> None:
         assert words in shown, words
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert (summary["shifts"], summary["images"]) == (10, 2)
-    again = certify("--norm", "l1", "--summary-only", "--out", str(tmp_path), "--json", "--radius", "0")
+    again = certify("--norm", "l1", "--render-only", "--out", str(tmp_path), "--json", "--radius", "0")
     assert [point["radius"] for point in json.loads(again.stdout)["curve"]] == [0.0]

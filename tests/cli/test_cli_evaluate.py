@@ -17,7 +17,7 @@ from vqshield.core.errors import InvalidInputError
 from vqshield.evaluation.study import Evaluation
 from vqshield.runs.records import RecordFolder
 
-QUICK = ["--device", "cpu", "--limit", "4", "--batch", "2", "--runs", "2", "--defense", "prd:iterations=2"]
+QUICK = ["--device", "cpu", "--limit", "4", "--batch", "2", "--samples", "2", "--defense", "prd:iterations=2"]
 PGD = ["--attack", "pgd:steps=1,eot=2"]
 IGNORANT = ["--attack", "pgd:steps=1,surrogate=none"]
 
@@ -67,7 +67,7 @@ def test_a_finished_run_is_only_summed_up_again(finished: tuple[Path, str], monk
     assert json.loads(again.stdout) == json.loads((out / "summary.json").read_text())
     assert again.stderr == ""
     assert (out / "records.jsonl").read_bytes() == before
-    assert evaluate("--summary-only", "--out", str(out), "--json").stdout == again.stdout
+    assert evaluate("--render-only", "--out", str(out), "--json").stdout == again.stdout
 
 
 def test_another_specification_is_refused_with_both_values(finished: tuple[Path, str]) -> None:
@@ -132,12 +132,12 @@ def test_the_budget_is_the_norms_and_the_table_names_both(
         ([*PGD, "--eps", "much"], ["eps='much'", "number"]),
         ([*PGD, "--eps", "1,runs=3"], ["should be one number"]),
         (["--limit", "0"], ["limit=0 should be >= 1"]),
-        (["--runs", "0"], ["runs=0 should be >= 1"]),
+        (["--samples", "0"], ["samples=0 should be >= 1"]),
         ([*PGD, "--selection", "0"], ["selection=0 should be >= 1"]),
         (["--batch", "0"], ["batch=0 should be >= 1"]),
         (["--seed", "-1"], ["seed=-1"]),
         (["--device", "abacus"], ["device='abacus'", "cpu, cuda or auto"]),
-        (["--summary-only"], ["no run was begun there"]),
+        (["--render-only"], ["no run was begun there"]),
     ],
 )
 def test_nonsense_is_refused_before_any_work(tmp_path: Path, arguments: list[str], named: list[str]) -> None:
@@ -178,7 +178,7 @@ def test_a_signal_keeps_what_is_finished_and_says_how_to_continue(
     partial = json.loads((tmp_path / "summary.json").read_text())
     assert partial["complete"] is False
     assert [row["n"] for row in partial["rows"]] == [4, 4, 2, 2]
-    shown = evaluate("--summary-only", "--out", str(tmp_path)).stdout
+    shown = evaluate("--render-only", "--out", str(tmp_path)).stdout
     assert "not finished" in shown
     assert evaluate(*QUICK, *PGD, "--out", str(tmp_path)).exit_code == 0
     assert json.loads((tmp_path / "summary.json").read_text())["complete"] is True
@@ -230,7 +230,19 @@ evaluate(killed)
 
 @pytest.mark.slow
 def test_killed_in_the_middle_it_ends_in_the_same_bytes(tmp_path: Path) -> None:
-    arguments = ["--device", "cpu", "--limit", "6", "--batch", "1", "--runs", "2", "--defense", "prd", *PGD]
+    arguments = [
+        "--device",
+        "cpu",
+        "--limit",
+        "6",
+        "--batch",
+        "1",
+        "--samples",
+        "2",
+        "--defense",
+        "prd",
+        *PGD,
+    ]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     unbroken, killed = tmp_path / "unbroken", tmp_path / "killed"
     command = [sys.executable, "-c", KILLED, str(unbroken), str(killed), *arguments]

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 from vqshield.cli.application import app
 
 QUICK = [
-    "--quick", "--device", "cpu", "--limit", "1", "--runs", "2", "--calls", "100", "--suite", "pgd:steps=1",
-    "--defense", "prd:codes=4,iterations=1",
+    "--quick", "--device", "cpu", "--limit", "1", "--samples", "2", "--calls", "100",
+    "--attack", "pgd:steps=1", "--defense", "prd:codes=4,iterations=1",
 ]  # fmt: skip
 
 
@@ -47,7 +47,7 @@ def test_a_second_call_finds_all_done_and_json_is_the_summary(
     out, _ = finished
     monkeypatch.setattr("vqshield.evaluation.study.Evaluation.measure", None)
     monkeypatch.setattr("vqshield.ladders.remote.RemoteAttacks.measure", None)
-    for more in ([*QUICK], ["--summary-only"]):
+    for more in ([*QUICK], ["--render-only"]):
         result = ladder(*more, "--out", str(out), "--json")
         assert result.exit_code == 0, result.output
         assert json.loads(result.stdout) == json.loads((out / "summary.json").read_text())
@@ -59,7 +59,7 @@ def test_a_second_call_finds_all_done_and_json_is_the_summary(
         (["--control", "noise"], "control 'noise' should be NAME=CLASSIFIER"),
         (["--source", "nowhere.safetensors"], "nowhere.safetensors"),
         (["--eps", "8"], "Did you mean 8/255?"),
-        (["--suite", "adaptive-v9"], "attack='adaptive-v9' is unknown"),
+        (["--attack", "adaptive-v9"], "attack='adaptive-v9' is unknown"),
         (["--defense", "swrd:size=40"], "size=40"),
         (["--control", "a=small-cifar10", "--control", "a=small-cifar10"], "a name of its own"),
     ],

@@ -1,15 +1,18 @@
 """Progress in a log, starting over, and what is answered to a budget in bytes."""
 
+import io
 import logging
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+from rich.text import Text
 from typer.testing import CliRunner
 
 from vqshield.cli.application import app
-from vqshield.cli.bars import EVERY, LogProgress
+from vqshield.cli.bars import EVERY, LogLines, progress_bar, state
 
-FEW = ["--device", "cpu", "--defense", "none", "--runs", "1"]
+FEW = ["--device", "cpu", "--defense", "none", "--samples", "1"]
 
 
 def run(*arguments: str):
@@ -19,16 +22,35 @@ def run(*arguments: str):
 def test_a_log_gets_a_line_now_and_then_and_one_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
     now = [0.0]
     caplog.set_level(logging.INFO, logger="vqshield")
-    with LogProgress("{task.description}", clock=lambda: now[0]) as progress:
-        task = progress.add_task("swrd, pgd", total=100)
-        for second, done in ((1, 5), (EVERY, 25), (EVERY + 1, 26), (2 * EVERY, 50)):
-            now[0] = float(second)
-            progress.update(task, completed=done)
+    lines = LogLines(clock=lambda: now[0])
+    for second, done in ((0, 0), (1, 5), (EVERY, 25), (EVERY + 1, 26), (2 * EVERY, 50)):
+        now[0] = float(second)
+        lines.report("swrd, pgd", done, 100)
+    lines.close()
     assert caplog.messages == [
-        "swrd, pgd: 25 of 100 done (25%), 90 s left, after 30 s",
-        "swrd, pgd: 50 of 100 done (50%), 60 s left, after 60 s",
-        "swrd, pgd: 50 of 100 done (50%), 60 s left, after 60 s",
+        "swrd, pgd: 25 % · 0:30 elapsed · 1:30 left",
+        "swrd, pgd: 50 % · 1:00 elapsed · 1:00 left",
+        "swrd, pgd: 50 % · 1:00 elapsed · 1:00 left",
     ]
+
+
+def test_what_an_earlier_run_had_done_does_not_count_for_the_pace() -> None:
+    assert state(60, 100, 664) == "60 % · 11:04 elapsed · 7:23 left"
+    assert state(60, 100, 600, before=40) == "60 % · 10:00 elapsed · 20:00 left"
+    assert state(40, 100, 0, before=40) == "40 % · 0:00 elapsed · -:-- left"
+    assert state(3, None, 3700) == "3 done · 1:01:40 elapsed"
+
+
+def test_a_long_label_is_cut_and_the_times_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(width=80, file=io.StringIO(), force_terminal=True)
+    monkeypatch.setattr("vqshield.cli.bars.Console", lambda **_: console)
+    with progress_bar(hidden=False) as report:
+        report("swrd:size=3,codes=25,sigma=4/255,tau=4/255, adaptive-v1/soft-margin, images 100 to 200", 1, 4)
+    last = Text.from_ansi(console.file.getvalue()).plain.strip().splitlines()[-1]
+    assert last.startswith("swrd:size=3,codes=25")
+    assert "…" in last
+    assert "25 % · 0:00 elapsed · -:-- left" in last
+    assert len(last) <= 80
 
 
 def test_verbose_tells_of_every_step(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_a_second_run_skips_what_is_finished_and_lists_what_is_not_its_own(album
         (["--defense", "prd:padding=mirror"], ["mirror", "reflect"]),
         (["--defense", "swrd:seed=1", "--seed", "2"], ["seed=2", "seed=1"]),
         (["--seed", "-1"], ["-1"]),
-        (["--max-pixels", "0"], ["max-pixels"]),
+        (["--max-pixels", "0"], ["max_pixels=0"]),
     ],
 )
 def test_bad_options_end_before_any_work(album, tmp_path, arguments, named):

@@ -13,29 +13,29 @@ from vqshield.cli.unused import refuse_unused
 from vqshield.core.errors import InvalidInputError
 from vqshield.data import load
 
-RECORDED = "device executor out fresh summary_only as_json"
-"""What commands that keep records have in common; --summary-only is held against all others below."""
+RECORDED = "device executor out fresh render_only as_json"
+"""What commands that keep records have in common; --render-only is held against all others below."""
 ALWAYS = {
-    "demo": "out images steps draws runs calls seed as_json",
-    "evaluate": f"attack defense data classifier calibrate limit runs seed batch {RECORDED}",
-    "audit": "attack defense data classifier norm eps limit seed device quick out executor strict as_json",
+    "demo": "out limit steps eot samples calls seed as_json",
+    "evaluate": f"attack defense data classifier calibrate limit samples seed batch {RECORDED}",
+    "audit": f"attack defense data classifier norm eps limit seed quick strict {RECORDED}",
     "certify": f"norm defense data classifier limit batch precision {RECORDED}",
-    "reproduce": "ids only limit runs adaptive batch_norm seed precision device out executor dry_run as_json",
-    "report": "folder as_json",
+    "reproduce": "ids only limit samples attack batch_norm seed precision device out executor dry_run "
+    "render_only as_json",
     "purify": "images out defense seed overwrite max_pixels as_json",
     "train": "data_dir data arch epochs batch lr optimizer schedule weight_decay label_smoothing padding "
-    "flip normalise cutout ema seed shield start device precision compile_mode out resume test_every as_json",
-    "download": "name data_dir",
+    "flip normalise cutout ema seed defense start device precision compile out fresh test_every as_json",
+    "download": "name data_dir as_json",
     "bench": "device seconds threads as_json",
     "list": "kind as_json",
     "harden": "classifier defense method data data_dir limit test_limit epochs batch lr ema cutout seed "
-    "device precision compile_mode out name resume as_json",
+    "device precision compile out name fresh as_json",
     "calibrate": "classifier defense data limit method samples batch seed device out name as_json",
     "doctor": "as_json",
-    "ladder": "defense source control suite calls train_dir data classifier calibrate norm eps limit runs "
-    f"seed batch quick precision {RECORDED}",
-    "export": "file defense classifier shape overwrite",
-    "leaderboard": "rows classifier calibrate source suite calls audit_images data norm eps limit runs "
+    "ladder": "defense source control attack calls train_dir data classifier calibrate norm eps limit "
+    f"samples seed batch quick precision {RECORDED}",
+    "export": "file defense classifier shape overwrite as_json",
+    "leaderboard": "rows classifier calibrate source attack calls audit_limit data norm eps limit samples "
     f"seed batch quick precision {RECORDED}",
     "app": "host port browser",
 }
@@ -52,7 +52,7 @@ WHEN = {
     "audit": {"precision": [(["--attack", "pgd:precision=bf16"], [], "where every --attack names its own")]},
     "certify": {
         **dict.fromkeys(
-            ("attack", "eps", "draws", "delta"),
+            ("attack", "eps", "bound_samples", "delta"),
             (
                 (["--certificate", "vote"], ["--certificate", "draws"], "without --certificate draws or all"),
                 (["--certificate", "sequential"], [], "without --certificate draws or all"),
@@ -60,7 +60,7 @@ WHEN = {
             ),
         ),
         **dict.fromkeys(
-            ("n0", "n", "alpha"),
+            ("selection", "samples", "alpha"),
             (
                 (["--certificate", "draws"], ["--certificate", "vote"], "with --certificate draws"),
                 (L1, [], "with --norm l1"),
@@ -116,7 +116,10 @@ ELSEWHERE = {
 """Options that their own code refuses next to others, as it depends on the value."""
 CHOICES = {("train", "border"): "black", ("train", "decay"): "all"}
 """Values of options that take no others."""
-SUMMED_UP = {"certify": {"norm", "radius"}, "evaluate": set(), "ladder": set(), "leaderboard": set()}
+SUMMED_UP = {
+    "certify": {"norm", "radius"}, "evaluate": set(), "ladder": set(), "leaderboard": set(),
+    "audit": {"strict"}, "reproduce": {"ids"},
+}  # fmt: skip
 
 
 def parameters(command: str) -> dict[str, Any]:
@@ -174,13 +177,14 @@ def test_an_option_without_effect_is_refused_with_both_names(
 
 @pytest.mark.parametrize("command", SUMMED_UP)
 def test_a_summary_of_what_is_there_takes_no_settings(command: str) -> None:
-    kept = {"out", "as_json", "summary_only", *SUMMED_UP[command]}
+    kept = {"out", "as_json", "render_only", *SUMMED_UP[command]}
+    first = ["T2"] if command == "reproduce" else []
     for name, parameter in parameters(command).items():
-        arguments = ["--summary-only", *typed(parameter)]
+        arguments = [*first, "--render-only", *typed(parameter)]
         if name in kept:
             check(command, arguments)
         else:
-            with pytest.raises(InvalidInputError, match="given with --summary-only, with no effect"):
+            with pytest.raises(InvalidInputError, match="given with --render-only, with no effect"):
                 check(command, arguments)
 
 

@@ -7,8 +7,7 @@ from typer.testing import CliRunner
 
 import vqshield
 from vqshield.cli.application import app
-from vqshield.core.serialization import from_plain
-from vqshield.doctor import checkup, missing_packages
+from vqshield.cli.doctor import installation, missing_packages
 from vqshield.quantization import kernels as clustering
 
 RUNNER = CliRunner()
@@ -17,21 +16,21 @@ RUNNER = CliRunner()
 def test_it_names_versions_backends_and_the_cache(monkeypatch, tmp_path):
     (tmp_path / "cifar10").mkdir()
     monkeypatch.setenv("VQSHIELD_CACHE", str(tmp_path))
-    found = checkup()
-    assert found.version == vqshield.__version__
-    assert found.packages["torch"] == torch.__version__
-    assert dict(found.backends) == clustering.availability()
-    assert (found.cache, found.cached) == (str(tmp_path), ("cifar10",))
+    facts = installation()
+    assert facts["version"] == vqshield.__version__
+    assert facts["packages"]["torch"] == torch.__version__
+    assert facts["backends"] == clustering.availability()
+    assert (facts["cache"], facts["cached"]) == (str(tmp_path), ["cifar10"])
     text = RUNNER.invoke(app, ["doctor"]).stdout
-    for word in (vqshield.__version__, torch.__version__, found.kernel, "backend native", "cifar10"):
+    for word in (vqshield.__version__, torch.__version__, facts["kernel"], "backend native", "cifar10"):
         assert word in text
     as_json = json.loads(RUNNER.invoke(app, ["doctor", "--json"]).stdout)
-    assert from_plain(type(found), as_json, "doctor") == found
+    assert as_json == facts
 
 
 def test_what_an_extra_lacks_is_named():
     needed = ["torch>=2.6", "numpy ; extra == 'a'", "no-such-package>=1; extra == 'a'", "numpy; extra == 'b'"]
-    assert missing_packages(needed) == {"a": ("no-such-package",), "b": ()}
+    assert missing_packages(needed) == {"a": ["no-such-package"], "b": []}
     assert missing_packages(None) is None
 
 

@@ -40,13 +40,14 @@ def labels() -> Tensor:
 
 
 def evaluated(model: nn.Module, images: Any, labels: Any, _: Path) -> float:
-    found = vq.evaluate(model, images, labels, attacks="pgd:steps=2", defense="prd:codes=4", runs=2)
+    found = vq.evaluate(model, images, labels, attacks="pgd:steps=2", defense="prd:codes=4", samples=2)
     assert len(found.rows) == 4
     return found.rows[0].mean
 
 
 def certified(model: nn.Module, images: Any, labels: Any, _: Path) -> None:
-    vq.certify(model, images, labels, defense="prd:codes=4", attack="pgd:steps=1", draws=8, n0=8, n=16)
+    few = {"bound_samples": 8, "selection": 8, "samples": 16}
+    vq.certify(model, images, labels, defense="prd:codes=4", attack="pgd:steps=1", **few)
 
 
 def audited(model: nn.Module, images: Any, labels: Any, _: Path) -> None:

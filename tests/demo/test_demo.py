@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from vqshield.cli.application import app
 from vqshield.demo.study import Demo, DemoSettings
 
-QUICK = ["--images", "10", "--steps", "2", "--draws", "1", "--runs", "2", "--calls", "12"]
+QUICK = ["--limit", "10", "--steps", "2", "--eot", "1", "--samples", "2", "--calls", "12"]
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def test_page_and_terminal_show_the_figures_and_the_pictures(finished: tuple[Pat
 
 
 def test_every_column_is_of_the_same_images_with_the_standard_error_over_them() -> None:
-    run = Demo(DemoSettings(images=60, steps=1, draws=1, runs=1, calls=10), lambda *_: None)
+    run = Demo(DemoSettings(limit=60, steps=1, eot=1, samples=1, calls=10), lambda *_: None)
     run._measure("none", run.classifier, None, ignorant=run.images, transferred=run.images)
     right = (run.classifier(run.images).argmax(1) == run.labels).double()
     assert 0 < right.mean() < 1
@@ -82,7 +82,7 @@ def test_every_column_is_of_the_same_images_with_the_standard_error_over_them() 
 
 def test_equal_seeds_give_equal_figures_and_other_seeds_others() -> None:
     def figures(seed: int) -> list[tuple[float, float]]:
-        run = Demo(DemoSettings(images=6, steps=1, draws=1, runs=3, calls=10, seed=seed), lambda *_: None)
+        run = Demo(DemoSettings(limit=6, steps=1, eot=1, samples=3, calls=10, seed=seed), lambda *_: None)
         run.run()
         return [(row.robust, row.standard_error) for row in run.rows]
 
@@ -93,7 +93,7 @@ def test_equal_seeds_give_equal_figures_and_other_seeds_others() -> None:
 
 def test_the_progress_bar_counts_every_image_once() -> None:
     counted: list[int] = []
-    settings = DemoSettings(images=3, steps=2, draws=3, runs=2, calls=20)
+    settings = DemoSettings(limit=3, steps=2, eot=3, samples=2, calls=20)
     run = Demo(settings, lambda _, count: counted.append(count))
     run.run()
     assert sum(counted) == run.work
@@ -116,7 +116,7 @@ def test_an_interrupted_demo_keeps_what_is_finished(tmp_path: Path, monkeypatch:
     assert "RandDisc" in (tmp_path / "report.html").read_text()
 
 
-@pytest.mark.parametrize("option", ["--images", "--steps", "--draws", "--runs", "--calls"])
+@pytest.mark.parametrize("option", ["--limit", "--steps", "--eot", "--samples", "--calls"])
 def test_nonsense_is_refused_by_name(option: str, tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "out"), option, "0"])
     assert result.exit_code == 2
@@ -132,11 +132,11 @@ def test_json_output_is_the_summary(tmp_path: Path) -> None:
             "--out",
             str(tmp_path),
             "--json",
-            "--images",
+            "--limit",
             "2",
             "--steps",
             "1",
-            "--runs",
+            "--samples",
             "1",
             "--calls",
             "10",

@@ -56,7 +56,7 @@ def user_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str
 def test_a_function_in_memory_is_evaluated_repeatably() -> None:
     model = vq.defend(Network(), noisy)
     attacks = ["pgd:steps=2,surrogate=none", "pgd:steps=2,eot=2,surrogate=own"]
-    found = [vq.evaluate(model, IMAGES, LABELS, attacks=attacks, runs=3, eps=0.1) for _ in range(2)]
+    found = [vq.evaluate(model, IMAGES, LABELS, attacks=attacks, samples=3, eps=0.1) for _ in range(2)]
     assert found[0].rows == found[1].rows
     assert [row.defense for row in found[0].rows] == ["none", *["in memory: noisy"] * 4]
     (defense,) = found[0].manifest.defenses
@@ -114,10 +114,10 @@ def test_functions_in_memory_that_only_a_variable_tells_apart_do_not_mix(tmp_pat
     def darker(strength: float) -> vq.defenses.ImageFunction:
         return lambda images: images * strength
 
-    vq.evaluate(vq.defend(Network(), darker(0.5)), IMAGES, LABELS, runs=2, out=tmp_path)
-    vq.evaluate(vq.defend(Network(), darker(0.5)), IMAGES, LABELS, runs=2, out=tmp_path)
+    vq.evaluate(vq.defend(Network(), darker(0.5)), IMAGES, LABELS, samples=2, out=tmp_path)
+    vq.evaluate(vq.defend(Network(), darker(0.5)), IMAGES, LABELS, samples=2, out=tmp_path)
     with pytest.raises(InvalidInputError, match=r"records made with defenses\.0\.answers="):
-        vq.evaluate(vq.defend(Network(), darker(0.6)), IMAGES, LABELS, runs=2, out=tmp_path)
+        vq.evaluate(vq.defend(Network(), darker(0.6)), IMAGES, LABELS, samples=2, out=tmp_path)
 
 
 def test_a_model_without_a_separable_defense_is_attacked_by_its_own_gradient() -> None:
@@ -126,7 +126,7 @@ def test_a_model_without_a_separable_defense_is_attacked_by_its_own_gradient() -
             return super().forward(noisy(images))
 
     attacks = ["pgd:steps=2,eot=2", "pgd:steps=2", "square:queries=3"]
-    found = vq.evaluate(Whole(), IMAGES, LABELS, attacks=attacks, runs=2, eps=0.1, defense="none")
+    found = vq.evaluate(Whole(), IMAGES, LABELS, attacks=attacks, samples=2, eps=0.1, defense="none")
     levels = {row.attack: row.level for row in found.rows}
     assert (levels[attacks[0]], levels[attacks[1]], levels[attacks[2]]) == ("eot", "white-box", "black-box")
     report = vq.audit(Whole(), IMAGES, LABELS, defense="none", attacks="pgd:steps=1", settings=FEW)
@@ -138,10 +138,11 @@ def test_a_function_in_memory_is_audited_and_certified() -> None:
     report = vq.audit(vq.defend(Network(), noisy), IMAGES, LABELS, **given)
     assert report.defense == "noisy"
     assert vq.audit(Network(), IMAGES, LABELS, defense=noisy, **given).audit == report.audit
-    found = vq.certify(vq.defend(Network(), noisy), IMAGES, LABELS, certificate="draws", draws=5, eps=0.1)
+    model = vq.defend(Network(), noisy)
+    found = vq.certify(model, IMAGES, LABELS, certificate="draws", bound_samples=5, eps=0.1)
     assert found.manifest.defense.name == "in memory: noisy"
     with pytest.raises(InvalidInputError, match="no certificate is known for Preprocessor"):
-        vq.certify(vq.defend(Network(), noisy), IMAGES, LABELS, certificate="vote", n0=2, n=5)
+        vq.certify(vq.defend(Network(), noisy), IMAGES, LABELS, certificate="vote", selection=2, samples=5)
 
 
 def run(*arguments: str) -> tuple[int, str]:
@@ -150,13 +151,13 @@ def run(*arguments: str) -> tuple[int, str]:
 
 
 def test_a_file_outside_the_project_is_evaluated_by_one_command(user_module: str) -> None:
-    code, said = run("evaluate", "--defense", user_module, "--attack", "pgd:steps=1", "--runs", "2")
+    code, said = run("evaluate", "--defense", user_module, "--attack", "pgd:steps=1", "--samples", "2")
     assert code == 0, said
     manifest = Evaluation.read(Path("out")).manifest
     assert manifest.defenses[0].name == user_module
     assert len(manifest.defenses[0].settings["source"]) == 16
     Path("their_shield.py").write_text(MODULE.replace("0.05", "0.06"))
-    code, said = run("evaluate", "--defense", user_module, "--attack", "pgd:steps=1", "--runs", "2")
+    code, said = run("evaluate", "--defense", user_module, "--attack", "pgd:steps=1", "--samples", "2")
     assert code == 2
     assert "defenses.0.settings.source" in said
 

@@ -310,7 +310,7 @@ def test_names_tensors_and_defended_models_give_equal_rows(by_names: tuple) -> N
     assert timeless(evaluate(shielded, images, labels, **ASKED).rows) == by_names, "its defense, other draws"
     bare = evaluate(model, images, labels, **ASKED, defense="none")
     assert {row.defense for row in bare.rows} == {"none"}, "the defense that is asked for"
-    assert {row.defense for row in evaluate(model, images, labels, limit=1, runs=1).rows} == {"none"}
+    assert {row.defense for row in evaluate(model, images, labels, limit=1, samples=1).rows} == {"none"}
 
 
 def test_with_a_folder_it_gives_the_same_and_continues(

@@ -139,9 +139,9 @@ def test_the_clean_accuracy_is_that_of_the_model_itself(
         model = CHANGES[change](model)
     model.train(train)
     wanted, apart = expected(model), 3 / N if defense == "swrd" else 1e-9
-    assert vq.evaluate(model, IMAGES, LABELS, runs=5).rows[-1].mean == pytest.approx(wanted, abs=apart)
+    assert vq.evaluate(model, IMAGES, LABELS, samples=5).rows[-1].mean == pytest.approx(wanted, abs=apart)
     ladder = vq.ladder(model, IMAGES[:4], LABELS[:4], settings=TINY_LADDER, controls=())
-    few = vq.evaluate(model, IMAGES[:4], LABELS[:4], runs=5).rows[-1].mean
+    few = vq.evaluate(model, IMAGES[:4], LABELS[:4], samples=5).rows[-1].mean
     assert ladder.row("natural").mean == pytest.approx(few, abs=2 / 4 if defense == "swrd" else 1e-9)
 
 
@@ -158,9 +158,9 @@ def test_a_certificate_is_of_the_model_itself_or_refused(change: str) -> None:
     model = CHANGES[change](vq.defend(small_cifar10(), "gaussian:sigma=0.05"))
     if change not in ("as it is", "named", "hook in the classifier"):
         with pytest.raises(InvalidInputError, match=r"answers differently|draws nothing"):
-            vq.certify(model, IMAGES, LABELS, certificate="vote", n0=5, n=20)
+            vq.certify(model, IMAGES, LABELS, certificate="vote", selection=5, samples=20)
         return
-    found = vq.certify(model, IMAGES, LABELS, certificate="vote", n0=20, n=60)
+    found = vq.certify(model, IMAGES, LABELS, certificate="vote", selection=20, samples=60)
     with torch.no_grad():
         votes = torch.stack([model(IMAGES).argmax(1) for _ in range(60)]).mode(0).values
     right = (votes == LABELS).double().mean().item()
@@ -172,12 +172,12 @@ def test_a_model_that_is_always_wrong_is_not_certified() -> None:
     with pytest.raises(
         InvalidInputError, match=r"give a defense.*as it was made: gaussian:sigma=0.05 is inside"
     ):
-        vq.certify(model, IMAGES, LABELS, certificate="vote", n0=5, n=20)
+        vq.certify(model, IMAGES, LABELS, certificate="vote", selection=5, samples=20)
 
 
 @pytest.mark.parametrize("wrap", [nn.Sequential, nn.DataParallel, Wrapper, CHANGES["compiled"]])
 def test_a_defense_inside_a_model_is_said(wrap) -> None:
-    found = vq.evaluate(wrap(vq.defend(small_cifar10(), "prd:codes=4")), IMAGES, LABELS, runs=2,
+    found = vq.evaluate(wrap(vq.defend(small_cifar10(), "prd:codes=4")), IMAGES, LABELS, samples=2,
                         attacks="pgd:steps=1")  # fmt: skip
     assert found.manifest.classifier.inside == ("prd:codes=4",)
     assert "with its own defense (prd:codes=4)" in found.title
@@ -200,7 +200,7 @@ class RandomOnDarkImages(nn.Module):
 def test_a_model_that_is_random_on_other_images_than_the_first_is_sampled() -> None:
     images = torch.cat([IMAGES, torch.zeros(20, 3, 32, 32)])
     labels = torch.cat([LABELS, torch.arange(20) % 10])
-    found = vq.evaluate(RandomOnDarkImages(), images, labels, runs=10, attacks="noise:tries=1")
+    found = vq.evaluate(RandomOnDarkImages(), images, labels, samples=10, attacks="noise:tries=1")
     assert found.row("none").std > 0, "ten samples, not one copied ten times"
     assert "random on some of these images" in found.warning
 
@@ -218,7 +218,7 @@ def invert(images: Tensor) -> Tensor:
 def test_every_verb_takes_every_kind_of_defense(given, tmp_path) -> None:
     net, few = small_cifar10(), (IMAGES[:2], LABELS[:2])
     assert vq.defend(net, given)(few[0]).shape == (2, 10)
-    row = vq.evaluate(net, *few, defense=given, runs=2).rows[-1]
+    row = vq.evaluate(net, *few, defense=given, samples=2).rows[-1]
     assert row.defense != "none"
     assert vq.ladder(net, *few, defense=given, settings=TINY_LADDER, controls=()).row("natural").n == 2
     assert vq.audit(net, *few, defense=given, attacks="noise:tries=1", settings=TINY_AUDIT).audit.n == 2
@@ -228,7 +228,7 @@ def test_every_verb_takes_every_kind_of_defense(given, tmp_path) -> None:
     assert board.complete
     with pytest.raises(InvalidInputError, match=r"no certificate is known|sigma|certif"):
         vq.certify(net, *few, defense=given if given != "bitdepth:bits=1" else "jpeg", certificate="vote",
-                   n0=2, n=4)  # fmt: skip
+                   selection=2, samples=4)  # fmt: skip
     tuned = vq.harden(net_to_train(), given, IMAGES, LABELS, epochs=1, batch=4, out=tmp_path / "runs")
     assert tuned.model(few[0]).shape == (2, 10)
     picture = tmp_path / "in.png"
@@ -243,7 +243,7 @@ def net_to_train() -> nn.Module:
 
 VERBS = {
     "evaluate": lambda model, **more: vq.evaluate(model, IMAGES, LABELS, **more),
-    "certify": lambda model, **more: vq.certify(model, IMAGES, LABELS, n0=2, n=4, **more),
+    "certify": lambda model, **more: vq.certify(model, IMAGES, LABELS, selection=2, samples=4, **more),
     "certify_l1": lambda model, **more: vq.certify_l1(model, IMAGES, LABELS, **more),
     "audit": lambda model, **more: vq.audit(model, IMAGES, LABELS, settings=TINY_AUDIT, **more),
     "ladder": lambda model, **more: vq.ladder(model, IMAGES, LABELS, settings=TINY_LADDER, **more),
@@ -267,27 +267,28 @@ def test_a_model_with_a_defense_takes_no_second_one(verb: str, wrap) -> None:
 def test_what_is_given_is_measured(tmp_path) -> None:
     """A classifier alone; one that was fine-tuned behind a defense, behind that one; and it is said."""
     few = (IMAGES[:4], LABELS[:4])
-    assert {row.defense for row in vq.evaluate(small_cifar10(), *few, runs=1).rows} == {"none"}
-    assert {row.defense for row in vq.evaluate("small-cifar10", *few, runs=1).rows} == {"none"}
+    assert {row.defense for row in vq.evaluate(small_cifar10(), *few, samples=1).rows} == {"none"}
+    assert {row.defense for row in vq.evaluate("small-cifar10", *few, samples=1).rows} == {"none"}
     with pytest.raises(
         InvalidInputError, match="draws nothing, which leaves nothing to certify; give a defense"
     ):
-        vq.certify("small-cifar10", *few, certificate="vote", n0=2, n=4)
+        vq.certify("small-cifar10", *few, certificate="vote", selection=2, samples=4)
     named = named_defense("small-cifar10-hardened")
     assert named == "swrd:size=3,codes=25,noise=shared,sigma=0.06,tau=0.06"
     path = tmp_path / "mine.safetensors"
     save_classifier(path, bundled_as_trained("small-cifar10-hardened"), {"shield": named})
     for classifier in ("small-cifar10-hardened", str(path)):
-        found = vq.evaluate(classifier, "cifar10-sample", limit=4, runs=1)
+        found = vq.evaluate(classifier, "cifar10-sample", limit=4, samples=1)
         assert {row.defense for row in found.rows} == {"none", named}
         assert "fine-tuned" not in (found.warning or "")
         assert (
             vq.ladder(classifier, limit=2, settings=TINY_LADDER, controls=()).plan.subjects[0].defense
             == named
         )
-        other = vq.evaluate(classifier, "cifar10-sample", limit=4, runs=1, defense="prd")
+        other = vq.evaluate(classifier, "cifar10-sample", limit=4, samples=1, defense="prd")
         assert f"was fine-tuned behind {named}, not prd" in other.warning
-        same = vq.evaluate(classifier, "cifar10-sample", limit=4, runs=1, defense=vq.SWRD.hardened("cifar10"))
+        own = vq.SWRD.hardened("cifar10")
+        same = vq.evaluate(classifier, "cifar10-sample", limit=4, samples=1, defense=own)
         assert "fine-tuned" not in (same.warning or "")
 
 
@@ -295,8 +296,8 @@ def test_a_file_does_not_choose_the_code_that_runs(tmp_path) -> None:
     path = tmp_path / "mine.safetensors"
     save_classifier(path, bundled_as_trained("small-cifar10"), {"shield": "antigravity:fly"})
     with pytest.raises(InvalidInputError, match="fine-tuned behind 'antigravity:fly', which is code"):
-        vq.evaluate(str(path), limit=2, runs=1)
-    assert vq.evaluate(str(path), limit=2, runs=1, defense="none").rows[0].n == 2
+        vq.evaluate(str(path), limit=2, samples=1)
+    assert vq.evaluate(str(path), limit=2, samples=1, defense="none").rows[0].n == 2
 
 
 def test_two_functions_of_one_name_are_not_mixed_up() -> None:

@@ -30,15 +30,15 @@ class BrightIsNaN(nn.Module):
 
 
 STUDIES: dict[str, Callable[[nn.Module], object]] = {
-    "evaluate": lambda model: evaluate(model, IMAGES, LABELS, runs=1),
+    "evaluate": lambda model: evaluate(model, IMAGES, LABELS, samples=1),
     "evaluate, defended": lambda model: evaluate(
-        model, IMAGES, LABELS, defense="gaussian:sigma=1e-6", attacks="pgd:steps=1", runs=2
+        model, IMAGES, LABELS, defense="gaussian:sigma=1e-6", attacks="pgd:steps=1", samples=2
     ),
     "certify by vote": lambda model: certify(
-        model, IMAGES, LABELS, defense="gaussian:sigma=1e-6", certificate="vote", n0=2, n=4
+        model, IMAGES, LABELS, defense="gaussian:sigma=1e-6", certificate="vote", selection=2, samples=4
     ),
     "certify by draws": lambda model: certify(
-        model, IMAGES, LABELS, defense="gaussian:sigma=1e-6", certificate="draws", draws=3
+        model, IMAGES, LABELS, defense="gaussian:sigma=1e-6", certificate="draws", bound_samples=3
     ),
     "audit": lambda model: audit(
         model, IMAGES, LABELS, defense="gaussian:sigma=1e-6", attacks="pgd:steps=1",

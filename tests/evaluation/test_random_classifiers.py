@@ -51,19 +51,19 @@ def test_randomness_is_found_with_gradients_and_without(photos) -> None:
 
 
 def test_a_random_classifier_is_drawn_in_every_run_and_repeats_for_a_seed(photos) -> None:
-    found = [evaluate(Noisy(), *photos, runs=20, seed=seed) for seed in (0, 0, 1)]
+    found = [evaluate(Noisy(), *photos, samples=20, seed=seed) for seed in (0, 0, 1)]
     rows = [summary.row("none") for summary in found]
     assert rows[0].std > 0, "twenty runs, not one copied twenty times"
     assert rows[0] == rows[1]
     assert rows[0] != rows[2]
-    assert evaluate(small_cifar10(), *photos, runs=20).row("none").std == 0
+    assert evaluate(small_cifar10(), *photos, samples=20).row("none").std == 0
 
 
 def test_eot_is_really_done_on_a_random_classifier_without_a_defense(photos) -> None:
     calls = {}
     for eot in (1, 4):
         model = Noisy()
-        found = evaluate(model, *photos, attacks=f"pgd:steps=3,eot={eot}", runs=1)
+        found = evaluate(model, *photos, attacks=f"pgd:steps=3,eot={eot}", samples=1)
         calls[eot], level = model.calls, found.row("none", f"pgd:steps=3,eot={eot}").level
         assert level == ("white-box" if eot == 1 else "eot")
     assert calls[4] - calls[1] == 3 * 3 * len(photos[0]), "three more draws in each of three steps"
@@ -71,7 +71,7 @@ def test_eot_is_really_done_on_a_random_classifier_without_a_defense(photos) -> 
 
 def test_without_a_defense_no_level_is_claimed_that_needs_one(photos) -> None:
     model = small_cifar10()
-    found = evaluate(model, *photos, attacks=["pgd:steps=1,eot=4", "pgd:steps=1,surrogate=soft"], runs=1)
+    found = evaluate(model, *photos, attacks=["pgd:steps=1,eot=4", "pgd:steps=1,surrogate=soft"], samples=1)
     assert {row.level for row in found.rows if row.attack != "none"} == {"white-box"}
 
 
@@ -84,7 +84,7 @@ def test_levels_and_draws_of_every_attack(attack: str, random: bool, defense: st
     images, labels = photos[0][:1], photos[1][:1]
     text = FAST[attack]
     found = evaluate(Noisy() if random else small_cifar10(), images, labels, attacks=text, defense=defense,
-                     runs=8)  # fmt: skip
+                     samples=8)  # fmt: skip
     row, typed = found.row(defense, text), threat(text, found_ball(found)).level
     expected = "white-box" if defense == "none" and typed not in ("ignorant", "black-box") else typed
     assert row.level == expected
@@ -99,7 +99,7 @@ def found_ball(found):
 
 def test_certificates_refuse_a_classifier_that_is_random_itself(photos) -> None:
     with pytest.raises(InvalidInputError, match="answers differently when asked again"):
-        certify(Noisy(), *photos, defense="prd", certificate="vote", n0=2, n=4)
+        certify(Noisy(), *photos, defense="prd", certificate="vote", selection=2, samples=4)
 
 
 def test_a_model_in_training_mode_is_asked_in_evaluation_mode_and_left_as_it_was(photos) -> None:
@@ -107,12 +107,12 @@ def test_a_model_in_training_mode_is_asked_in_evaluation_mode_and_left_as_it_was
     net = nn.Sequential(nn.Conv2d(3, 10, 3), nn.BatchNorm2d(10), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     net.train()
     before = {name: value.clone() for name, value in net.state_dict().items()}
-    trained = evaluate(net, *photos, attacks="pgd:steps=1", defense="prd:iterations=2", runs=2)
+    trained = evaluate(net, *photos, attacks="pgd:steps=1", defense="prd:iterations=2", samples=2)
     assert net.training
     assert net[1].training
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
     with evaluating(net):
-        assert evaluate(net, *photos, attacks="pgd:steps=1", defense="prd:iterations=2", runs=2) == trained
+        assert evaluate(net, *photos, attacks="pgd:steps=1", defense="prd:iterations=2", samples=2) == trained
 
 
 def test_every_attack_has_a_fast_form() -> None:

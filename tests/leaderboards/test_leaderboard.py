@@ -138,7 +138,7 @@ def test_another_board_or_another_row_of_that_name_is_refused(finished: tuple[Pa
 def test_the_command_sums_up_a_folder(finished: tuple[Path, BoardSummary]) -> None:
     out, _ = finished
     result = CliRunner(env={"COLUMNS": "140"}).invoke(
-        app, ["leaderboard", "--summary-only", "--out", str(out)]
+        app, ["leaderboard", "--render-only", "--out", str(out)]
     )
     assert result.exit_code == 0, result.output
     assert "no defense (control)" in result.stdout

@@ -61,7 +61,7 @@ def test_a_defended_model_is_its_classifier_and_its_defense() -> None:
 )
 def test_a_title_names_the_classifier_that_was_given(model: nn.Module | str, name: str) -> None:
     photos = sample(2)
-    found = vq.evaluate(model, photos.floats(), photos.labels, attacks=[], runs=1, device="cpu")
+    found = vq.evaluate(model, photos.floats(), photos.labels, attacks=[], samples=1, device="cpu")
     assert found.title.endswith(f"classifier {name}")
 
 

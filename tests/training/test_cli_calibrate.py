@@ -59,7 +59,7 @@ def test_a_missing_folder_ends_in_one_line(tmp_path):
 def test_evaluate_measures_the_calibrated_classifier_and_records_it(folder, tmp_path):
     done = run(
         "evaluate", "--calibrate", str(folder), "--defense", SHIELD, "--defense", "prd:codes=5",
-        "--limit", "4", "--runs", "1", "--out", str(tmp_path), "--json",
+        "--limit", "4", "--samples", "1", "--out", str(tmp_path), "--json",
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     summary = json.loads(done.stdout)
@@ -75,8 +75,8 @@ def test_without_a_defense_there_is_nothing_to_calibrate_behind(command, folder,
 
 
 def test_the_ladder_has_a_calibrated_control_next_to_the_bare_one(folder, tmp_path):
-    arguments = ["ladder", "--calibrate", str(folder), "--defense", SHIELD, "--limit", "2", "--runs", "1",
-                 "--calls", "100", "--suite", "pgd:steps=1", "--out", str(tmp_path), "--json"]  # fmt: skip
+    arguments = ["ladder", "--calibrate", str(folder), "--defense", SHIELD, "--limit", "2", "--samples", "1",
+                 "--calls", "100", "--attack", "pgd:steps=1", "--out", str(tmp_path), "--json"]  # fmt: skip
     done = run(*arguments)
     assert done.exit_code == 0, done.output
     subjects = json.loads(done.stdout)["plan"]["subjects"]

@@ -55,9 +55,13 @@ def test_the_printed_source_and_that_of_the_card_load(folder, tmp_path, monkeypa
         ["harden", "--data-dir", str(folder), *ARGUMENTS, "--classifier", "made_here:net", "--name", "base"],
     )
     assert done.exit_code == 0, done.output
-    card = json.loads((tmp_path / "runs" / "base.json").read_text())
-    assert printed_source(done.stdout) == card["load"] == f"made_here:net@{Path('runs', 'base.safetensors')}"
-    trained = load_file(tmp_path / "runs" / "base.safetensors")
+    card = json.loads((tmp_path / "vqshield-harden" / "base.json").read_text())
+    assert (
+        printed_source(done.stdout)
+        == card["load"]
+        == f"made_here:net@{Path('vqshield-harden', 'base.safetensors')}"
+    )
+    trained = load_file(tmp_path / "vqshield-harden" / "base.safetensors")
     loaded = load_classifier(card["load"]).network.state_dict()
     assert all(torch.equal(loaded[key], value) for key, value in trained.items())
 
@@ -68,11 +72,11 @@ import torch
 torch.set_num_threads({threads})
 from vqshield.cli import application, bars
 
-def update(self, task, **changes):
-    if changes["description"].startswith("epoch 2/"):
+def report(self, doing, done, total):
+    if doing.startswith("epoch 2/"):
         os.kill(os.getpid(), signal.SIGKILL)
 
-bars.LogProgress.update = update
+bars.LogLines.report = report
 application.app({arguments!r})
 """
 
@@ -127,14 +131,14 @@ def test_stopped_it_names_its_own_checkpoint_and_resumed_it_says_from_which_epoc
     other.write_bytes(b"")
     unheard = []
 
-    def update(self, task, **changes):
-        if changes["description"].startswith("epoch 2/"):
+    def report(self, doing, done, total):
+        if doing.startswith("epoch 2/"):
             os.kill(os.getpid(), signal.SIGTERM)
 
     previous = signal.signal(signal.SIGTERM, lambda number, _: unheard.append(number))
     try:
         with monkeypatch.context() as patch:
-            patch.setattr("vqshield.cli.bars.LogProgress.update", update)
+            patch.setattr("vqshield.cli.bars.LogLines.report", report)
             stopped = command(folder, tmp_path, "--name", "mine")
     finally:
         signal.signal(signal.SIGTERM, previous)

@@ -48,7 +48,7 @@ def workplace(network, shield=None, seed=0):
 
     behind = None if shield is None else TrainingShield(shield, seed=seed, device=CPU)
     return Workplace(
-        network=InPrecision(network, "fp32"),
+        network=InPrecision(network, "float32"),
         entropy=entropy,
         shield=behind,
         label_smoothing=0.0,

@@ -125,7 +125,7 @@ def test_a_finished_run_is_not_repeated_unless_asked(tmp_path):
     watcher = Watcher()
     run(tmp_path, settings(), progress=watcher)
     assert (watcher.resumed, watcher.epochs) == (2, set())
-    run(tmp_path, settings(), resume=False, progress=watcher)
+    run(tmp_path, settings(), fresh=True, progress=watcher)
     assert (watcher.resumed, len(watcher.epochs)) == (0, 2)
 
 

@@ -1,4 +1,4 @@
-"""`vqshield reproduce` and `vqshield report`: reports of finished and stopped runs, failures in one line."""
+"""`vqshield reproduce`: reports of finished and stopped runs, failures in one line."""
 
 import errno
 import json
@@ -55,6 +55,10 @@ def run(*arguments: object):
 
 def reproduce(*arguments: object):
     return run("reproduce", *arguments, "--device", "cpu")
+
+
+def rendered(out: Path, *arguments: object, what: str = "all"):
+    return run("reproduce", what, "--render-only", "--out", out, *arguments)
 
 
 def failed(result, *named: object, code: int = 2) -> None:
@@ -125,8 +129,7 @@ def test_a_finished_run_is_only_shown_again(file: str, finished: tuple[Path, str
     assert again.exit_code == 0, again.output
     assert json.loads(again.stdout) == [json.loads((out / "T2" / "summary.json").read_text())]
     assert (out / RECORDS).read_bytes() == before
-    shown = run("report", out, "--json")
-    assert shown.stdout == again.stdout == run("report", out / "T2", "--json").stdout
+    assert rendered(out, "--json").stdout == again.stdout == rendered(out, "--json", what=file).stdout
 
 
 def test_report_renders_the_reports_again(finished: tuple[Path, str]) -> None:
@@ -134,7 +137,7 @@ def test_report_renders_the_reports_again(finished: tuple[Path, str]) -> None:
     before = {name: (out / "T2" / name).read_bytes() for name in REPORTS}
     for name in REPORTS:
         (out / "T2" / name).unlink()
-    result = run("report", out)
+    result = rendered(out)
     assert result.exit_code == 0, result.output
     assert {name: (out / "T2" / name).read_bytes() for name in REPORTS} == before
     assert result.stdout == text
@@ -165,7 +168,7 @@ def test_ctrl_c_leaves_a_report_and_says_how_to_continue(
     out, said = partial
     assert f"what is finished is in {out / 'T2'}; run the same command again" in said
     assert all((out / "T2" / name).is_file() for name in REPORTS)
-    shown = run("report", out)
+    shown = rendered(out)
     assert shown.exit_code == 0, shown.output
     assert "not finished" in shown.stdout
     assert "not finished" in (out / "T2" / "report.html").read_text()
@@ -181,7 +184,7 @@ def test_some_data_sets_alone(file: str, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     (summary,) = json.loads(result.stdout)
     assert [part["name"] for part in summary["parts"]] == ["few"]
-    assert run("report", tmp_path / "out").exit_code == 0
+    assert rendered(tmp_path / "out").exit_code == 0
 
 
 def test_all_leaves_out_what_cannot_be_run(tmp_path: Path) -> None:
@@ -206,8 +209,8 @@ def test_all_goes_on_after_a_failure_and_ends_with_it(
 
 
 def test_a_dry_run_refuses_what_a_run_would(file: str, tmp_path: Path) -> None:
-    assert reproduce(file, "--limit", 1, "--runs", 1, "--out", tmp_path).exit_code == 0
-    failed(reproduce(file, "--limit", 1, "--runs", 2, "--out", tmp_path, "--dry-run"), "runs=1", "runs=2")
+    assert reproduce(file, "--limit", 1, "--samples", 1, "--out", tmp_path).exit_code == 0
+    failed(reproduce(file, "--limit", 1, "--samples", 2, "--out", tmp_path, "--dry-run"), "runs=1", "runs=2")
 
 
 @pytest.mark.parametrize(
@@ -236,9 +239,9 @@ def test_a_dry_run_refuses_what_a_run_would(file: str, tmp_path: Path) -> None:
         (["none.toml"], ["none.toml is no file"]),
         (["T1"], ["nothing of T1 can be run", "--data-dir mnist=FOLDER", "--classifier mnist=FILE"]),
         (["T2", "--limit", "0"], ["limit=0 should be >= 1"]),
-        (["T2", "--runs", "0"], ["runs=0 should be >= 1"]),
+        (["T2", "--samples", "0"], ["samples=0 should be >= 1"]),
         (["T2", "--seed", "-1"], ["seed=-1"]),
-        (["T2", "--adaptive", "magic"], ["adaptive='magic'", "adaptive-v1", "none"]),
+        (["T2", "--attack", "magic"], ["adaptive='magic'", "adaptive-v1", "none"]),
         (["T2", "--only", "cifar11"], ["--only='cifar11'", "cifar10"]),
         (["T2", "--only", "mnist"], ["--only mnist leaves nothing of T2", "cifar10"]),
         (["T2", "--data-dir", "nowhere"], ["--data-dir nowhere is no folder"]),
@@ -266,8 +269,8 @@ def test_several_processes_give_the_same_records(
 
 
 def test_a_report_of_nothing_is_refused(tmp_path: Path) -> None:
-    failed(run("report", tmp_path), "no experiment.json", tmp_path)
-    failed(run("report", tmp_path / "nowhere"), "no experiment.json", "nowhere")
+    failed(rendered(tmp_path), "no experiment.json", tmp_path)
+    failed(rendered(tmp_path / "nowhere", what="T2"), "no experiment.json", "nowhere")
 
 
 def test_a_truncated_data_file(file: str, tmp_path: Path) -> None:

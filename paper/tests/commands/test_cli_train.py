@@ -51,19 +51,19 @@ def test_a_changed_setting_needs_no_resume(folder):
     changed = command(folder, "--seed", "3")
     assert isinstance(changed.exception, InvalidInputError)
     assert "seed=0" in str(changed.exception)
-    assert command(folder, "--seed", "3", "--no-resume").exit_code == 0
+    assert command(folder, "--seed", "3", "--fresh").exit_code == 0
 
 
 @pytest.mark.parametrize(("stop_in", "advice"), [(1, "nothing to resume"), (2, "same command to continue")])
 def test_interrupted_says_how_to_go_on(folder, monkeypatch, stop_in, advice):
-    def update(self, task, **changes):
-        if changes["description"].startswith(f"epoch {stop_in}/"):
+    def report(self, doing, done, total):
+        if doing.startswith(f"epoch {stop_in}/"):
             raise KeyboardInterrupt
 
     out = folder.parent / "out"
     arguments = ["train", "--data-dir", str(folder), "--out", str(out), "--epochs", "2", "--batch", "20"]
     with monkeypatch.context() as patch:
-        patch.setattr("vqshield.cli.bars.LogProgress.update", update)
+        patch.setattr("vqshield.cli.bars.LogLines.report", report)
         stopped = RUNNER.invoke(app, arguments)
     assert stopped.exit_code == 130
     assert stopped.stderr.splitlines()[-1].startswith("interrupted: ")
@@ -84,13 +84,13 @@ def test_bad_options_are_named(folder, option, value):
 def test_fine_tuning_behind_a_shield(folder):
     assert command(folder, "--epochs", "1").exit_code == 0
     start = folder.parent / "out" / "small-cifar10.safetensors"
-    more = ["--shield", "gaussian:sigma=0.1", "--start", str(start), "--epochs", "1"]
+    more = ["--defense", "gaussian:sigma=0.1", "--start", str(start), "--epochs", "1"]
     tuned = command(folder, *more, "--out", str(folder.parent / "tuned"))
     assert tuned.exit_code == 0, tuned.output
     assert "right behind gaussian:sigma=0.1 after 1 epochs" in tuned.stdout
     card = json.loads((folder.parent / "tuned" / "small-cifar10.json").read_text())
     assert card["settings"]["start"]["file"] == start.name
-    refused = command(folder, "--shield", "shield9")
+    refused = command(folder, "--defense", "shield9")
     assert "defense='shield9'" in str(refused.exception)
 
 

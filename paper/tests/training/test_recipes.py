@@ -155,7 +155,7 @@ def test_the_start_is_never_written_over(tmp_path):
     first = run(tmp_path, settings())
     before = first.weights.read_bytes()
     with pytest.raises(InvalidInputError, match="give another out"):
-        run(tmp_path, settings(start=first.weights), resume=False)
+        run(tmp_path, settings(start=first.weights), fresh=True)
     assert first.weights.read_bytes() == before
 
 

@@ -102,9 +102,9 @@ ATTACKS = {
     "through": AttackKind(
         title="goes through the shield",
         explanation=f"{_DEMO.steps} steps of PGD through the shield, with gradients made for quantizers, "
-        f"averaged over {_DEMO.draws} draws.",
+        f"averaged over {_DEMO.eot} draws.",
         threat=Threat(
-            name="through", level="adaptive", attack=_DEMO.adaptive, surrogate="soft", eot=_DEMO.draws
+            name="through", level="adaptive", attack=_DEMO.adaptive, surrogate="soft", eot=_DEMO.eot
         ),
     ),
 }

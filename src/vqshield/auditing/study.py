@@ -148,7 +148,7 @@ def audit(
     attacks: str | Sequence[str] | None = None,
     norm: str = "linf",
     eps: float | None = None,
-    quick: bool = True,
+    quick: bool = False,
     settings: AuditSettings | None = None,
     seed: int = 0,
     limit: int | None = None,

@@ -159,7 +159,7 @@ def certify_l1(
     radii: Sequence[float] = (),
     seed: int = 0,
     batch: int = 500,
-    precision: str = "fp32",
+    precision: str = "float32",
     limit: int | None = None,
     data_dir: Path | str | None = None,
     device: str = "auto",
@@ -184,7 +184,7 @@ def certify_l1(
         radii: report the certified accuracy at these L1 radii (default: evenly up to the largest possible).
         seed: seed of that quantizer's samples.
         batch: shifted images per forward pass.
-        precision: precision of the classifier: "fp32", or "bf16", which is faster on a GPU.
+        precision: precision of the classifier: "float32", or "bf16", which is faster on a GPU.
         limit: use the first N images (default: all).
         data_dir: folder with the official files of a named data set (default: the cache folder).
         device: "cpu", "cuda" or "auto", for a classifier given by name; a module stays where it is.

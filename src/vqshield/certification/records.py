@@ -170,6 +170,10 @@ class CertificateManifest(TargetManifest, ABC):
     precision: str
     values: int
 
+    def __post_init__(self) -> None:
+        if self.precision == "fp32":  # what earlier versions wrote
+            object.__setattr__(self, "precision", "float32")
+
     @property
     def name(self) -> str:
         """What is certified."""

@@ -77,14 +77,14 @@ class CertificateStudy(TargetStudy[AnyManifest, CertificationCell, AnyRecord]):
         defense: spec string of the certified defense.
         seed: seed of every draw.
         batch: images per forward pass; it also decides how many images are the unit of work.
-        precision: "fp32", or "bf16" for a classifier that computes in bfloat16 wherever it certifies: faster
-            on a GPU, and a slightly different classifier. Attacks always see the one in float32.
+        precision: "float32", or "bf16" for a classifier that computes in bfloat16 wherever it certifies:
+            faster on a GPU, and a slightly different classifier. Attacks always see the one in float32.
     """
 
     defense: str
     seed: int = 0
     batch: int = 500
-    precision: str = "fp32"
+    precision: str = "float32"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -383,15 +383,15 @@ def certify(
     certificate: str = ALL,
     attack: str = "pgd:steps=20,surrogate=none",
     eps: float | Sequence[float] | None = None,
-    draws: int = 1000,
+    bound_samples: int = 1000,
     delta: float = 0.005,
-    n0: int = 100,
-    n: int = 10_000,
+    selection: int = 100,
+    samples: int = 10_000,
     alpha: float = 0.001,
     radii: Sequence[float] = (),
     seed: int = 0,
     batch: int = 500,
-    precision: str = "fp32",
+    precision: str = "float32",
     limit: int | None = None,
     data_dir: Path | str | None = None,
     device: str = "auto",
@@ -413,15 +413,15 @@ def certify(
             bounds that hold for given images alone; "all": vote and draws.
         attack: attack that makes the images of "draws", in addition to the clean ones; no suite.
         eps: L-inf budget of that attack, or several (default: 8/255).
-        draws: samples behind an error bound, m in the paper.
+        bound_samples: samples behind an error bound, m in the paper.
         delta: probability that an error bound fails.
-        n0: samples that choose the class of a vote.
-        n: other samples, which bound the probability of that class.
+        selection: samples that choose the class of a vote.
+        samples: other samples, which bound the probability of that class.
         alpha: probability that the certificate of a vote is wrong.
         radii: report the certified accuracy at these L2 radii (default: evenly up to the largest possible).
         seed: seed of every sample of defense and attack.
         batch: samples per forward pass.
-        precision: precision of the classifier: "fp32", or "bf16", which is faster on a GPU.
+        precision: precision of the classifier: "float32", or "bf16", which is faster on a GPU.
         limit: use the first N images (default: all).
         data_dir: folder with the official files of a named data set (default: the cache folder).
         device: "cpu", "cuda" or "auto", for a classifier given by name; a module stays where it is.
@@ -438,7 +438,8 @@ def certify(
             which, and what would help.
 
     Example:
-        >>> found = vq.certify(defense="prd:sigma=0.1,tau=0.1", certificate="vote", n0=5, n=20, limit=4)
+        >>> noisy = "prd:sigma=0.1,tau=0.1"
+        >>> found = vq.certify(defense=noisy, certificate="vote", selection=5, samples=20, limit=4)
         >>> found.vote.images, 0 < found.vote.largest_radius < 0.1
         (4, True)
     """
@@ -449,10 +450,10 @@ def certify(
             certificate=certificate,
             attack=attack,
             eps=tuple(eps) if isinstance(eps, Sequence) else (ball(NORM, eps).eps,),
-            draws=draws,
+            draws=checks.whole("bound_samples", bound_samples, least=1),
             delta=delta,
-            n0=n0,
-            n=n,
+            n0=checks.whole("selection", selection, least=1),
+            n=checks.whole("samples", samples, least=1),
             alpha=alpha,
             seed=seed,
             batch=batch,

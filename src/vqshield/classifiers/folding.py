@@ -14,7 +14,7 @@ from vqshield.classifiers.networks import FoldableNorms
 from vqshield.defended import has_hooks
 from vqshield.models.calling import fold_norms
 
-Precision = Literal["fp32", "bf16"]
+Precision = Literal["float32", "bf16"]
 PRECISIONS: tuple[str, ...] = get_args(Precision)
 
 

@@ -1,6 +1,6 @@
 """Write and read classifiers as safetensors files: no pickle, nothing executed.
 
-A file holds the network's weights (convolutions in fp16, everything else in fp32) and, as strings in its
+A file holds the network's weights (convolutions in fp16, everything else in float32) and, as strings in its
 metadata: mean and std (required), arch, options and classes (inferred where absent), input (size, crop and
 resize, for a classifier that has a size), and what the card adds. Equal weights and equal metadata give equal
 bytes, so the SHA-256 of a file identifies its content.

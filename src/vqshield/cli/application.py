@@ -22,41 +22,35 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import vqshield
-from vqshield.cli.unused import UNUSED, Unused, refuse_unused
+from vqshield.cli.unused import Unused, refuse_unused
 from vqshield.core.errors import InvalidInputError, VqshieldError, printable
 
 FAILED = 1  # nothing was wrong with the command: a full disk, no permission
 BAD_INPUT = 2  # the code that typer itself uses for a wrong option
 INTERRUPTED, TERMINATED = 130, 143  # what shells expect after Ctrl-C, and after SIGTERM
 
-COMMANDS = {
-    "demo": "vqshield.cli.demo:demo",
-    "evaluate": "vqshield.cli.evaluate:evaluate",
-    "audit": "vqshield.cli.audit:audit",
-    "certify": "vqshield.cli.certify:certify",
-    "purify": "vqshield.cli.purify:purify",
-    "download": "vqshield.cli.download:download",
-    "bench": "vqshield.cli.bench:bench",
-    "list": "vqshield.cli.list:list_registered",
-    "harden": "vqshield.cli.harden:harden",
-    "calibrate": "vqshield.cli.calibrate:calibrate",
-    "doctor": "vqshield.cli.doctor:doctor",
-    "ladder": "vqshield.cli.ladder:ladder",
-    "export": "vqshield.cli.export:export",
-    "leaderboard": "vqshield.cli.leaderboard:leaderboard",
-    "app": "vqshield.cli.app:app",
+GROUPS = {
+    "Start": ("demo", "app", "doctor", "list"),
+    "Protect": ("calibrate", "harden", "purify", "export"),
+    "Measure": ("evaluate", "audit", "ladder", "leaderboard", "certify", "bench"),
+    "Paper": ("reproduce", "train", "download"),
 }
-"""Each command, with the module and the function that it is."""
+"""The commands in the order of the help. Each is a function of its name in the module of its name."""
 ADDED = "vqshield.commands"
 """The entry points by which another distribution adds commands."""
-IN_PAPER = ("reproduce", "report", "train")
+IN_PAPER = ("reproduce", "train")
 """Commands of the distribution vqshield-paper."""
 
 
 @cache
 def commands() -> dict[str, str]:
-    """All commands, those of other installed distributions last."""
-    return {**COMMANDS, **{point.name: point.value for point in sorted(entry_points(group=ADDED))}}
+    """All commands with their modules, those of other installed distributions among them."""
+    names = [name for group in GROUPS.values() for name in group]
+    ours = {name: f"vqshield.cli.{name}:{name}" for name in names if name not in IN_PAPER}
+    ours["list"] += "_registered"  # list alone is Python's
+    added = {point.name: point.value for point in entry_points(group=ADDED)}
+    known = ours | added
+    return {name: known[name] for name in [*names, *sorted({*added} - {*names})] if name in known}
 
 
 class ToStderr(logging.Handler):
@@ -87,7 +81,8 @@ class LazyCommands(TyperGroup):
                 )
             return None
         if self._listing:
-            return TyperCommand(cmd_name, help=command_help(cmd_name))
+            group = next((group for group, names in GROUPS.items() if cmd_name in names), "Other")
+            return TyperCommand(cmd_name, help=command_help(cmd_name), rich_help_panel=group)
         return load_command(cmd_name)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -104,20 +99,24 @@ class LazyCommands(TyperGroup):
             with _sigterm_interrupts(terminations):
                 return super().invoke(ctx)
         except VqshieldError as error:
-            typer.echo(f"error: {error}", err=True)
+            _explain(f"error: {error}")
             raise typer.Exit(BAD_INPUT) from error
         except OSError as error:
             if error.errno in (None, errno.EPIPE):  # not the system's, or typer's own business: `| head`
                 raise
-            typer.echo(
-                f"error: {error.strerror}" + (f": {printable(error.filename)}" if error.filename else ""),
-                err=True,
-            )
+            place = f": {printable(error.filename)}" if error.filename else ""
+            _explain(f"error: {error.strerror}{place}")
             raise typer.Exit(FAILED) from error
         except KeyboardInterrupt as error:
             how, code = ("terminated", TERMINATED) if terminations else ("interrupted", INTERRUPTED)
-            typer.echo(": ".join(filter(None, [how, str(error)])), err=True)
+            _explain(": ".join(filter(None, [how, str(error)])))
             raise typer.Exit(code) from error
+
+
+def _explain(text: str) -> None:
+    from vqshield.cli.output import show  # here, so that --help does not wait for rich
+
+    show(text, err=True)
 
 
 @contextmanager
@@ -157,8 +156,7 @@ def command_function(name: str) -> Callable[..., None]:
 
 def unused_options(name: str) -> Sequence[Unused]:
     """The options of a command that some values of others leave without effect."""
-    module = import_module(commands()[name].partition(":")[0])
-    rules: Sequence[Unused] = getattr(module, "UNUSED", UNUSED).get(name, ())
+    rules: Sequence[Unused] = getattr(import_module(commands()[name].partition(":")[0]), "UNUSED", ())
     return rules
 
 
@@ -188,7 +186,7 @@ app = typer.Typer(
     add_completion=True,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Shield an image classifier by vector quantization, and see which attacks it stops and which not.",
+    help="Defend an image classifier by vector quantization, and measure which attacks that stops.",
 )
 
 
@@ -207,11 +205,9 @@ def _common(
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit."),
     ] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Log every finished step, not only progress.")
-    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log every finished step.")] = False,
 ) -> None:
     log = logging.getLogger("vqshield")
     log.setLevel(logging.DEBUG if verbose else logging.INFO)
-    if not any(isinstance(each, ToStderr) for each in log.handlers):
+    if not any(isinstance(handler, ToStderr) for handler in log.handlers):
         log.addHandler(ToStderr())

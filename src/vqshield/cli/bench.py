@@ -1,23 +1,20 @@
 """`vqshield bench`: how many images per second the quantizers take on this machine."""
 
-import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated
 
 import torch
 import typer
-from rich.console import Console
-from torch import Tensor
 
-from vqshield.cli.options import AsJson, Device
+from vqshield.cli.options import Device
+from vqshield.cli.output import AsJson, show, show_json
 from vqshield.core import checks
 from vqshield.core.devices import pick_device
 from vqshield.core.environment import environment
-from vqshield.core.settings import parse_spec
-from vqshield.defenses import create
+from vqshield.defenses import as_defense
 from vqshield.quantization.kernels import kernel_name
 from vqshield.reports.table import Column, Table
 
@@ -46,14 +43,14 @@ def bench(
     threads: Annotated[int | None, typer.Option(help="Use this many CPU threads (default: all).")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure how many images per second the quantizers take on this machine."""
+    """Measure how many images per second the quantizers take."""
     checks.real("seconds", seconds)
-    where = pick_device(device)
+    place = pick_device(device)
     with _threads(threads):
-        rows = [_measured(defense, side, where, seconds) for defense, side in WORKLOADS]
-        machine = environment(where)
+        rows = [_measured(defense, side, place, seconds) for defense, side in WORKLOADS]
+        machine = environment(place)
     if as_json:
-        typer.echo(json.dumps({"rows": [asdict(row) for row in rows], "environment": machine}, indent=1))
+        show_json({"rows": rows, "environment": machine})
         return
     table = Table(
         title=f"Images per second on {machine['device']}, {rows[0].threads} CPU threads",
@@ -65,7 +62,7 @@ def bench(
         ],
         rows=[[row.defense, f"{row.side}×{row.side}", row.kernel, row.images_per_second] for row in rows],
     )
-    Console().print(table.terminal())
+    show(table.terminal())
 
 
 @contextmanager
@@ -81,26 +78,21 @@ def _threads(count: int | None) -> Iterator[None]:
 
 
 def _measured(spec: str, side: int, device: torch.device, seconds: float) -> Speed:
-    name, settings = parse_spec(spec)
     batch = _BATCHES[device.type, side]
     images = torch.rand((batch, 3, side, side), generator=torch.Generator().manual_seed(0)).to(device)
-    defense = create(name, **settings, seed=0)
-    _seconds(defense, images)  # the first call compiles kernels
+    defense = as_defense(spec, seed=0)
     times: list[float] = []
     start = time.perf_counter()
-    while not times or time.perf_counter() - start < seconds:
-        times.append(_seconds(defense, images))
-    median = sorted(times)[len(times) // 2]
+    while len(times) < 2 or time.perf_counter() - start < seconds:
+        began = time.perf_counter()
+        defense(images)
+        if images.is_cuda:
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - began)
+        if len(times) == 1:  # the first call compiles kernels
+            start = time.perf_counter()
+    median = sorted(times[1:])[len(times[1:]) // 2]
     return Speed(
         defense=spec, side=side, kernel=kernel_name("auto", device), threads=torch.get_num_threads(),
         batch=batch, images_per_second=batch / median,
     )  # fmt: skip
-
-
-def _seconds(defense: torch.nn.Module, images: Tensor) -> float:
-    """The time of one call, on a GPU until its kernels have finished."""
-    began = time.perf_counter()
-    defense(images)
-    if images.is_cuda:
-        torch.cuda.synchronize()
-    return time.perf_counter() - began

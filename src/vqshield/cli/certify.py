@@ -1,10 +1,10 @@
 """`vqshield certify`: what samples prove about a defended classifier, per image and for all of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import RenderableType
 
 from vqshield.certification.l1 import L1Certification, certify_l1
 from vqshield.certification.study import Certification
@@ -13,16 +13,27 @@ from vqshield.certification.summary import CertificationSummary, L1Summary
 from vqshield.cli.derived import Option, Values
 from vqshield.cli.executors import ExecutorOptions
 from vqshield.cli.options import command, parse_eps
-from vqshield.cli.resumable import RecordOptions, Resumable, kept_in
+from vqshield.cli.resumable import RecordOptions, carry_out, kept_in
+from vqshield.cli.unused import Unused, option_is, rendered_only
 from vqshield.core import checks
+
+_BOUND, _VOTE = "attack eps bound_samples delta", "selection samples alpha"
+UNUSED = (
+    rendered_only("norm radius"),
+    Unused("with --norm l1", option_is("norm", "l1"), f"certificate {_BOUND} {_VOTE}"),
+    Unused("without --norm l1", option_is("norm", "l2"), "after"),
+    Unused(
+        "with --norm l1 and without --after",
+        lambda typed: typed["norm"] == "l1" and typed["after"] is None,
+        "seed",
+    ),
+    Unused("without --certificate draws or all", option_is("certificate", "vote", "sequential"), _BOUND),
+    Unused("with --certificate draws", option_is("certificate", "draws"), f"{_VOTE} radius"),
+)
 
 
 def _budgets(texts: Sequence[str], _: Mapping[str, Any]) -> tuple[float, ...]:
     return tuple(parse_eps(text) for text in texts)
-
-
-def _tables(summary: CertificationSummary | L1Summary) -> list[RenderableType]:
-    return [each.terminal() for each in summary.tables()]
 
 
 @command(
@@ -30,7 +41,7 @@ def _tables(summary: CertificationSummary | L1Summary) -> list[RenderableType]:
     certify_l1,
     eps=Option(type=list[str], parse=_budgets),
     radii=Option("radius", help="Report the certified accuracy at this radius, in --norm."),
-    out=kept_in("vqshield-certificates"),
+    out=kept_in("certify"),
 )
 def certify(
     values: Values,
@@ -39,26 +50,28 @@ def certify(
     norm: Annotated[
         str,
         typer.Option(
-            help="l2: the certificates of --certificate, from samples. l1: the exact certificate of a "
-            "splitting, as in --defense splitting:scale=0.5, from all of its shifts."
+            help="l2: the certificates of --certificate, from samples. l1: the exact certificate of the "
+            "defense splitting:scale=0.5, or another splitting, from all of its shifts."
         ),
     ] = "l2",
 ) -> None:
-    """Certify a defended classifier: tables, summary.json, and records.jsonl with a line for every image."""
-    executor, radii = where.create(values["device"]), values["radii"] or ()
-    if checks.one_of("norm", norm, ("l1", "l2")) == "l1":
-        exact = Resumable(
-            read=lambda out: L1Summary.of(L1Certification.read(out), radii=radii),
-            tables=_tables,
-            notes=L1Summary.caveats,
-        )
-        exact.carry_out(
-            records, lambda progress: values.call(certify_l1, executor=executor, progress=progress)
-        )
-        return
-    sampled = Resumable(
-        read=lambda out: CertificationSummary.of(Certification.read(out), radii=radii),
-        tables=_tables,
-        notes=CertificationSummary.caveats,
+    """Certify the predictions of a defended classifier.
+
+    Prints tables; writes summary.json, and records.jsonl with a line for every image.
+    """
+    exact, radii = checks.one_of("norm", norm, ("l1", "l2")) == "l1", values["radii"] or ()
+    certify_by: Callable[..., CertificationSummary | L1Summary] = certify_l1 if exact else measure
+    executor = where.create(values["device"])
+
+    def read(out: Path) -> CertificationSummary | L1Summary:
+        if exact:
+            return L1Summary.of(L1Certification.read(out), radii=radii)
+        return CertificationSummary.of(Certification.read(out), radii=radii)
+
+    carry_out(
+        records,
+        lambda progress: values.call(certify_by, executor=executor, progress=progress),
+        read=read,
+        tables=lambda summary: [table.terminal() for table in summary.tables()],
+        notes=lambda summary: summary.caveats(),
     )
-    sampled.carry_out(records, lambda progress: values.call(measure, executor=executor, progress=progress))

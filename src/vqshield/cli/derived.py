@@ -1,8 +1,8 @@
 """Commands derived from Python calls: options, their defaults and their help are those of the call.
 
 Each parameter of the call becomes an option, with its default from the signature (or a settings dataclass)
-and its help from the docstring's Args or Attributes. What has to differ is declared by an `Option`, what a
-command line has no use for by `PythonOnly`:
+and its help from the docstring's Args or Attributes. An `Option` declares what differs, `PythonOnly` what a
+command does not have:
 
     @derived(vq.certify, radii=Option("radius"), labels=PythonOnly("belongs to images that are tensors"))
     def certify(values: Values, records: RecordOptions, strict: Strict = False) -> None:
@@ -15,13 +15,14 @@ The function's other parameters are options as well; one whose type is a datacla
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from functools import wraps
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import typer
+from typer.models import OptionInfo
 
 Result = TypeVar("Result")
 _SECTION = re.compile("^(Args|Attributes):$", re.MULTILINE)
@@ -35,13 +36,9 @@ class Option:
     """How an option differs from the parameter that it stands for.
 
     Attributes:
-        name: its name; None: the parameter's.
-        type: its type; None: what can be typed for the parameter.
-        help: its help; None: the parameter's text in the docstring.
-        flag: how it is typed, such as "--quick/--full"; None: as its name.
+        name, type, help: those of the parameter if None.
         argument: whether it is an argument, which is typed without a flag.
         metavar: how its value is shown in the help.
-        least, most: the range of valid numbers.
         default: its default, and the reason why that is not the parameter's.
         parse: makes the parameter's value from the typed one and the values of all options.
     """
@@ -49,11 +46,8 @@ class Option:
     name: str | None = None
     type: Any = None
     help: str | None = None
-    flag: str | None = None
     argument: bool = False
     metavar: str | None = None
-    least: int | None = None
-    most: int | None = None
     default: tuple[object, str] | None = None
     parse: Callable[[Any, Mapping[str, Any]], object] | None = None
 
@@ -63,11 +57,6 @@ class PythonOnly:
     """A parameter that is no option, and why."""
 
     reason: str
-
-
-def python_only(reason: str, *names: str) -> dict[str, PythonOnly]:
-    """Declarations of several parameters that are no options for the same reason."""
-    return dict.fromkeys(names, PythonOnly(reason))
 
 
 @dataclass(frozen=True)
@@ -100,39 +89,25 @@ class Values(dict[str, Any]):
         return replace(preset, **changes)  # type: ignore[type-var]
 
 
-@dataclass
 class Derivation:
-    """The options of a command, and where they come from.
+    """The options of a command by the parameters that they stand for, and the call that they make."""
 
-    Attributes:
-        sources: the calls and settings.
-        declared: what was declared about their parameters, and about the options of groups.
-        function: what is called with the values.
-        options: the command's parameters, by the parameters that they stand for.
-        groups: the function's parameters that are groups of options, with their types.
-        own: names of the function's other parameters.
-    """
-
-    sources: Sequence[Source]
-    declared: Declared
-    function: Callable[..., None]
-    options: dict[str, inspect.Parameter] = field(default_factory=dict)
-    groups: dict[str, type] = field(default_factory=dict)
-    own: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
+    def __init__(self, sources: Sequence[Source], declared: Declared, function: Callable[..., None]) -> None:
+        self.sources, self.declared, self.function = sources, declared, function
+        self.groups: dict[str, type] = {}
+        self.own: dict[str, inspect.Parameter] = {}
         beside: dict[str, inspect.Parameter] = {}
-        own = {name: how for name, how in self.declared.items() if isinstance(how, Option)}
-        for each in inspect.signature(self.function, eval_str=True).parameters.values():
-            if isinstance(each.annotation, type) and is_dataclass(each.annotation):
-                self.groups[each.name] = each.annotation
-                beside |= _options(each.annotation, own)
-            elif each.annotation is not Values:
-                self.own.append(each.name)
-                beside[each.name] = each.replace(kind=each.KEYWORD_ONLY)
-        for source in self.sources:
-            found = _options(source, self.declared, taken=[*self.options, *beside])
-            self.options |= found
+        options = {name: how for name, how in declared.items() if isinstance(how, Option)}
+        for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
+            if isinstance(parameter.annotation, type) and is_dataclass(parameter.annotation):
+                self.groups[name] = parameter.annotation
+                beside |= _options(parameter.annotation, options)
+            elif parameter.annotation is not Values:
+                self.own[name] = parameter.replace(kind=parameter.KEYWORD_ONLY)
+        beside |= self.own
+        self.options: dict[str, inspect.Parameter] = {}
+        for source in sources:
+            self.options |= _options(source, declared, taken=[*self.options, *beside])
         self.options |= beside
 
     def call(self, typed: Mapping[str, Any]) -> None:
@@ -154,8 +129,8 @@ def derived(
     """Make a command of a function: its options are the parameters of the sources, then its own.
 
     Args:
-        sources: the calls that the command makes, and the settings that it makes for them. Where several have
-            a parameter of one name, that of the first is taken; the function's own replace both.
+        sources: the calls that the command makes, and the settings that it makes for them. The first with a
+            parameter of a name declares it, unless the function does.
         declared: declarations for parameters of these sources, and for options of groups.
     """
 
@@ -177,15 +152,15 @@ def parameters(source: Source) -> dict[str, inspect.Parameter]:
     """The parameters of a call, or the fields of settings, annotated with a type and a help text."""
     target = type(source.full) if isinstance(source, Presets) else source
     texts = documented(target)
-    found = dict(inspect.signature(target, eval_str=True).parameters)
-    for name, each in found.items():
-        text, default = texts.get(name, ""), each.default
+    annotated = dict(inspect.signature(target, eval_str=True).parameters)
+    for name, parameter in annotated.items():
+        text, default = texts.get(name, ""), parameter.default
         if isinstance(source, Presets) and getattr(source.full, name) != getattr(source.quick, name):
             default = None
             full, quick = (_shown(getattr(preset, name)) for preset in (source.full, source.quick))
             text = f"{text.removesuffix('.')} (default: {full}; with --quick {quick})."
-        found[name] = each.replace(default=default, annotation=Annotated[each.annotation, text])
-    return found
+        annotated[name] = parameter.replace(default=default, annotation=Annotated[parameter.annotation, text])
+    return annotated
 
 
 def documented(target: Callable[..., Any]) -> dict[str, str]:
@@ -210,19 +185,18 @@ def _shown(value: object) -> str:
 
 def _options(source: Source, declared: Declared, taken: Iterable[str] = ()) -> dict[str, inspect.Parameter]:
     """The options for the parameters of a source, except those that are taken or not for commands."""
-    found = {}
-    for name, each in parameters(source).items():
+    options = {}
+    for name, parameter in parameters(source).items():
         how = declared.get(name, Option())
         if isinstance(how, Option) and name not in taken:
-            found[name] = _option(each, how)
-    return found
+            options[name] = _option(parameter, how)
+    return options
 
 
 def _option(parameter: inspect.Parameter, how: Option) -> inspect.Parameter:
     """The parameter of a command that stands for one of a call."""
     annotation, *extras = get_args(parameter.annotation)
-    flags = [how.flag] if how.flag else [extra.default for extra in extras[:-1]]
-    text = how.help or _help(extras[-1])
+    name, text = how.name or parameter.name, how.help or _help(extras[-1])
     default = parameter.default if how.default is None else how.default[0]
     kind = how.type or option_type(annotation, parameter.name)
     if get_origin(kind) is list and default is not parameter.empty:
@@ -230,18 +204,15 @@ def _option(parameter: inspect.Parameter, how: Option) -> inspect.Parameter:
         text = f"{text.removesuffix('.')}; may be repeated."
     elif kind is Path and isinstance(default, str):
         default = Path(default)
+    if isinstance(extras[0], OptionInfo):
+        info: object = extras[0]
+    elif how.argument:
+        info = typer.Argument(help=text, metavar=how.metavar)
+    else:
+        flags = [f"--{name.replace('_', '-')}"] if default is False else []  # without a --no-
+        info = typer.Option(*flags, help=text, metavar=how.metavar)
     kind = kind | None if default is None else kind
-    info = (
-        typer.Argument(help=text, metavar=how.metavar)
-        if how.argument
-        else typer.Option(*flags, help=text, metavar=how.metavar, min=how.least, max=how.most)
-    )
-    return inspect.Parameter(
-        how.name or parameter.name,
-        parameter.KEYWORD_ONLY,
-        default=default,
-        annotation=Annotated[kind, info],
-    )
+    return inspect.Parameter(name, parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info])
 
 
 def _help(text: str) -> str:

@@ -1,21 +1,22 @@
 """`vqshield evaluate`: the accuracy of a classifier under attacks, with and without a defense."""
 
-from vqshield.attacks import PRECISIONS, list_attacks
-from vqshield.attacks.suites import list_suites, with_precision
+from vqshield.attacks import PRECISIONS
+from vqshield.attacks.suites import with_precision
 from vqshield.cli.calibrate import calibrated_spec
 from vqshield.cli.derived import Option, PythonOnly, Values
 from vqshield.cli.executors import ExecutorOptions
-from vqshield.cli.options import CalibrationImages, Precision, command
-from vqshield.cli.resumable import RecordOptions, Resumable, kept_in
+from vqshield.cli.options import ATTACKS, CalibrationImages, Precision, command
+from vqshield.cli.resumable import RecordOptions, carry_out, kept_in
+from vqshield.cli.unused import PRECISE, Unused, rendered_only
+from vqshield.core.progress import Progress
 from vqshield.evaluation.page import caveats, evaluation_table
 from vqshield.evaluation.study import Evaluation, EvaluationSummary
 from vqshield.evaluation.study import evaluate as measure
-from vqshield.runs.study import Progress
 
-RESULT = Resumable(
-    read=lambda out: EvaluationSummary.of(Evaluation.read(out)),
-    tables=lambda summary: [evaluation_table(summary).terminal()],
-    notes=caveats,
+UNUSED = (
+    rendered_only(),
+    Unused("without --attack", lambda typed: not typed["attack"], "norm eps selection precision"),
+    PRECISE,
 )
 
 
@@ -23,12 +24,11 @@ RESULT = Resumable(
     measure,
     attacks=Option(
         "attack",
-        help=f"An attack, of {', '.join(list_attacks())}, as in pgd:steps=20,eot=5,surrogate=soft "
-        f"(surrogate=none: ignores the defense), or a suite, of {', '.join(list_suites())} (default: none, "
-        "clean accuracy alone).",
+        help=f"{ATTACKS.capitalize()}; as in pgd:steps=20,eot=5,surrogate=soft (surrogate=none: ignores the "
+        "defense) (default: none, clean accuracy alone).",
     ),
     batch_norm=PythonOnly("made from --calibrate"),
-    out=kept_in("vqshield-evaluation"),
+    out=kept_in("evaluate"),
 )
 def evaluate(
     values: Values,
@@ -37,16 +37,25 @@ def evaluate(
     calibrate: CalibrationImages = None,
     precision: Precision = PRECISIONS[0],
 ) -> None:
-    """Attack a defended classifier: a table, summary.json, and records.jsonl with a line for every image."""
+    """Measure the accuracy of a classifier under attacks.
+
+    Prints a table; writes summary.json, and records.jsonl with a line for every image.
+    """
     executor = where.create(values["device"])
 
     def run(progress: Progress) -> EvaluationSummary:
         return values.call(
             measure,
-            attacks=[with_precision(each, precision) for each in values["attacks"] or ()],
+            attacks=[with_precision(attack, precision) for attack in values["attacks"] or ()],
             batch_norm=calibrated_spec(values["model"], values["defense"], calibrate),
             executor=executor,
             progress=progress,
         )
 
-    RESULT.carry_out(records, run)
+    carry_out(
+        records,
+        run,
+        read=lambda out: EvaluationSummary.of(Evaluation.read(out)),
+        tables=lambda summary: [evaluation_table(summary).terminal()],
+        notes=caveats,
+    )

@@ -1,6 +1,7 @@
 """Options that say where cells are measured, and the executor that they make."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from vqshield.core.devices import pick_device
 from vqshield.core.errors import InvalidInputError
@@ -8,9 +9,9 @@ from vqshield.runs.executors import Executor, executor_options, list_executors
 from vqshield.runs.executors import executor as create_executor
 
 _WORKERS_ON_A_GPU = 4  # one alone leaves it waiting for its next command
-_FIELDS = {"workers": "workers", "address": "address", "cpus": "task_cpus", "gpus": "task_gpus",
-           "retries": "retries"}  # fmt: skip
-"""Options of executors, with the fields that hold them."""
+_FLAGS = {"workers": "--workers", "address": "--address", "cpus": "--task-cpus", "gpus": "--task-gpus",
+          "retries": "--retries"}  # fmt: skip
+"""Options of executors, as they are typed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,20 +44,19 @@ class ExecutorOptions:
             on_gpu = None if device == "auto" else device.startswith("cuda")
         else:
             on_gpu = pick_device(device).type == "cuda"
-        chosen = self.create_for(on_gpu=on_gpu)
-        return None if self.executor == "local" else chosen
+        executor = self.create_for(on_gpu=on_gpu)
+        return None if self.executor == "local" else executor
 
     def create_for(self, *, on_gpu: bool | None) -> Executor:
-        """The executor; an option that it does not have is answered with who has it.
-
-        on_gpu: whether the work needs a GPU; None: where the executor has any.
-        """
+        """The executor; on_gpu: whether the work needs a GPU, None: where the executor has any."""
         known = executor_options(self.executor)
-        options = {name: getattr(self, held) for name, held in _FIELDS.items()}
-        options = {name: value for name, value in options.items() if value is not None}
-        if strange := [_flag(name) for name in options if name not in known]:
-            others = [each for each in list_executors() if set(options) <= set(executor_options(each))]
-            has = ", ".join(_flag(name) for name in _FIELDS if name in known) or "none"
+        held = (self.workers, self.address, self.task_cpus, self.task_gpus, self.retries)
+        options: dict[str, Any] = {
+            name: value for name, value in zip(_FLAGS, held, strict=True) if value is not None
+        }
+        if strange := [flag for name, flag in _FLAGS.items() if name in options and name not in known]:
+            others = [name for name in list_executors() if set(options) <= set(executor_options(name))]
+            has = ", ".join(flag for name, flag in _FLAGS.items() if name in known) or "none"
             raise InvalidInputError(
                 f"{', '.join(strange)} given for --executor {self.executor}, which has no such option; "
                 f"it has {has}" + (f"; choose --executor {' or '.join(others)} for that" if others else "")
@@ -66,7 +66,3 @@ class ExecutorOptions:
         if on_gpu is not False and self.executor == "ray":
             options.setdefault("gpus", 1.0 if on_gpu else None)
         return create_executor(self.executor, **options)
-
-
-def _flag(option: str) -> str:
-    return f"--{_FIELDS[option].replace('_', '-')}"

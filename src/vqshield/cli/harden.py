@@ -1,27 +1,23 @@
 """`vqshield harden`: fine-tune a classifier behind the defense that it will be used behind."""
 
-import json
-from dataclasses import replace
-
-import typer
-
-from vqshield.classifiers import BUNDLED
-from vqshield.cli.derived import Option, PythonOnly, Values, python_only
-from vqshield.cli.options import CLASSIFIER, AsJson, command
-from vqshield.cli.training_bar import training_bar
+from vqshield.cli.bars import training_bar
+from vqshield.cli.derived import Option, PythonOnly, Values
+from vqshield.cli.options import TRY_BUNDLED, command
+from vqshield.cli.output import AsJson, show, show_json
 from vqshield.core.display_names import NONE, display_defense
 from vqshield.core.errors import printable
 from vqshield.defenses import list_all_defenses
-from vqshield.training import Hardened, RunFiles, list_objectives
+from vqshield.training import RunFiles, list_objectives
 from vqshield.training import harden as run_hardening
 from vqshield.training.subject import file_stem
 
 DATA = ("cifar10", "cifar100", "mnist", "folder", "imagenet", "npz")
+FIXED = PythonOnly("the augmentation that results were measured with")
 
 
 @command(
     run_hardening,
-    classifier=replace(CLASSIFIER, default=(BUNDLED, "the bundled classifier tries it")),
+    classifier=TRY_BUNDLED,
     defense=Option(
         help=f"One of {', '.join(list_all_defenses())}, as in swrd:size=3,codes=25, or {NONE}: train without "
         "a defense.",
@@ -33,25 +29,28 @@ DATA = ("cifar10", "cifar100", "mnist", "folder", "imagenet", "npz")
         "adversarial:loss=trades,eps=8/255,steps=7,surrogate=soft (surrogate=none: attacks leave the "
         "defense out); consistency and splitting make samples of the defense agree, for certificates."
     ),
-    compile_mode=Option(flag="--compile"),
+    compile_mode=Option("compile"),
     test=PythonOnly("belongs to images that are tensors"),
-    **python_only("the augmentation that results were measured with", "padding", "label_smoothing"),
+    padding=FIXED,
+    label_smoothing=FIXED,
 )
 def harden(values: Values, as_json: AsJson = False) -> None:
-    """Fine-tune a classifier behind a defense; writes NAME.safetensors and its card, NAME.json."""
+    """Fine-tune a classifier behind a defense.
+
+    Writes NAME.safetensors and its card, NAME.json.
+    """
     stem = file_stem(values["name"], values["classifier"], "hardened")
-    checkpoint = RunFiles(values["out"], stem).checkpoint
-    with training_bar(checkpoint, hidden=as_json) as progress:
-        found = values.call(run_hardening, progress=progress)
-    typer.echo(json.dumps(found.card, indent=2) if as_json else _summary(found))
-
-
-def _summary(found: Hardened) -> str:
-    shield = found.settings.shield
+    with training_bar(RunFiles(values["out"], stem).checkpoint, hidden=as_json) as progress:
+        hardened = values.call(run_hardening, progress=progress)
+    if as_json:
+        show_json(hardened.card)
+        return
+    shield = hardened.settings.shield
     behind = f" behind {display_defense(shield)}" if shield else ""
-    return (
-        f"{found.after:.2%} of {found.test_images} test images right{behind}, {found.before:.2%} before; "
-        f"{found.settings.epochs} epochs, {found.seconds:.0f} s\n"
-        f"weights {printable(found.weights)}\ncard    {printable(found.card_file)}\n"
-        f"load as {printable(found.load)}"
+    show(
+        f"{hardened.after:.2%} of {hardened.test_images} test images right{behind}, {hardened.before:.2%} "
+        f"before; {hardened.settings.epochs} epochs, {hardened.seconds:.0f} s",
+        f"weights {printable(hardened.weights)}",
+        f"card    {printable(hardened.card_file)}",
+        f"load as {printable(hardened.load)}",
     )

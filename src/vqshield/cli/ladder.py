@@ -1,43 +1,36 @@
 """`vqshield ladder`: against which attackers a defense protects, and at what cost for the attacker."""
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from vqshield.attacks import PRECISIONS
-from vqshield.attacks.suites import list_suites
 from vqshield.classifiers import named_defense
 from vqshield.cli.calibrate import calibrated_file
-from vqshield.cli.derived import Option, Presets, PythonOnly, Values, python_only
+from vqshield.cli.derived import Option, Presets, PythonOnly, Values
 from vqshield.cli.executors import ExecutorOptions
-from vqshield.cli.options import CalibrationImages, Precision, command
-from vqshield.cli.resumable import RecordOptions, Resumable, kept_in, write_summary
+from vqshield.cli.options import ATTACKS, SAMPLES, CalibrationImages, Precision, Quick, command
+from vqshield.cli.resumable import RecordOptions, carry_out, kept_in, write_summary
+from vqshield.cli.unused import Unused, option_is, rendered_only
 from vqshield.core.display_names import NONE
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.files import write_atomically
+from vqshield.core.progress import Progress
 from vqshield.ladders.page import ladder_notes, ladder_table, render_ladder
 from vqshield.ladders.settings import LadderSettings
 from vqshield.ladders.study import BARE, LadderSummary
 from vqshield.ladders.study import ladder as measure
-from vqshield.runs.study import Progress
 
 FULL, QUICK = LadderSettings(), LadderSettings.quick()
 QUICK_IMAGES = 32
+FIXED = PythonOnly("fixed, so that ladders compare")
+UNUSED = (
+    rendered_only(),
+    Unused("without --train-dir", option_is("train_dir", None), "train_data own_arch own_epochs"),
+)
 
 
 def _write(out: Path, summary: LadderSummary) -> None:
     write_summary(out, summary)
     write_atomically(out / "report.html", render_ladder(summary).encode())
-
-
-RESULT = Resumable(
-    read=LadderSummary.read,
-    tables=lambda summary: [ladder_table(summary).without("knows").terminal(notes=False)],
-    notes=ladder_notes,
-    write=_write,
-    files="The page is {out}/report.html, figures are in {out}/summary.json",
-)
 
 
 @command(
@@ -46,15 +39,14 @@ RESULT = Resumable(
     sources=Option("source"),
     controls=Option("control"),
     settings=PythonOnly("made from the options of its fields"),
-    suite=Option(help=f"The white-box suite, of {', '.join(list_suites())}, or an attack as for evaluate."),
+    suite=Option("attack", help=f"The white-box attack: {ATTACKS}, as for evaluate."),
+    runs=SAMPLES,
     calls=Option(parse=lambda typed, _: tuple(sorted(typed))),
-    selection=PythonOnly("as many as --runs"),
+    limit=Option(help=f"Use the first N images (default: all; with --quick {QUICK_IMAGES})."),
+    selection=PythonOnly("as many as --samples"),
     query_precision=PythonOnly("made from --precision"),
-    out=kept_in("vqshield-ladder"),
-    **python_only(
-        "fixed, so that ladders compare",
-        *("draws", "ignorant", "transfer", "diversity", "own_batch", "own_seed"),
-    ),
+    out=kept_in("ladder"),
+    **dict.fromkeys(("draws", "ignorant", "transfer", "diversity", "own_batch", "own_seed"), FIXED),
 )
 def ladder(
     values: Values,
@@ -62,17 +54,12 @@ def ladder(
     records: RecordOptions,
     calibrate: CalibrationImages = None,
     precision: Precision = PRECISIONS[0],
-    quick: Annotated[
-        bool,
-        typer.Option(
-            "--quick/--full",
-            help=f"Use fewer images ({QUICK_IMAGES}), calls and steps: under five minutes on two CPU cores.",
-        ),
-    ] = False,
+    quick: Quick = False,
 ) -> None:
-    """Climb the ladder of attackers, from transferred images to the white-box: one table and one page.
+    """Attack a defense with attackers who know more and more.
 
-    Each rung says what its attacker has to know, how often they query the model, and how long it took.
+    From transferred images to the white-box: one table and one page. Each rung says what its attacker has to
+    know, how often they query the model, and how long it took.
     """
     usual = QUICK if quick else FULL
     settings = values.settings(usual, selection=values["runs"] or usual.selection).in_precision(precision)
@@ -85,7 +72,15 @@ def ladder(
             values["controls"] = _with_calibrated(values, calibrate)
         return values.call(measure, settings=settings, executor=executor, progress=progress)
 
-    RESULT.carry_out(records, run)
+    carry_out(
+        records,
+        run,
+        read=LadderSummary.read,
+        tables=lambda summary: [ladder_table(summary).without("knows").terminal(notes=False)],
+        notes=ladder_notes,
+        write=_write,
+        files="The page is {out}/report.html, results are in {out}/summary.json",
+    )
 
 
 def _with_calibrated(values: Values, images: str) -> list[str]:

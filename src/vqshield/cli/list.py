@@ -1,8 +1,7 @@
 """`vqshield list`: what is registered, read from the registries themselves."""
 
 import inspect
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields
 from enum import StrEnum
 from typing import Annotated, Any
@@ -13,10 +12,10 @@ from rich.padding import Padding
 from rich.text import Text
 
 from vqshield import attacks
-from vqshield.attacks import list_attacks
 from vqshield.attacks.suites import list_suites
 from vqshield.attacks.threats import Threat
 from vqshield.classifiers import classifier_forms, list_classifiers
+from vqshield.cli.output import AsJson, show_json
 from vqshield.core.settings import format_settings
 from vqshield.data import list_datasets
 from vqshield.defenses import defense_class, known_settings, list_all_defenses
@@ -41,49 +40,47 @@ class Kind(StrEnum):
 
 def list_registered(
     kind: Annotated[Kind | None, typer.Argument(help="One kind alone; without it, all of them.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Show what there is: defenses and attacks with their settings, suites, classifiers, data, backends."""
-    listing = {each.value: _LISTS[each]() for each in Kind if kind in (None, each)}
+    """List defenses, attacks, suites, classifiers, data and backends.
+
+    Defenses and attacks are listed with their settings.
+    """
+    listing = {listed.value: _LISTS[listed]() for listed in Kind if kind in (None, listed)}
     if as_json:
-        typer.echo(json.dumps(listing, indent=2))
+        show_json(listing)
         return
     console = Console(highlight=False)
     for title, entries in listing.items():
         console.print(Text(title, style="bold"))
         for entry in entries:
-            for line in _lines(entry):
-                console.print(line)
+            console.print(Padding.indent(Text(entry["name"], style="cyan"), 2))
+            if entry.get("description"):
+                console.print(Padding.indent(Text(entry["description"]), 4))
+            if entry.get("settings"):
+                console.print(Padding.indent(Text(format_settings(entry["settings"]), style="dim"), 4))
 
 
 def _list_defenses() -> list[Entry]:
-    return [
-        {"name": name, "description": _summary(defense_class(name)), "settings": _defaults(name)}
-        for name in list_all_defenses()
-    ]
-
-
-def _defaults(defense: str) -> Entry:
-    """The settings; one without a default has to be given."""
-    none: object = inspect.Parameter.empty
-    return {key: REQUIRED if value is none else value for key, value in known_settings(defense).items()}
+    """Each with its settings; one without a default is required."""
+    required: object = inspect.Parameter.empty
+    entries = []
+    for name in list_all_defenses():
+        defaults = known_settings(name).items()
+        settings = {key: REQUIRED if value is required else value for key, value in defaults}
+        entries.append({"name": name, "description": _summary(defense_class(name)), "settings": settings})
+    return entries
 
 
 def _list_attacks() -> list[Entry]:
     """Each with its own settings, then those that any attack takes (--attack pgd:steps=40,surrogate=soft)."""
     common = {field.name: field.default for field in fields(Threat) if field.default is not MISSING}
     entries = []
-    for name in list_attacks():
+    for name in attacks.list_attacks():
         attack = attacks.create(name, attacks.ball("linf", 8 / 255))
-        own = {each: getattr(attack, each) for each in attacks.known_settings(name) if each != "seed"}
+        own = {key: getattr(attack, key) for key in attacks.known_settings(name) if key != "seed"}
         entries.append({"name": name, "description": _summary(type(attack)), "settings": own | common})
     return entries
-
-
-def _list_classifiers() -> list[Entry]:
-    networks = [{"name": name, "description": "a network for vqshield train"} for name in list_classifiers()]
-    ready = [{"name": name, "description": said} for name, said in classifier_forms().items()]
-    return networks + ready
 
 
 def _summary(documented: type) -> str:
@@ -91,24 +88,22 @@ def _summary(documented: type) -> str:
     return " ".join((inspect.getdoc(documented) or "").partition("\n\n")[0].split())
 
 
-def _names(registry: Callable[[], Any]) -> Callable[[], list[Entry]]:
-    return lambda: [{"name": name} for name in registry()]
+def _names(names: Iterable[str]) -> list[Entry]:
+    return [{"name": name} for name in names]
+
+
+def _described(descriptions: Mapping[str, str]) -> list[Entry]:
+    return [{"name": name, "description": text} for name, text in descriptions.items()]
 
 
 _LISTS: dict[Kind, Callable[[], list[Entry]]] = {
     Kind.DEFENSES: _list_defenses,
     Kind.ATTACKS: _list_attacks,
-    Kind.SUITES: _names(list_suites),
-    Kind.SURROGATES: _names(list_surrogates),
-    Kind.CLASSIFIERS: _list_classifiers,
-    Kind.DATA: _names(list_datasets),
-    Kind.BACKENDS: lambda: [{"name": name, "description": said} for name, said in availability().items()],
+    Kind.SUITES: lambda: _names(list_suites()),
+    Kind.SURROGATES: lambda: _names(list_surrogates()),
+    Kind.CLASSIFIERS: lambda: _described(
+        dict.fromkeys(list_classifiers(), "a network for vqshield train") | classifier_forms()
+    ),
+    Kind.DATA: lambda: _names(list_datasets()),
+    Kind.BACKENDS: lambda: _described(availability()),
 }
-
-
-def _lines(entry: Entry) -> Iterator[Padding]:
-    yield Padding.indent(Text(entry["name"], style="cyan"), 2)
-    if entry.get("description"):
-        yield Padding.indent(Text(entry["description"]), 4)
-    if entry.get("settings"):
-        yield Padding.indent(Text(format_settings(entry["settings"]), style="dim"), 4)

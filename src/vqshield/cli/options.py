@@ -5,19 +5,21 @@ from typing import Annotated, Any
 
 import typer
 
-from vqshield.attacks import PRECISIONS
+from vqshield.attacks import PRECISIONS, list_attacks
+from vqshield.attacks.suites import list_suites
+from vqshield.classifiers import BUNDLED
 from vqshield.cli.derived import Option, PythonOnly, Source, derived
+from vqshield.core import checks
 from vqshield.core.display_names import NONE
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.settings import parse_number
 from vqshield.data import list_datasets
 from vqshield.defenses import list_all_defenses
 
-DEFENSES = (
-    f"{', '.join(list_all_defenses())} (see vqshield list defenses), or package.module:function, a "
-    "preprocessor of your own"
-)
+DEFENSES = f"{', '.join(list_all_defenses())}, or package.module:function, a preprocessor of your own"
 """What a defense may be, for the help of the options that take one."""
+ATTACKS = f"an attack, of {', '.join(list_attacks())}, or a suite, of {', '.join(list_suites())}"
+"""What --attack may be."""
 
 
 def parse_eps(text: str, norm: str = "linf") -> float:
@@ -34,15 +36,24 @@ def _eps(text: str, typed: Mapping[str, Any]) -> float:
     return parse_eps(text, typed["norm"])
 
 
-CLASSIFIER = Option(
-    "classifier",
-    help="A safetensors file, small-cifar10 (bundled), efficientnet-lite0, timm:NAME, torchvision:NAME, "
-    "module:function: see vqshield list classifiers.",
-)
+def classifier(default: tuple[object, str] | None = None) -> Option:
+    """--classifier, whose default may differ from that of the Python call."""
+    return Option(
+        "classifier",
+        type=str,
+        help="A safetensors file, small-cifar10 (bundled), efficientnet-lite0, timm:NAME, torchvision:NAME, "
+        "module:function: see vqshield list classifiers.",
+        default=default,
+    )
+
+
+TRY_BUNDLED = classifier((BUNDLED, "the bundled classifier tries it"))
 DATA = Option("data", help=f"Data set: {', '.join(list_datasets())}.")
+SAMPLES = Option("samples", parse=lambda count, _: checks.whole("samples", count, least=1))
+"""For the field `runs` of settings, whose names are those of files."""
 _DEVICE = "cpu, cuda, or auto: the GPU where there is one."
 SHARED: dict[str, Option | PythonOnly] = {
-    "model": CLASSIFIER,
+    "model": classifier(),
     "images": DATA,
     "labels": PythonOnly("belong to images that are tensors"),
     "defense": Option(
@@ -81,5 +92,8 @@ CalibrationImages = Annotated[
         "show it in addition.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+Quick = Annotated[
+    bool,
+    typer.Option("--quick", help="Use fewer images, samples and steps: minutes instead of hours on a CPU."),
+]
 Device = Annotated[str, typer.Option(help=_DEVICE)]

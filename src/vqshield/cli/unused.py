@@ -1,10 +1,11 @@
 """Options that have no effect next to others: refused when they are typed, never silently ignored.
 
+The module of a command lists its rules as UNUSED; a test holds every option of every command against them.
 What a value of --data or --executor has no use for, its own code refuses: `data.load` and cli/executors.py.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import typer
@@ -37,63 +38,32 @@ class Unused:
 
 def option_is(name: str, *values: object) -> Callable[[Values], bool]:
     """Whether an option has one of these values."""
-    return lambda given: given[name] in values
+    return lambda typed: typed[name] in values
 
 
-def _all_precise(given: Values) -> bool:
-    return bool(given["attack"]) and all("precision=" in each for each in given["attack"])
+def rendered_only(kept: str = "") -> Unused:
+    """The rule of a command that keeps records; kept: options that its summary depends on."""
+    return Unused(
+        "with --render-only", option_is("render_only", True), kept=f"render_only out as_json {kept}"
+    )
 
 
-def _is_folder(given: Values) -> bool:
-    from vqshield.data import list_datasets  # with torch, which the help of all commands does without
-
-    return given["data"] not in list_datasets()
-
-
-_KEPT = "summary_only out as_json"
-_SUMMED_UP = Unused("with --summary-only", option_is("summary_only", True), kept=_KEPT)
-_PRECISE = Unused("where every --attack names its own precision", _all_precise, "precision")
-_DRAWN, _VOTED = "attack eps draws delta", "n0 n alpha"
-UNUSED: dict[str, tuple[Unused, ...]] = {
-    "evaluate": (
-        _SUMMED_UP,
-        Unused("without --attack", lambda given: not given["attack"], "norm eps selection precision"),
-        _PRECISE,
-    ),
-    "audit": (_PRECISE,),
-    "certify": (
-        replace(_SUMMED_UP, kept=f"{_KEPT} norm radius"),
-        Unused("with --norm l1", option_is("norm", "l1"), f"certificate {_DRAWN} {_VOTED}"),
-        Unused("without --norm l1", option_is("norm", "l2"), "after"),
-        Unused(
-            "with --norm l1 and without --after",
-            lambda given: (given["norm"], given["after"]) == ("l1", None),
-            "seed",
-        ),
-        Unused("without --certificate draws or all", option_is("certificate", "vote", "sequential"), _DRAWN),
-        Unused("with --certificate draws", option_is("certificate", "draws"), f"{_VOTED} radius"),
-    ),
-    "ladder": (
-        _SUMMED_UP,
-        Unused("without --train-dir", option_is("train_dir", None), "train_data own_arch own_epochs"),
-    ),
-    "leaderboard": (_SUMMED_UP,),
-    "calibrate": (Unused("with a folder as --data", _is_folder, "data_dir split"),),
-}
-"""By command; another distribution's module has a table of its own, of this name. A test
-holds every option of every command against these tables.
-"""
+PRECISE = Unused(
+    "where every --attack names its own precision",
+    lambda typed: bool(typed["attack"]) and all("precision=" in attack for attack in typed["attack"]),
+    "precision",
+)
 
 
 def refuse_unused(rules: Sequence[Unused], context: typer.Context) -> None:
     """Refuse options that were typed and have no effect, before the command does anything."""
     typed = [
-        each
-        for each in context.command.params
-        if getattr(context.get_parameter_source(each.name or ""), "name", None) == "COMMANDLINE"
+        option
+        for option in context.command.params
+        if getattr(context.get_parameter_source(option.name or ""), "name", None) == "COMMANDLINE"
     ]
     for rule in rules:
-        idle = [each.opts[0] for each in typed if rule.names(each.name or "")]
+        idle = [option.opts[0] for option in typed if rule.names(option.name or "")]
         if idle and rule.when(context.params):
             flags, it = ", ".join(idle), "it" if len(idle) == 1 else "them"
             raise InvalidInputError(

@@ -50,27 +50,27 @@ class DemoSettings:
     """Sized to end within about two minutes on two CPU cores.
 
     Attributes:
-        images: use the first N of the 500 bundled images.
+        limit: use the first N of the 500 bundled images.
         eps: L-inf budget of the attacks.
         steps: steps of each attack.
-        draws: samples that the adaptive attack averages in each step.
-        runs: samples of the defense behind each result.
+        eot: samples that the adaptive attack averages in each step.
+        samples: random passes of the defense behind each result.
         calls: model calls per image of the query attack.
         seed: seed of defenses and attacks.
     """
 
-    images: int = 100
+    limit: int = 100
     eps: float = 8 / 255
     steps: int = 20
-    draws: int = 4
-    runs: int = 5
+    eot: int = 4
+    samples: int = 5
     calls: int = 100
     seed: int = 0
 
     def __post_init__(self) -> None:
-        checks.whole("images", self.images, least=1, below=501)
+        checks.whole("limit", self.limit, least=1, below=501)
         checks.whole("calls", self.calls, least=self.score.uncounted_queries() + 2)
-        for name in ("steps", "draws", "runs"):
+        for name in ("steps", "eot", "samples"):
             checks.whole(name, getattr(self, name), least=1)
         checks.whole("seed", self.seed, least=0, below=2**64)
 
@@ -145,8 +145,8 @@ class Demo:
     def __init__(self, settings: DemoSettings, report: Callable[[str, int], None]) -> None:
         """`report` is called with what is going on and how many images were just classified."""
         self.settings, self._report = settings, report
-        self.data: ImageSet = sample(settings.images)
-        self._others = sample().floats(slice(settings.images, settings.images + CALIBRATION_IMAGES))
+        self.data: ImageSet = sample(settings.limit)
+        self._others = sample().floats(slice(settings.limit, settings.limit + CALIBRATION_IMAGES))
         self.images, self.labels = self.data.floats(), self.data.labels
         self.classifier: nn.Module = _InParts(small_cifar10())
         self.rows: list[DemoRow] = []
@@ -159,7 +159,7 @@ class Demo:
         each, options = len(self.images), self.settings
         attacked = 2 * options.steps  # both networks without a shield
         bare = options.calls + 4
-        defended = options.steps * options.draws + options.calls + 5 * options.runs
+        defended = options.steps * options.eot + options.calls + 5 * options.samples
         return each * (attacked + bare + defended * (self._defenses - 1))
 
     def run(self) -> None:
@@ -234,7 +234,7 @@ class Demo:
         transferred: Tensor,
     ) -> None:
         """Accuracy under every attacker; without a defense nothing is random, and one run is enough."""
-        options, runs = self.settings, 1 if defense is None else self.settings.runs
+        options, runs = self.settings, 1 if defense is None else self.settings.samples
         shielded = None if defense is None else Defended(classifier, defense, surrogate="soft")
         model = _Counted(shielded or classifier, lambda count: self._report(name, count))
 
@@ -249,7 +249,7 @@ class Demo:
             self._show("attacked", ignorant, unaware.predictions[0])
         else:
             attacked = self._informed(model)
-            aware, informed = judged(attacked), f"{pgd} + soft + eot-{options.draws}"
+            aware, informed = judged(attacked), f"{pgd} + soft + eot-{options.eot}"
             if name not in (CALIBRATED, TUNED):  # their pictures are of attacks on other weights
                 self._show_quantized(f"attacked, then {name}", shielded, ignorant)
             if name == BEST:
@@ -282,9 +282,9 @@ class Demo:
         The progress bar counts the steps as planned, also those that are not taken.
         """
         options = self.settings
-        end = model.count + options.steps * options.draws * len(self.images)
+        end = model.count + options.steps * options.eot * len(self.images)
         counted = _Counted(model.model, lambda count: model.report(min(count, end - model.count)))
-        averaged = EOT(counted, draws=options.draws)
+        averaged = EOT(counted, draws=options.eot)
         found = options.adaptive(averaged, self.images, self.labels, drop_lost=True)
         model.report(end - model.count)
         return found
@@ -327,7 +327,7 @@ def sentences(rows: Sequence[DemoRow], settings: DemoSettings) -> list[str]:
         f"{100 * (accuracy[NONE, 'none'] - accuracy[BEST, 'none']):.0f} points "
         f"({accuracy[NONE, 'none']:.0%} to {accuracy[BEST, 'none']:.0%}).",
         f"An attacker who knows of it and attacks through it leaves {accuracy[BEST, 'adaptive']:.0%} "
-        f"with only {settings.steps} steps of {settings.draws} draws, and longer attacks lower it: "
+        f"with only {settings.steps} steps of {settings.eot} draws, and longer attacks lower it: "
         "the shield does not protect against an adversary who expects it.",
     ]
     if (CALIBRATED, "none") in accuracy:

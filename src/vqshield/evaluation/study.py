@@ -15,6 +15,7 @@ from vqshield.attacks import EOT, AutoAttack
 from vqshield.attacks.suites import expand
 from vqshield.attacks.threats import LEVELS, Threat
 from vqshield.classifiers import BUNDLED
+from vqshield.core import checks
 from vqshield.core.display_names import NONE
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.seeds import torch_seeded
@@ -480,7 +481,7 @@ def evaluate(
     defense: DefenseLike | Sequence[DefenseLike] | None = None,
     norm: str = "linf",
     eps: float | None = None,
-    runs: int = 10,
+    samples: int = 10,
     selection: int | None = None,
     seed: int = 0,
     batch: int = 100,
@@ -512,8 +513,8 @@ def evaluate(
             that it was fine-tuned behind, behind that one, and any other classifier alone.
         norm: norm of the attacks' budget: "linf", "l2" or "l1".
         eps: budget of the attacks on pixels in [0, 1] (default: 8/255 for linf, 0.5 for l2, 12 for l1).
-        runs: samples of the defense behind each result.
-        selection: other samples, which choose each image's strongest attack (default: as many as runs).
+        samples: random passes of the defense behind each result.
+        selection: other samples, which choose each image's strongest attack (default: as many again).
         seed: seed of every sample of defenses and attacks.
         batch: images attacked at once.
         batch_norm: statistics of the classifier's batch norms behind the defenses: "running" (the
@@ -534,7 +535,7 @@ def evaluate(
         InvalidInputError: something given is wrong; the message names it and what would be valid.
 
     Example:
-        >>> found = vq.evaluate(attacks="pgd:steps=2,surrogate=none", defense="prd", limit=8, runs=2)
+        >>> found = vq.evaluate(attacks="pgd:steps=2,surrogate=none", defense="prd", limit=8, samples=2)
         >>> [(row.defense, row.attack, row.n) for row in found.rows][:2]
         [('none', 'none', 8), ('prd', 'none', 8)]
         >>> found.row("prd").mean > 0.3
@@ -547,7 +548,7 @@ def evaluate(
             attacks=(attacks,) if isinstance(attacks, str) else tuple(attacks),
             norm=norm,
             eps=eps,
-            runs=runs,
+            runs=checks.whole("samples", samples, least=1),
             selection=selection,
             seed=seed,
             batch=batch,

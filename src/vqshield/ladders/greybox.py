@@ -42,7 +42,7 @@ def own_network(
     arch = settings.own_arch or _another_arch(target.model)
     training = TrainSettings(
         data=data, arch=arch, epochs=settings.own_epochs, batch=settings.own_batch, seed=settings.own_seed,
-        shield=shield, precision="bf16" if pick_device(target.device).type == "cuda" else "fp32",
+        shield=shield, precision="bf16" if pick_device(target.device).type == "cuda" else "float32",
     )  # fmt: skip
     digest = hashlib.sha256(str(shield).encode()).hexdigest()[:8]
     files = RunFiles(out / f"{arch}-{digest}", training.name)

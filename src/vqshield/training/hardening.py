@@ -100,10 +100,10 @@ def harden(
     seed: int = 0,
     precision: Precision | None = None,
     compile_mode: CompileMode = HardenSettings.compile_mode,
-    out: Path | str = "runs",
+    out: Path | str = "vqshield-harden",
     name: str | None = None,
     device: str = "auto",
-    resume: bool = True,
+    fresh: bool = False,
     progress: Progress = no_progress,
 ) -> Hardened:
     """Fine-tune a classifier behind the defense that it will be used behind.
@@ -138,13 +138,13 @@ def harden(
         padding: shift images by up to this many pixels.
         label_smoothing: share of the target that is spread over all classes.
         seed: seed of order, augmentation and every sample.
-        precision: "fp32" or "bf16" (default: bf16 on a GPU, else fp32).
+        precision: "float32" or "bf16" (default: bf16 on a GPU, else float32).
         compile_mode: mode of torch.compile: "off", "default", "reduce-overhead" or
             "max-autotune-no-cudagraphs".
         out: folder for NAME.safetensors, its card NAME.json, and the checkpoint to resume from.
         name: stem of those files (default: the classifier's name and "-hardened").
         device: "cpu", "cuda", or "auto", the GPU where there is one.
-        resume: continue from the checkpoint in out, if there is one; its settings and data must be equal.
+        fresh: start over. Without it, a checkpoint in out is continued; its settings and data must be equal.
         progress: called with the epoch, its loss and the test accuracy, the steps that are done, and their
             total.
 
@@ -184,7 +184,7 @@ def harden(
         padding=padding,
         label_smoothing=label_smoothing,
         seed=seed,
-        precision=precision or ("bf16" if place.type == "cuda" else "fp32"),
+        precision=precision or ("bf16" if place.type == "cuda" else "float32"),
         compile_mode=compile_mode,
         shield=None if shield is None else shield.spec or repr(shield),
         start=classifier if isinstance(classifier, str) and not is_source(classifier) else None,
@@ -202,7 +202,7 @@ def harden(
         tested,
         out=out,
         device=device,
-        resume=resume,
+        fresh=fresh,
         progress=progress,
         model=model,
         defense=shield,

@@ -50,7 +50,7 @@ def train_on(
     *,
     out: str | Path,
     device: str = "cpu",
-    resume: bool = True,
+    fresh: bool = False,
     test_every: int = 1,
     progress: Progress = no_progress,
     trainer: type[Trainer] = Trainer,
@@ -60,7 +60,7 @@ def train_on(
 ) -> TrainResult:
     """Train; write NAME.safetensors and its card NAME.json into ``out``.
 
-    With ``resume``, a checkpoint in ``out`` is continued; it must have equal settings and data, and on a CPU
+    A checkpoint in ``out`` is continued unless ``fresh``; it must have equal settings and data, and on a CPU
     the same number of threads. A run that stops at any moment, even by kill -9, leaves the checkpoint of a
     whole epoch: the last, or one of the last few where writing is slow. On a CPU, with the same torch and
     processor, a resumed run ends with the weights of an unbroken one.
@@ -84,7 +84,7 @@ def train_on(
         threads=torch.get_num_threads() if place.type == "cpu" else None,  # no GPU's results depend on it
     )
     work = trainer(settings, training, test, place, model=model, defense=defense)
-    if resume and files.checkpoint.is_file():
+    if not fresh and files.checkpoint.is_file():
         tensors, held = read_checkpoint(files.checkpoint)
         check_same_run(held, state)
         work.restore(tensors)

@@ -155,17 +155,17 @@ def check_same_run(held: RunState, wanted: RunState) -> None:
         if old != new:
             raise InvalidInputError(
                 f"the checkpoint was made with {name}={old!r}, this run has {name}={new!r}; "
-                "resume with the old value, or start over without resuming"
+                "resume with the old value, or start over (--fresh)"
             )
     if held.data_sha256 != wanted.data_sha256:
         raise InvalidInputError(
             f"the checkpoint was made on data with sha256 {held.data_sha256}, "
-            f"this run's have {wanted.data_sha256}; resume with the old data, or start over without resuming"
+            f"this run's have {wanted.data_sha256}; resume with the old data, or start over (--fresh)"
         )
     unfinished = len(held.history) < wanted.settings["epochs"]
     if unfinished and None not in (held.threads, wanted.threads) and held.threads != wanted.threads:
         raise InvalidInputError(
             f"the checkpoint was made with {held.threads} threads, this run has {wanted.threads} and would "
             f"end with other weights; resume with OMP_NUM_THREADS={held.threads} in the environment, or "
-            "start over without resuming"
+            "start over (--fresh)"
         )

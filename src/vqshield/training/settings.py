@@ -55,7 +55,7 @@ class TrainSettings:
         cutout: side of the square that is painted over, in pixels; 0: none.
         ema: decay of the averaged weights, which are then tested and saved; 0: no averaging.
         seed: seed of initial weights, order and augmentation.
-        precision: "fp32" or "bf16".
+        precision: "float32" or "bf16".
         compile_mode: mode of torch.compile: "off", "default", "reduce-overhead" or
             "max-autotune-no-cudagraphs".
         options: settings of the network, for example widths and blocks of "small", stem of "resnet18".
@@ -76,7 +76,7 @@ class TrainSettings:
     cutout: int = 0
     ema: float = 0.0
     seed: int = 0
-    precision: Precision = "fp32"
+    precision: Precision = "float32"
     compile_mode: CompileMode = "off"
     options: Mapping[str, Json] = field(default_factory=dict)
     shield: str | None = None

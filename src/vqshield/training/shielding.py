@@ -61,7 +61,7 @@ def accuracy(
     labels: Tensor,
     *,
     shield: TrainingShield | None = None,
-    precision: str = "fp32",
+    precision: str = "float32",
 ) -> float:
     """The fraction of byte images that the model, in eval mode, classifies correctly."""
     was_training = model.training

@@ -169,7 +169,7 @@ class Trainer:
             seconds=round(time.perf_counter() - began, 3),
         )
 
-    def test_accuracy(self, model: nn.Module, *, precision: Precision = "fp32") -> float:
+    def test_accuracy(self, model: nn.Module, *, precision: Precision = "float32") -> float:
         """The accuracy of a model on the test images, behind the shield if there is one."""
         return accuracy(model, self.test_images, self.test_labels, shield=self.shield, precision=precision)
 

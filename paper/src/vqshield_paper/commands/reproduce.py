@@ -1,6 +1,5 @@
 """`vqshield reproduce`: tables and figures of the paper, measured anew, the adaptive truth beside them."""
 
-import json
 import shlex
 import sys
 from dataclasses import replace
@@ -8,16 +7,15 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from vqshield.attacks.suites import list_suites
 from vqshield.cli.derived import Option, PythonOnly, Values, derived
 from vqshield.cli.executors import ExecutorOptions
-from vqshield.cli.options import AsJson
-from vqshield.cli.resumable import run_to_end, set_aside
-from vqshield.cli.unused import Unused, option_is
+from vqshield.cli.options import SAMPLES
+from vqshield.cli.output import show, show_json
+from vqshield.cli.resumable import RecordOptions, kept_in, run_to_end, set_aside
+from vqshield.cli.unused import Unused, option_is, rendered_only
 from vqshield.core import checks
 from vqshield.core.devices import pick_device
 from vqshield.core.errors import FileFormatError, InvalidInputError, VqshieldError
@@ -33,20 +31,23 @@ from vqshield_paper.reproduction.runner import SUMMARY, NothingToRunError, Repro
 from vqshield_paper.reproduction.targets import TargetChoices
 
 ALL = "all"
-UNUSED = {"reproduce": (Unused("with --dry-run", option_is("dry_run", True), "fresh"),)}
+UNUSED = (rendered_only("ids"), Unused("with --dry-run", option_is("dry_run", True), "fresh"))
 
 
 @derived(
     Options,
     TargetChoices.from_options,
+    runs=SAMPLES,
     data=Option(help=f"Other images for a data set, as in imagenet=nips17; of {', '.join(list_datasets())}"),
     needed=PythonOnly("the data sets of the experiments"),
     adaptive=Option(
+        "attack",
         help=f"Suite in addition to the paper's attacks, of {', '.join(list_suites())}, or none (default: "
-        "adaptive-v1 on a GPU, the quick one on a CPU)."
+        "adaptive-v1 on a GPU, the quick one on a CPU).",
     ),
     on_gpu=PythonOnly("follows from --device"),
     shared=PythonOnly("a folder in --out"),
+    out=kept_in("reproduce"),
 )
 def reproduce(
     values: Values,
@@ -58,22 +59,32 @@ def reproduce(
         ),
     ],
     where: ExecutorOptions,
+    records: RecordOptions,
     only: Annotated[
         list[str] | None, typer.Option(help=f"Only these data sets, of {', '.join(DATA)}; repeatable.")
     ] = None,
-    out: Annotated[
-        Path, typer.Option(help="Folder for records and reports; an interrupted run resumes there.")
-    ] = Path("vqshield-reproduction"),
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Set what is in --out aside, and start over.")
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show the cells and about how long they take.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option(help="Only show the cells and about how long they take.")] = False,
-    as_json: AsJson = False,
 ) -> None:
-    """Measure a table or figure of the paper: records, and a report in HTML, Markdown, LaTeX, PNG and SVG."""
+    """Measure tables and figures of the paper again.
+
+    Writes records, and a report in HTML, Markdown, LaTeX, PNG and SVG.
+    """
+    out, hidden = records.out, records.as_json
     for name in only or ():
         checks.one_of("--only", name, DATA)
-    everything = [each.lower() for each in ids] == [ALL]
+    everything = [name.lower() for name in ids] == [ALL]
+    if records.render_only:
+        folders = (
+            sorted(file.parent for file in out.glob("*/experiment.json"))
+            if everything
+            else [out / experiment(name).id for name in ids]
+        )
+        summaries = _rendered(folders, out, hidden=hidden)
+        if hidden:
+            show_json(summaries)
+        return
     wanted = [experiment(name) for name in (list_experiments() if everything else ids)]
     if everything and only:
         wanted = [each for each in wanted if set(each.data) & set(only)]
@@ -85,42 +96,36 @@ def reproduce(
     answers, failures = [], []
     for each in chosen:
         try:
-            if fresh and not dry_run:
+            if records.fresh and not dry_run:
                 set_aside(out / each.id)
             plan = Reproduction(
                 each, options=options, targets=found, out=out, executor=executor, command=_command()
             )
-            answers.append(_carried_out(plan, dry_run=dry_run, hidden=as_json))
+            answers.append(_carried_out(plan, dry_run=dry_run, hidden=hidden))
         except NothingToRunError as error:
             if len(chosen) == 1:
                 raise
-            typer.echo(f"{each.id} is left out: {error}", err=True)
+            show(f"{each.id} is left out: {error}", err=True)
         except VqshieldError as error:
             if len(chosen) == 1:
                 raise
             failures.append(f"{each.id}: {error}")
-            typer.echo(f"{failures[-1]}\n", err=True)
-    if as_json:
-        typer.echo(json.dumps(answers, indent=1))
+            show(failures[-1], "", err=True)
+    if hidden:
+        show_json(answers)
     if failures:
         raise VqshieldError(f"{len(failures)} of {len(chosen)} were not carried out:\n" + "\n".join(failures))
 
 
-def report(
-    folder: Annotated[Path, typer.Argument(help="OUT of vqshield reproduce, or OUT/ID of one experiment.")],
-    as_json: AsJson = False,
-) -> None:
-    """Render the reports of records again: one HTML page, Markdown, LaTeX, plots; of unfinished ones, too."""
-    folders = [folder] if (folder / "experiment.json").is_file() else sorted(
-        path.parent for path in folder.glob("*/experiment.json")
-    )  # fmt: skip
-    if not folders:
+def _rendered(folders: list[Path], out: Path, *, hidden: bool) -> list[Summary]:
+    """Write and show the reports of records again, of unfinished runs too."""
+    missing = [folder for folder in folders if not (folder / "experiment.json").is_file()]
+    if missing or not folders:
         raise InvalidInputError(
-            f"there is no experiment.json in {folder} or a folder of it; give a folder of vqshield reproduce"
+            f"there is no experiment.json in {missing[0] if missing else f'a folder of {out}'}; "
+            "give --out the folder of an earlier vqshield reproduce"
         )
-    summaries = [_report(each, summarise_folder(each), hidden=as_json) for each in folders]
-    if as_json:
-        typer.echo(json.dumps(to_plain(summaries), indent=1))
+    return [_report(folder, summarise_folder(folder), hidden=hidden) for folder in folders]
 
 
 def _command() -> str:
@@ -142,7 +147,7 @@ def _carried_out(plan: Reproduction, *, dry_run: bool, hidden: bool) -> object:
     """What --json prints: the summary, or the plan."""
     for part in plan.parts:
         if part.chosen.missing is not None:
-            typer.echo(f"{plan.experiment.id}, {part.part.title} is not run: {part.chosen.missing}", err=True)
+            show(f"{plan.experiment.id}, {part.part.title} is not run: {part.chosen.missing}", err=True)
     return _plan(plan, hidden=hidden) if dry_run else to_plain(_run(plan, hidden=hidden))
 
 
@@ -157,16 +162,11 @@ def _report(folder: Path, summary: Summary, *, hidden: bool = True) -> Summary:
     write_json(folder / SUMMARY, to_plain(summary))
     written = write_report(summary, folder)
     if not hidden:
-        console = Console()
-        for table in terminal_tables(summary):
-            console.print(table)
-        for line in caveats(summary):
-            console.print(Text(line))
-        typer.echo(f"\nReport in {written[0]}")
+        show(*terminal_tables(summary), *caveats(summary), "", f"Report in {written[0]}")
     try:
         write_index(folder.parent)
     except FileFormatError as error:  # of another experiment, by an earlier version
-        typer.echo(f"no index of all experiments is written: {error}", err=True)
+        show(f"no index of all experiments is written: {error}", err=True)
     return summary
 
 
@@ -180,5 +180,5 @@ def _plan(plan: Reproduction, *, hidden: bool) -> object:
         known = "unknown" if row.seconds is None else f"{row.seconds:.0f} s"
         table.add_row(study, str(row.cells), str(row.records), str(row.done), known)
     if not hidden:
-        Console().print(table)
+        show(table)
     return {"id": plan.experiment.id, "studies": to_plain(rows)}

@@ -1,33 +1,28 @@
 """`vqshield train`: train a classifier, with checkpoints to resume from."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from vqshield.classifiers import list_classifiers
+from vqshield.cli.bars import training_bar
 from vqshield.cli.derived import Option, PythonOnly, Values, derived
-from vqshield.cli.options import AsJson
-from vqshield.cli.training_bar import training_bar
+from vqshield.cli.output import AsJson, show, show_json
 from vqshield.cli.unused import Unused, option_is
 from vqshield.core.errors import InvalidInputError, printable
 from vqshield.core.settings import parse_spec
 from vqshield.defenses import list_all_defenses
-from vqshield.training import TRAINABLE, RunFiles, TrainResult
+from vqshield.training import TRAINABLE, RunFiles
 from vqshield_paper.training import Recipe
 from vqshield_paper.training import train as run_training
 
-UNUSED = {
-    "train": (
-        Unused("with --optimizer adam", option_is("optimizer", "adam"), "momentum nesterov"),
-        Unused("with --momentum 0", option_is("momentum", 0), "nesterov"),
-        Unused("without --schedule step", lambda given: given["schedule"] != "step", "milestones drop"),
-        Unused("with --padding 0", option_is("padding", 0), "border"),
-        Unused("with --weight-decay 0", option_is("weight_decay", 0), "decay"),
-    ),
-}
+UNUSED = (
+    Unused("with --optimizer adam", option_is("optimizer", "adam"), "momentum nesterov"),
+    Unused("with --momentum 0", option_is("momentum", 0), "nesterov"),
+    Unused("without --schedule step", lambda typed: typed["schedule"] != "step", "milestones drop"),
+    Unused("with --padding 0", option_is("padding", 0), "border"),
+    Unused("with --weight-decay 0", option_is("weight_decay", 0), "decay"),
+)
 
 
 def _whole_numbers(text: str, _: Mapping[str, Any]) -> tuple[int, ...]:
@@ -58,34 +53,36 @@ def _whole_numbers(text: str, _: Mapping[str, Any]) -> tuple[int, ...]:
         parse=_whole_numbers,
     ),
     shield=Option(
+        "defense",
         help=f"Train and test behind one of {', '.join(list_all_defenses())}, as in "
-        "swrd:noise=image,sigma=0.1 (default: none)."
+        "swrd:noise=image,sigma=0.1 (default: none).",
     ),
     start=Option(type=Path),
     device=Option(
         help="cpu, cuda, or auto: the GPU where there is one.", default=("auto", "a GPU is faster")
     ),
-    compile_mode=Option(flag="--compile"),
-    out=Option(default=(Path("runs"), "the folder of all commands that write weights")),
+    compile_mode=Option("compile"),
+    out=Option(default=(Path("vqshield-train"), "the folder of a command is named after it")),
     options=PythonOnly("typed after the network's name"),
     method=PythonOnly("vqshield harden has it"),
     progress=PythonOnly("commands show a progress bar"),
 )
 def train(values: Values, as_json: AsJson = False) -> None:
-    """Train a classifier; writes ARCH-DATA.safetensors and its card, ARCH-DATA.json."""
+    """Train a classifier from scratch.
+
+    Writes ARCH-DATA.safetensors and its card, ARCH-DATA.json.
+    """
     network, options = parse_spec(values["arch"])
-    settings = values.call(Recipe, arch=network, options=options)
-    checkpoint = RunFiles(values["out"], settings.name).checkpoint
-    with training_bar(checkpoint, hidden=as_json) as progress:
-        result = values.call(run_training, recipe=settings, progress=progress)
-    typer.echo(json.dumps(result.card, indent=2) if as_json else _summary(result))
-
-
-def _summary(result: TrainResult) -> str:
-    settings = result.settings
-    behind = f" behind {settings.shield}" if settings.shield else ""
-    return (
+    recipe = values.call(Recipe, arch=network, options=options)
+    with training_bar(RunFiles(values["out"], recipe.name).checkpoint, hidden=as_json) as progress:
+        result = values.call(run_training, recipe=recipe, progress=progress)
+    if as_json:
+        show_json(result.card)
+        return
+    behind = f" behind {recipe.shield}" if recipe.shield else ""
+    show(
         f"{result.test_accuracy:.2%} of {result.test_images} test images right{behind} after "
-        f"{settings.epochs} epochs, {result.seconds:.0f} s\n"
-        f"weights {printable(result.weights)}\ncard    {printable(result.card_file)}"
+        f"{recipe.epochs} epochs, {result.seconds:.0f} s",
+        f"weights {printable(result.weights)}",
+        f"card    {printable(result.card_file)}",
     )

@@ -85,7 +85,7 @@ def train(
     folder: str | Path,
     out: str | Path,
     device: str = "cpu",
-    resume: bool = True,
+    fresh: bool = False,
     test_every: int = 1,
     progress: Progress = no_progress,
 ) -> TrainResult:
@@ -96,13 +96,13 @@ def train(
         folder: folder with the data set's official binary files.
         out: folder for weights, card and checkpoint.
         device: "cpu", "cuda" or "auto".
-        resume: continue from the checkpoint in out, if there is one; its settings and data must be equal.
+        fresh: start over. Without it, a checkpoint in out is continued; its settings and data must be equal.
         test_every: test after every N epochs, and after the last.
         progress: called with what is being done, the steps that are done, and their total.
     """
     training, test = (load(recipe.data, split, folder) for split in ("train", "test"))
     return train_on(
-        recipe, training, test, out=out, device=device, resume=resume, test_every=test_every,
+        recipe, training, test, out=out, device=device, fresh=fresh, test_every=test_every,
         progress=progress,
     )  # fmt: skip
 

@@ -20,7 +20,7 @@ from vqshield_paper.reproduction.published import PublishedValue
 
 _DRAWS_AT_ONCE = {True: 8000, False: 500}
 """By whether there is a GPU."""
-_PRECISION = {True: "bf16", False: "fp32"}
+_PRECISION = {True: "bf16", False: "float32"}
 _CODEBOOKS_AT_ONCE = {True: 10_000, False: 1000}
 _STUDY = "study"
 _LABEL_IMAGES = 10
