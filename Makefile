@@ -74,4 +74,4 @@ check-wheels:
 	$(PYTHON) tools/check_wheels.py
 
 clean:
-	rm -rf .venv .venv-wheels build dist docs/generated vqshield-demo vqshield-evaluation vqshield-audit vqshield-reproduction
+	rm -rf .venv .venv-wheels build dist docs/generated vqshield-*

@@ -8,7 +8,7 @@
 
 Writes paper/results/certified-radius-cifar10-resnet18.json (the pilot's is kept gzipped beside it). Without
 --data-dir: the bundled sample and classifier. A fine-tuned classifier is certified behind the shield that its
-file says it was trained behind (`vqshield train --shield`). Configurations are compared at an equal level:
+file says it was trained behind (`vqshield train --defense`). Configurations are compared at an equal level:
 sigma_eff, less the factor that copied pixels cost, which is 1 except for sliding windows with noise on each;
 the radius is the level times a function of the votes. The pilot takes the last images of the test set and
 another seed, so that what it chooses is not chosen for its luck. Nothing is begun after the deadline; what is
@@ -159,12 +159,12 @@ def best_of(path: Path, top: int) -> list[str]:
 
 def trained_behind(path: str) -> str:
     if not Path(path).is_file():
-        raise InvalidInputError(f"{path} is no file; give safetensors that vqshield train --shield wrote")
+        raise InvalidInputError(f"{path} is no file; give safetensors that vqshield train --defense wrote")
     with safe_open(path, framework="pt") as file:
         found = (file.metadata() or {}).get("shield")
     if found is None:
         raise InvalidInputError(
-            f"{path} does not say what it was trained behind; train it with vqshield train --shield"
+            f"{path} does not say what it was trained behind; train it with vqshield train --defense"
         )
     return str(found)
 

@@ -98,7 +98,7 @@ def test_reproduce_records_the_mode_and_refuses_parts_without_one(tmp_path):
     def run(name, *more):
         return CliRunner().invoke(
             app,
-            ["reproduce", name, "--batch-norm", "batch:size=4", "--limit", "4", "--runs", "1", "--adaptive",
+            ["reproduce", name, "--batch-norm", "batch:size=4", "--limit", "4", "--samples", "1", "--attack",
              "none", "--out", str(tmp_path), "--data", "cifar10=cifar10-sample", "--only", "cifar10",
              "--device", "cpu", "--json", *more],
         )  # fmt: skip
