@@ -94,7 +94,7 @@ def unrepeatable(images):
 def test_a_defense_that_answers_otherwise_is_another_one(user_module: str, name: str) -> None:
     """The same source; what else it reads decides what it makes of images."""
     Path("their_shield.py").write_text(DEPENDING)
-    given = {"defense": f"their_shield:{name}", "runs": 2, "out": "out"}
+    given = {"defense": f"their_shield:{name}", "samples": 2, "out": "out"}
 
     def measure(strength: str) -> None:
         Path("strength").write_text(strength)

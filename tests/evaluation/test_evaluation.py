@@ -278,7 +278,7 @@ def test_another_study_is_refused(finished: Path, study: Evaluation) -> None:
     assert (finished / "records.jsonl").read_bytes() == before
 
 
-ASKED = {"attacks": [STE, IGNORANT], "eps": 0.1, "runs": 2, "batch": 2, "limit": 3}
+ASKED = {"attacks": [STE, IGNORANT], "eps": 0.1, "samples": 2, "batch": 2, "limit": 3}
 
 
 @pytest.fixture(scope="module")
