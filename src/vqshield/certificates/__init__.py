@@ -1,10 +1,10 @@
-"""Certificates: what draws prove about the error of a shielded classifier, as pure functions of numbers.
+"""Certificates: what draws prove about the error of a defended classifier, as pure functions of numbers.
 
 Three kinds, not to be confused. The error bounds (`list_bounds()`: Proposition 1 of the paper, and tighter
 ones on the same draws) hold for one given image x' each. The L2 certificate (`certify_vote`,
 `accuracy_bound`) holds for every image within a radius, with probability 1 − alpha. The L1 certificate
 (`certify_all_shifts`) holds for every 8-bit image within a radius, for certain. docs/certificates.md derives
-all of them.
+all of them. Numbers and tensors that are out of range or differ in shape raise an InvalidInputError.
 """
 
 from vqshield.certificates.all_images import (
@@ -32,16 +32,20 @@ from vqshield.certificates.intervals import (
     empirical_bernstein,
     truncated_markov,
 )
-from vqshield.certificates.sequential import decided, look_alphas, look_bound, looks, thresholds_for
 from vqshield.certificates.splitting import ExactVotes, certify_all_shifts, splitting_radius
 from vqshield.certificates.vote import (
     ABSTAIN,
     Votes,
     accuracy_bound,
     certify_vote,
+    decided,
     linf_radius,
+    look_alphas,
+    look_bound,
+    looks,
     radius,
     radius_for_linf,
+    thresholds_for,
 )
 
 __all__ = [

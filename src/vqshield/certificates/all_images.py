@@ -1,7 +1,7 @@
 """From one bound per image to a statement about the whole test set.
 
-A bound that holds with probability 1 − delta fails now and then: of ten thousand bounds at delta = 0.005,
-fifty may. A mean of bounds is no bound on the mean until that is accounted for, in one of two ways.
+Of ten thousand bounds at delta = 0.005, fifty may fail. A mean of bounds does not bound the mean until that
+is accounted for, in one of two ways.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vqshield.certificates import binomial
+from vqshield.certificates.intervals import survival
 from vqshield.certificates.numbers import chance, doubles
 from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError
@@ -17,8 +17,8 @@ from vqshield.core.errors import InvalidInputError
 
 @dataclass(frozen=True)
 class Statement:
-    """With probability at least `confidence` over the draws, at least `holding` of the bounds on `images`
-    images hold, and so their mean error is at most `mean_error`.
+    """With probability `confidence` or more, `holding` or more of the bounds on `images` images hold, so that
+    the mean error is at most `mean_error`.
 
     Example:
         >>> print(vq.certificates.Statement(images=100, holding=98, confidence=0.99, mean_error=0.2))
@@ -43,7 +43,7 @@ class Statement:
 
 
 def per_image_delta(*, delta: float, images: int) -> float:
-    """delta/N: what each of N bounds may fail with, so that all hold together with probability 1 − delta.
+    """delta/N: N bounds at this delta hold together with probability 1 − delta.
 
     Example:
         >>> vq.certificates.per_image_delta(delta=0.05, images=1000)
@@ -56,11 +56,8 @@ def union_statement(*, upper: Tensor, delta: float) -> Statement:
     """All bounds hold together with probability 1 − delta (Bonferroni); the draws may depend on each other.
 
     Args:
-        upper: the error bounds (N,), each taken at `per_image_delta(delta=delta, images=N)`.
+        upper: the error bounds (N,), each at `per_image_delta(delta=delta, images=N)`.
         delta: the chance that any of them fails.
-
-    Raises:
-        InvalidInputError: bounds outside [0, 1] or of another shape, or an impossible delta.
 
     Example:
         >>> said = vq.certificates.union_statement(upper=torch.tensor([0.1, 0.3]), delta=0.05)
@@ -68,8 +65,7 @@ def union_statement(*, upper: Tensor, delta: float) -> Statement:
         (2, 0.8)
     """
     values = _per_image(upper)
-    confidence = 1 - chance("delta", delta)
-    return Statement(len(values), len(values), confidence, float(values.mean()))
+    return Statement(len(values), len(values), 1 - chance("delta", delta), float(values.mean()))
 
 
 def binomial_statement(*, upper: Tensor, delta: float, eta: float) -> Statement:
@@ -81,9 +77,6 @@ def binomial_statement(*, upper: Tensor, delta: float, eta: float) -> Statement:
         upper: the error bounds (N,), each taken at delta; the draws of different images must be independent.
         delta: the chance that one of them fails.
         eta: the chance that more than q fail.
-
-    Raises:
-        InvalidInputError: bounds outside [0, 1] or of another shape, or an impossible chance.
 
     Example:
         >>> upper = torch.full((100,), 0.2)
@@ -108,7 +101,7 @@ def allowed_failures(*, images: int, delta: float, eta: float) -> int:
     checks.whole("images", images, least=1)
     candidates = torch.arange(images, dtype=torch.float64)
     p = torch.full_like(candidates, chance("delta", delta))
-    return int((binomial.survival(candidates, images, p) > chance("eta", eta)).sum())
+    return int((survival(candidates, images, p) > chance("eta", eta)).sum())
 
 
 def _per_image(upper: Tensor) -> Tensor:

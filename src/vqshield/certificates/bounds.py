@@ -1,7 +1,7 @@
-"""Error bounds for given images: what m draws show of each image, and what that proves.
+"""Error bounds for given images, as functions of the evidence in m draws of each image.
 
-Evidence holds the few numbers that every bound is a function of; a new bound is one function and one line in
-_BOUNDS. Every bound holds for the image x' that was drawn from, not for a ball around it.
+A new bound is one function of `Evidence` and one line in _BOUNDS. Every bound holds for the image x' that was
+drawn from, not for a ball around it.
 """
 
 import math
@@ -21,7 +21,7 @@ _ROUNDING = 1e-2  # outputs in half precision add up to 1 only about; logits do 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What m draws x̂'_i of one given image x' each show, per image; all (B,). Made by `evidence`.
+    """The numbers of m draws x̂'_i of each given image x' that bounds depend on, (B,). Made by `evidence`.
 
     Example:
         >>> softmax = classifier(images).softmax(1)
@@ -39,17 +39,9 @@ class Evidence:
 
 
 def margin(outputs: Tensor, labels: Tensor) -> Tensor:
-    """rho = f[y] − max_{j≠y} f[j]: the answer is right where it is > 0. A tie is an error, as in the paper.
+    """rho = f[y] − max_{j≠y} f[j], (..., B), of softmax outputs f (..., B, classes) and labels y (B,), int64.
 
-    Args:
-        outputs: softmax outputs f, (..., B, classes).
-        labels: the true classes y, (B,), int64.
-
-    Returns:
-        rho, (..., B).
-
-    Raises:
-        InvalidInputError: labels that are no classes, or of another shape.
+    An image is right where rho > 0; a tie is an error, as in the paper.
 
     Example:
         >>> vq.certificates.margin(torch.tensor([[0.7, 0.2, 0.1]]), torch.tensor([0]))
@@ -76,12 +68,9 @@ def evidence(*, reference: Tensor, drawn: Iterable[Tensor], labels: Tensor) -> E
 
     Args:
         reference: f(x) of the clean images, (B, classes).
-        drawn: f(x̂'_i), (m, B, classes), or anything that yields them one by one, (B, classes), or some at a
-            time, (some, B, classes), so that they need not all be in memory.
+        drawn: f(x̂'_i), (m, B, classes), or an iterable of draws (B, classes) or of some of them (some, B,
+            classes), so that they need not all be in memory.
         labels: the true classes, (B,), int64.
-
-    Raises:
-        InvalidInputError: outputs that are no softmax outputs, or shapes that differ.
 
     Example:
         >>> model = vq.defend(classifier, "swrd", seed=0)
@@ -143,16 +132,13 @@ def proposition1(*, mean_l1: Value, margin: Value, draws: int, delta: float) -> 
     """gamma = (mean_l1 + sqrt(2 ln(1/delta)/m)) / rho, an upper bound on the error, clipped to [0, 1].
 
     It holds with probability at least 1 − delta over the draws, for the one image x' that was drawn from, not
-    for a ball around x: another x' needs draws of its own, and nothing is said about those never tried.
+    for a ball around x: another x' needs draws of its own.
 
     Args:
         mean_l1: the mean of ‖f(x) − f(x̂'_i)‖₁ over the draws of x', of softmax outputs.
         margin: rho(x, y, f); where it is not positive nothing is certified, and the bound is 1.
         draws: m.
         delta: the chance that the bound fails.
-
-    Raises:
-        InvalidInputError: a value that cannot be, or shapes that differ.
 
     Example:
         >>> gamma = vq.certificates.proposition1(mean_l1=0.2, margin=0.9, draws=100, delta=0.05)
@@ -211,9 +197,7 @@ def bounds_from(seen: Evidence, *, delta: float) -> dict[str, Tensor]:
 def error_bounds(
     *, reference: Tensor, drawn: Iterable[Tensor], labels: Tensor, delta: float
 ) -> dict[str, Tensor]:
-    """Every bound by name from softmax outputs; see `evidence` for their shapes.
-
-    All hold for the given images x' that were drawn from, not for a ball around x.
+    """Every bound by name from softmax outputs; arguments as of `evidence`.
 
     Example:
         >>> softmax = classifier(images).softmax(1)

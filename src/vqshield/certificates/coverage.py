@@ -1,7 +1,6 @@
 """Which quantizers the worst-case certificate covers, and with how much noise.
 
-A covered quantizer sees the image only through Gaussian noise; docs/certificates.md derives how much. It is
-described by numbers and words, so that nothing here knows a defense.
+A covered quantizer sees the image only through Gaussian noise; docs/certificates.md derives how much.
 """
 
 import math
@@ -10,11 +9,6 @@ from dataclasses import dataclass
 from vqshield.certificates.numbers import positive
 from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError
-
-_KINDS = ("disjoint", "sliding")
-_WEIGHTS_FROM = ("clean", "noisy")
-_PADDINGS = ("zero", "reflect")
-_NOISES = ("patch", "image")
 
 
 @dataclass(frozen=True)
@@ -65,11 +59,11 @@ class Coverage:
         Raises:
             InvalidInputError: no certificate holds, with the reason.
         """
-        checks.one_of("kind", kind, _KINDS)
         checks.whole("size", size, least=1)
-        checks.one_of("weights_from", weights_from, _WEIGHTS_FROM)
-        checks.one_of("padding", padding, _PADDINGS)
-        checks.one_of("noise", noise, _NOISES)
+        checks.one_of("kind", kind, ("disjoint", "sliding"))
+        checks.one_of("weights_from", weights_from, ("clean", "noisy"))
+        checks.one_of("padding", padding, ("zero", "reflect"))
+        checks.one_of("noise", noise, ("patch", "image"))
         for name, value in (("sigma", sigma), ("tau", tau)):
             if checks.real(name, value) == 0:
                 raise InvalidInputError(
@@ -93,10 +87,7 @@ class Coverage:
 
 
 def effective_sigma(*, sigma: float, tau: float) -> float:
-    """(1/sigma² + 1/tau²)^(−1/2): x+eps and x+omega together tell as much about x as one look this noisy.
-
-    Raises:
-        InvalidInputError: sigma or tau is not positive.
+    """(1/sigma² + 1/tau²)^(−1/2): x+eps and x+omega together show as much of x as one look with this noise.
 
     Example:
         >>> round(vq.certificates.effective_sigma(sigma=0.3, tau=0.4), 4)

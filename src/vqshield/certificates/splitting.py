@@ -1,8 +1,8 @@
-"""The exact L1 certificate of smoothing by splitting (Levine and Feizi 2021): no sampling, no alpha.
+"""The exact L1 certificate of smoothing by splitting (Levine and Feizi 2021), without sampling or alpha.
 
-All draws of the defense are made, one for each shift of its cuts, and the vote is counted. A value that
-changes by one level of 8 bits changes its cell under exactly one shift, so a perturbation of d levels in all
-changes at most d votes. docs/certificates.md derives it, and what it means for images that are not 8-bit.
+The vote is over all draws of the defense, one per shift of its cuts. A value that changes by one level of
+8 bits changes its cell under exactly one shift, so a perturbation of d levels changes at most d votes.
+docs/certificates.md derives it, also for images that are not 8-bit.
 """
 
 from dataclasses import dataclass
@@ -49,17 +49,11 @@ class ExactVotes:
 
 
 def certify_all_shifts(*, counts: Tensor) -> ExactVotes:
-    """What the votes of all shifts prove: the answer, and how many levels of change cannot alter it.
+    """Certify the votes of all shifts: counts (B, classes) of the shifts that gave each class.
 
     The answer is the class with most votes, the lowest of several. d changed votes take at most d from it and
     give at most d to another class, so it stays while n_A − d > n_B + d, or equal where A is the lower class:
-    d = min over B of ⌊(n_A − n_B − [B < A]) / 2⌋, which is λ(p_A − p_B) in units of [0, 1] but for rounding.
-
-    Args:
-        counts: how many of all shifts gave each class, (B, classes), whole numbers.
-
-    Raises:
-        InvalidInputError: counts that are none.
+    d = min over B of ⌊(n_A − n_B − [B < A]) / 2⌋, which is λ(p_A − p_B) in units of [0, 1] up to rounding.
 
     Example:
         >>> found = vq.certificates.certify_all_shifts(counts=torch.tensor([[30, 21, 0], [20, 20, 11]]))
@@ -81,16 +75,12 @@ def certify_all_shifts(*, counts: Tensor) -> ExactVotes:
 def splitting_radius(*, p_top: Value, p_second: Value, scale: float) -> Value:
     """λ(p_A − p_B): how far in L1 class A stays ahead, for cuts that may lie anywhere.
 
-    Each class's share of the draws changes by at most 1/(2λ) for every unit of L1, so the lead of A over B by
-    at most 1/λ. This is the paper's radius for given probabilities; `certify_all_shifts` counts them exactly.
+    This is the paper's radius for given probabilities; `certify_all_shifts` counts them exactly.
 
     Args:
         p_top: the probability of A, or a lower bound.
         p_second: that of the next class, or an upper bound; above p_top, nothing is certified.
         scale: λ, that of the `Splitting`.
-
-    Raises:
-        InvalidInputError: a value that cannot be.
 
     Example:
         >>> round(vq.certificates.splitting_radius(p_top=0.9, p_second=0.05, scale=0.5), 3)

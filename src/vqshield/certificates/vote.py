@@ -1,22 +1,30 @@
 """The worst-case L2 certificate (Cohen et al. 2019): it holds for every perturbation up to a radius.
 
 A draw of a covered quantizer (coverage.py) is post-processing of one Gaussian around the image, so randomised
-smoothing applies to it as it stands. sigma_eff and copies everywhere are those of `coverage`.
+smoothing applies. sigma_eff and copies are those of the defense's `Coverage` everywhere.
+
+With early stopping, alpha is split between looks at the draws. The lower bounds of all looks hold together
+with probability 1 − alpha (docs/certificates.md), so an image may stop at any of them, for any reason, and
+keep the best of its bounds.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from vqshield.certificates.intervals import clopper_pearson_lower
+from vqshield.certificates.intervals import clopper_pearson, clopper_pearson_lower
 from vqshield.certificates.numbers import Value, chance, counts, doubles, like, per_class, positive
 from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError
 
 ABSTAIN = -1
 """The answer of a vote that could not be certified."""
+
+_FIRST = 100  # fewer draws decide next to nothing
+_LAST_SHARE = 0.5  # of alpha, for the last look: what stopping costs an image that never stops
 
 
 @dataclass(frozen=True)
@@ -50,11 +58,7 @@ def radius(*, counts_top: Value, draws: int, alpha: float, sigma_eff: float, cop
         counts_top: how many of the draws gave the class, which must have been chosen without these draws.
         draws: all of them.
         alpha: the chance that the certificate is wrong.
-        sigma_eff: of the defense's `Coverage`.
-        copies: of the same.
-
-    Raises:
-        InvalidInputError: a value that cannot be.
+        sigma_eff, copies: of the defense's `Coverage`.
 
     Example:
         >>> found = vq.certificates.radius(counts_top=9900, draws=10_000, alpha=0.001, sigma_eff=0.1)
@@ -79,21 +83,15 @@ def certify_vote(
     Were the same draws used for both, the choice would favour lucky classes.
 
     Args:
-        selection_counts: how often each class came out in the first, (B, classes), whole numbers.
-        estimation_counts: and in the second; every row adds up to n.
+        selection_counts: how many of the n0 draws gave each class, (B, classes), whole numbers.
+        estimation_counts: the same of the n draws; every row adds up to n.
         alpha: the chance, for each image, that its certificate is wrong.
-        sigma_eff: of the defense's `Coverage`.
-        copies: of the same.
-
-    Raises:
-        InvalidInputError: counts that are none, or shapes that differ.
+        sigma_eff, copies: of the defense's `Coverage`.
 
     Example:
+        >>> selected, estimated = torch.tensor([[9, 1], [5, 5]]), torch.tensor([[95, 5], [52, 48]])
         >>> votes = vq.certificates.certify_vote(
-        ...     selection_counts=torch.tensor([[9, 1], [5, 5]]),
-        ...     estimation_counts=torch.tensor([[95, 5], [52, 48]]),
-        ...     alpha=0.001,
-        ...     sigma_eff=0.1,
+        ...     selection_counts=selected, estimation_counts=estimated, alpha=0.001, sigma_eff=0.1
         ... )
         >>> votes.answers.tolist()  # the second is too close to call
         [0, -1]
@@ -116,13 +114,9 @@ def accuracy_bound(*, p_y: Value, radius: float, sigma_eff: float, copies: float
     image within the L2 radius.
 
     Args:
-        p_y: how often it is right at x, a lower bound from draws at x.
+        p_y: a lower bound on the probability at x, from draws at x.
         radius: in units of [0, 1].
-        sigma_eff: of the defense's `Coverage`.
-        copies: of the same.
-
-    Raises:
-        InvalidInputError: a value that cannot be.
+        sigma_eff, copies: of the defense's `Coverage`.
 
     Example:
         >>> round(vq.certificates.accuracy_bound(p_y=0.99, radius=0.1, sigma_eff=0.1), 4)
@@ -152,13 +146,8 @@ def linf_radius(*, radius: Value, values: int, norm: str = "l2") -> Value:
 def radius_for_linf(*, eps: float, values: int, norm: str) -> float:
     """How large an L1 or L2 radius must be to cover an L-inf budget: eps·(q·h·w), or eps·sqrt(q·h·w).
 
-    No smaller ball holds the cube of side 2·eps: its corners are that far away. Usual certificates do not
-    come near it, which is why one in L1 or L2 must not be read as one in L-inf.
-
-    Args:
-        eps: the L-inf budget, 8/255 as a rule.
-        values: q·h·w, 3072 for CIFAR.
-        norm: of the radius, "l1" or "l2".
+    The corners of the L-inf ball are that far away. Usual certificates do not come near it, so an L1 or L2
+    certificate must not be read as one in L-inf. Arguments as of `linf_radius`; eps is the L-inf budget.
 
     Example:
         >>> [round(vq.certificates.radius_for_linf(eps=8 / 255, values=3072, norm=norm), 2)
@@ -166,6 +155,89 @@ def radius_for_linf(*, eps: float, values: int, norm: str) -> float:
         [96.38, 1.74]
     """
     return checks.real("eps", eps, most=1.0) * _shrinking(values, norm)
+
+
+def looks(*, draws: int) -> tuple[int, ...]:
+    """After how many draws to look: doubling, up to all of them.
+
+    Example:
+        >>> vq.certificates.looks(draws=1000)
+        (125, 250, 500, 1000)
+    """
+    last = checks.whole("draws", draws, least=1)
+    halvings = max(0, math.floor(math.log2(last / _FIRST))) if last > _FIRST else 0
+    return tuple(math.ceil(last / 2**k) for k in range(halvings, -1, -1))
+
+
+def look_alphas(*, alpha: float, looks: int) -> tuple[float, ...]:
+    """The share of alpha that each look spends: half for the last one, the rest in equal parts.
+
+    Example:
+        >>> vq.certificates.look_alphas(alpha=0.001, looks=3)
+        (0.00025, 0.00025, 0.0005)
+    """
+    chance("alpha", alpha)
+    if checks.whole("looks", looks, least=1) == 1:
+        return (alpha,)
+    early = alpha * (1 - _LAST_SHARE) / (looks - 1)
+    return (early,) * (looks - 1) + (alpha * _LAST_SHARE,)
+
+
+def decided(
+    *, lower: Tensor, count: Tensor, draws: int, thresholds: Sequence[float], futility: float
+) -> Tensor:
+    """Which images need no more draws: those that reach or cannot reach every threshold.
+
+    A look only decides when to stop, so an error here makes no certificate wrong.
+
+    Args:
+        lower: lower bounds on p_A, (B,).
+        count: how many of the draws gave class A, (B,).
+        draws: of each image.
+        thresholds: the probabilities to reach: ½ for any certificate, Φ(r·copies/sigma_eff) for radius r.
+        futility: the chance at which a probability counts as out of reach.
+
+    Example:
+        >>> lower, count = torch.tensor([0.9, 0.4]), torch.tensor([99, 50])
+        >>> vq.certificates.decided(
+        ...     lower=lower, count=count, draws=100, thresholds=(0.5, 0.8), futility=0.001
+        ... ).tolist()
+        [True, False]
+    """
+    found = counts("count", count, most=checks.whole("draws", draws, least=1))
+    upper = clopper_pearson(errors=found, draws=draws, delta=chance("futility", futility))
+    still_open = torch.zeros_like(lower, dtype=torch.bool)
+    for threshold in thresholds:
+        still_open |= (lower <= threshold) & (upper > threshold)
+    return ~still_open
+
+
+def look_bound(*, count: Tensor, draws: int, look: int, alpha: float, looks: Sequence[int]) -> Tensor:
+    """The lower Clopper–Pearson bound of one look, number `look` from 0, at its share of alpha.
+
+    Example:
+        >>> found = vq.certificates.look_bound(
+        ...     count=torch.tensor([125]), draws=125, look=0, alpha=0.001, looks=(125, 250, 500, 1000)
+        ... )
+        >>> round(float(found), 4)
+        0.9328
+    """
+    if not 0 <= look < len(looks) or looks[look] != draws:
+        raise InvalidInputError(f"look={look} with draws={draws} is none of the looks {tuple(looks)}")
+    spent = look_alphas(alpha=alpha, looks=len(looks))[look]
+    return clopper_pearson_lower(count=count, draws=draws, delta=spent)
+
+
+def thresholds_for(*, radii: Sequence[float], sigma_eff: float, copies: float = 1.0) -> tuple[float, ...]:
+    """½, and the probability of A that each L2 radius takes: Φ(r·copies/sigma_eff).
+
+    Example:
+        >>> [round(each, 4) for each in vq.certificates.thresholds_for(radii=(0.25, 0.5), sigma_eff=0.25)]
+        [0.5, 0.8413, 0.9772]
+    """
+    scale = _factor(copies) / positive("sigma_eff", sigma_eff)
+    far = torch.tensor([0.0, *(checks.real("radius", each) for each in radii)], dtype=torch.float64) * scale
+    return tuple(sorted(set(torch.special.ndtr(far).tolist())))
 
 
 def _shrinking(values: int, norm: str) -> float:
