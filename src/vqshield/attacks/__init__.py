@@ -1,36 +1,70 @@
-"""Attacks on anything that maps images to logits; they know no defense.
+"""Attacks on any model from images to logits; they know no defense.
 
-A new attack is a new file with an Attack subclass and one line in _ATTACKS. EOT is a wrapper around a model,
-never a loop inside an attack.
+A new attack is a new file with an Attack subclass and one line each in _ATTACKS and _LAZY. EOT is a wrapper
+around a model, never a loop inside an attack. Modules are imported when their names are first used.
 """
 
 from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from vqshield.attacks.apgd import APGD
-from vqshield.attacks.autoattack import AutoAttack
 from vqshield.attacks.balls import L1, L2, Ball, Linf, ball, list_norms
 from vqshield.attacks.base import Attack, QueryAttack, QueryTrace
-from vqshield.attacks.bases import InBasis, basis, list_bases
 from vqshield.attacks.eot import EOT
 from vqshield.attacks.losses import cross_entropy, dlr, list_losses, margin
 from vqshield.attacks.pgd import PGD
-from vqshield.attacks.precision import PRECISIONS, FastAnswers, FastGradients
-from vqshield.attacks.random_noise import RandomNoise
-from vqshield.attacks.rays import RayS
-from vqshield.attacks.square import Square
-from vqshield.attacks.transfer import DiverseInputs, Ensemble, Transfer
 from vqshield.core import checks
 from vqshield.core.settings import Setting, refuse_unknown, setting_names
 from vqshield.models.calling import Model
 
-_ATTACKS: dict[str, Callable[..., Attack]] = {
-    "pgd": PGD,
-    "apgd": APGD,
-    "autoattack": AutoAttack,
-    "square": Square,
-    "noise": RandomNoise,
-    "rays": RayS,
+if TYPE_CHECKING:
+    from vqshield.attacks.apgd import APGD as APGD
+    from vqshield.attacks.autoattack import AutoAttack as AutoAttack
+    from vqshield.attacks.bases import InBasis as InBasis
+    from vqshield.attacks.bases import basis as basis
+    from vqshield.attacks.bases import list_bases as list_bases
+    from vqshield.attacks.precision import FastAnswers as FastAnswers
+    from vqshield.attacks.precision import FastGradients as FastGradients
+    from vqshield.attacks.random_noise import RandomNoise as RandomNoise
+    from vqshield.attacks.rays import RayS as RayS
+    from vqshield.attacks.square import Square as Square
+    from vqshield.attacks.transfer import DiverseInputs as DiverseInputs
+    from vqshield.attacks.transfer import Ensemble as Ensemble
+    from vqshield.attacks.transfer import Transfer as Transfer
+
+PRECISIONS = ("float32", "tf32", "bf16")
+"""Precisions of gradients; the first is the default, and changes nothing."""
+
+_ATTACKS = {
+    "pgd": "PGD",
+    "apgd": "APGD",
+    "autoattack": "AutoAttack",
+    "square": "Square",
+    "noise": "RandomNoise",
+    "rays": "RayS",
 }
+_LAZY = {
+    "APGD": "apgd",
+    "AutoAttack": "autoattack",
+    **dict.fromkeys(("DiverseInputs", "Ensemble", "Transfer"), "transfer"),
+    **dict.fromkeys(("FastAnswers", "FastGradients"), "precision"),
+    **dict.fromkeys(("InBasis", "basis", "list_bases"), "bases"),
+    "RandomNoise": "random_noise",
+    "RayS": "rays",
+    "Square": "square",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
+
+
+def _attack_class(name: str) -> Callable[..., Attack]:
+    attack = _ATTACKS[checks.one_of("attack", name, _ATTACKS)]
+    chosen: Callable[..., Attack] = PGD if attack == "PGD" else __getattr__(attack)
+    return chosen
 
 
 def list_attacks() -> list[str]:
@@ -44,17 +78,13 @@ def list_attacks() -> list[str]:
 
 
 def known_settings(name: str) -> list[str]:
-    """The settings that an attack takes, besides its ball.
-
-    Raises:
-        InvalidInputError: an unknown name.
+    """The settings that an attack takes, without its ball.
 
     Example:
         >>> vq.attacks.known_settings("square")
         ['queries', 'p_init', 'judgements', 'seed']
     """
-    chosen = _ATTACKS[checks.one_of("attack", name, _ATTACKS)]
-    return [name for name in setting_names(chosen) if name != "ball"]
+    return [setting for setting in setting_names(_attack_class(name)) if setting != "ball"]
 
 
 def create(name: str, ball: Ball, **settings: Setting | None) -> Attack:
@@ -62,11 +92,11 @@ def create(name: str, ball: Ball, **settings: Setting | None) -> Attack:
 
     Args:
         name: one of `list_attacks()`.
-        ball: where it may move an image to.
+        ball: the allowed changes.
         **settings: some of `known_settings(name)`.
 
     Raises:
-        InvalidInputError: an unknown name or setting, answered with the known ones.
+        InvalidInputError: an unknown name or setting; the message lists the known ones.
 
     Example:
         >>> attack = vq.attacks.create("pgd", vq.attacks.Linf(8 / 255), steps=2)
@@ -74,41 +104,29 @@ def create(name: str, ball: Ball, **settings: Setting | None) -> Attack:
         torch.Size([8, 3, 32, 32])
     """
     refuse_unknown(name, settings, known_settings(name))
-    return _ATTACKS[name](ball=ball, **settings)
+    return _attack_class(name)(ball=ball, **settings)
 
 
 __all__ = [
-    "APGD",
     "EOT",
     "L1",
     "L2",
     "PGD",
     "PRECISIONS",
     "Attack",
-    "AutoAttack",
     "Ball",
-    "DiverseInputs",
-    "Ensemble",
-    "FastAnswers",
-    "FastGradients",
-    "InBasis",
     "Linf",
     "Model",
     "QueryAttack",
     "QueryTrace",
-    "RandomNoise",
-    "RayS",
-    "Square",
-    "Transfer",
     "ball",
-    "basis",
     "create",
     "cross_entropy",
     "dlr",
     "known_settings",
     "list_attacks",
-    "list_bases",
     "list_losses",
     "list_norms",
     "margin",
+    *_LAZY,
 ]

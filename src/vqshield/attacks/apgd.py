@@ -62,16 +62,13 @@ class APGD(Attack):
     often and the last one; fresh evaluations of the model decide between them and between restarts.
 
     Args:
-        ball: where it may move an image to.
+        ball: the allowed changes.
         steps: gradient steps of a climb.
         loss: a name of `list_losses()`.
         random_start: whether a climb starts at a random point of the ball or at the image.
         restarts: climbs from different starts.
         judgements: fresh evaluations of the model for each candidate.
         seed: of the random starts.
-
-    Raises:
-        InvalidInputError: a setting that cannot work.
 
     Example:
         >>> attack = vq.attacks.APGD(ball=vq.attacks.Linf(8 / 255), steps=10)

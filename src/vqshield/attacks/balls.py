@@ -1,4 +1,4 @@
-"""The sets an attack may move in: all images within eps of the original, and within [0, 1]."""
+"""The sets that attacks search: all images within eps of the original, and within [0, 1]."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -40,25 +40,25 @@ class Ball(ABC):
     @property
     def budget(self) -> str:
         """The norm and eps as tables show them: "linf, eps 8/255", "l2, eps 0.5"."""
-        return f"{self.norm}, eps {self._shown(self.eps)}"
+        return f"{self.norm}, eps {self._format(self.eps)}"
 
     @property
     def caveat(self) -> str | None:
-        """A sentence for the reader of results within an unusual budget; None where the budget is usual."""
-        least, most = self.common
-        if self.eps == 0 or least <= self.eps <= most:
+        """A sentence for the reader of results with an unusual budget; None where the budget is usual."""
+        if self.eps == 0 or self.common[0] <= self.eps <= self.common[1]:
             return None
+        least, most, usual = map(self._format, (*self.common, self.usual))
         return (
-            f"{self.budget} is outside the usual budgets of {self.norm}, {self._shown(least)} to "
-            f"{self._shown(most)}; most results on CIFAR-10 have eps {self._shown(self.usual)}"
+            f"{self.budget} is outside the usual budgets of {self.norm}, {least} to {most}; "
+            f"most results on CIFAR-10 have eps {usual}"
         )
 
-    def _shown(self, eps: float) -> str:
+    def _format(self, eps: float) -> str:
         return format_value(float(eps)) if self.norm == Linf.norm else f"{eps:g}"
 
     @abstractmethod
     def project(self, moved: Tensor, images: Tensor) -> Tensor:
-        """Allowed images near the moved ones; those allowed already stay."""
+        """Allowed images near the moved ones; allowed images stay."""
 
     @abstractmethod
     def start(self, images: Tensor, uniforms: Tensor) -> Tensor:
@@ -80,9 +80,6 @@ class Ball(ABC):
 @dataclass(frozen=True)
 class Linf(Ball):
     """Every pixel value may change by at most eps.
-
-    Args:
-        eps: from 0 to 1.
 
     Example:
         >>> moved = vq.attacks.Linf(8 / 255).project(images + 0.5, images)
@@ -113,9 +110,6 @@ class Linf(Ball):
 class L2(Ball):
     """The changes of all pixel values, squared and summed, may reach eps².
 
-    Args:
-        eps: from 0 to a million.
-
     Example:
         >>> moved = vq.attacks.L2(0.5).project(images + 0.5, images)
         >>> round(float((moved - images).flatten(1).norm(dim=1).max()), 4)
@@ -128,14 +122,12 @@ class L2(Ball):
     common = (0.1, 5.0)
 
     def project(self, moved: Tensor, images: Tensor) -> Tensor:
-        """Back along the line to the image, then into [0, 1]: that only brings them nearer still."""
+        """Back along the line to the image, then into [0, 1], which only brings them nearer."""
         change = moved - images
         length = self.length(change)[:, None, None, None]
-        # A hair less than eps, for the rounding of such a long sum.
-        change = change * (self.eps * (1 - 5e-7) / length)
+        change = change * (self.eps * (1 - 5e-7) / length)  # the rest of eps is for rounding
         nearer = images + change
-        # In a picture with few colours all sums may be rounded the same way, and together leave the ball by
-        # more than the rounding that attacks are allowed.
+        # In a picture with few colours all sums may be rounded the same way, and together leave the ball.
         left = self.length(nearer - images)[:, None, None, None] > self.eps + 5e-7
         outward = left & ((nearer - images).abs() > change.abs())
         nearer = torch.where(outward, torch.nextafter(nearer, images), nearer)
@@ -158,9 +150,6 @@ class L2(Ball):
 class L1(Ball):
     """The changes of all pixel values may add up to eps.
 
-    Args:
-        eps: from 0 to a million.
-
     Example:
         >>> moved = vq.attacks.L1(2.0).project(images + 0.5, images)
         >>> round(float((moved - images).abs().flatten(1).sum(1).max()), 4)
@@ -173,10 +162,7 @@ class L1(Ball):
     common = (1.0, 100.0)
 
     def project(self, moved: Tensor, images: Tensor) -> Tensor:
-        """The nearest point, in L2, of what the ball and [0, 1] have in common (Croce and Hein 2021).
-
-        Ball first and range afterwards would end inside, at another point than the nearest.
-        """
+        """The nearest point, in L2, in both the ball and [0, 1] (Croce and Hein 2021)."""
         change = (moved.double() - images.double()).flatten(1)
         room = torch.where(change > 0, 1 - images.double().flatten(1), images.double().flatten(1))
         size = shrink_into(change.abs(), room, self.eps).copysign(change).view(images.shape)
@@ -188,14 +174,14 @@ class L1(Ball):
         return torch.where(inside[:, None, None, None], moved.clamp(0, 1), nearer)
 
     def start(self, images: Tensor, uniforms: Tensor) -> Tensor:
-        """Uniform on the sphere, near which nearly all of a ball of many dimensions lies."""
+        """Uniform on the sphere, as in L2."""
         signed = 2 * uniforms - 1
         sizes = -torch.log(signed.abs().clamp(min=torch.finfo(signed.dtype).tiny))
         share = sizes / sizes.flatten(1).sum(1)[:, None, None, None]
         return self.project(images + (share.copysign(signed) * self.eps).to(images.dtype), images)
 
     def steepest(self, gradient: Tensor) -> Tensor:
-        """One value alone: the one with the largest slope, the first of several."""
+        """The value with the largest slope alone, the first of several."""
         flat = gradient.flatten(1)
         place = flat.abs().argmax(1, keepdim=True)
         direction = torch.zeros_like(flat).scatter_(1, place, flat.gather(1, place).sign())
@@ -211,14 +197,9 @@ class L1(Ball):
 def shrink_into(sizes: Tensor, room: Tensor, total: float) -> Tensor:
     """min(max(sizes − μ, 0), room), with the least μ ≥ 0 for which each row adds up to total or less.
 
-    That is the nearest point to the sizes with these properties. The sum falls in straight pieces as μ grows,
-    and bends where a value begins to shrink (sizes − room) or has reached 0 (sizes): all bends are sorted,
-    and μ lies on the piece that crosses the total.
-
-    Args:
-        sizes: (B, values), 0 or more, float64.
-        room: how large each may be at most, of the same shape.
-        total: of each row, at most.
+    That is the nearest such point to the sizes (B, values), float64. The sum is piecewise linear in μ and
+    bends where a value starts to shrink (sizes − room) or reaches 0 (sizes): all bends are sorted, and μ lies
+    on the piece that crosses the total.
     """
     begins = (sizes - room).clamp(min=0)
     bends, order = torch.cat([begins, sizes], 1).sort(1)

@@ -24,7 +24,8 @@ class Attack(ABC):
     """Searches a ball around each image for one that a model misclassifies.
 
     An attack of your own is a class with a `ball` and a method `run`. A call checks the images, freezes the
-    model's parameters, and guarantees that no image leaves the ball.
+    model's parameters, and guarantees that no image leaves the ball. Invalid settings of an attack raise an
+    InvalidInputError.
 
     Example:
         >>> class Brighten(vq.attacks.Attack):
@@ -159,9 +160,6 @@ class QueryAttack(Attack):
             calls: ascending; the last one replaces `queries`.
             drop_lost: as of a call of the attack. No image stops where judging it would take more than a
                 tenth of the first calls.
-
-        Raises:
-            InvalidInputError: as for a call of the attack; calls that do not ascend, or are too few.
 
         Example:
             >>> attack = vq.attacks.RayS(ball=vq.attacks.Linf(8 / 255))

@@ -1,9 +1,7 @@
 """Search bases: a wrapper that lets a gradient attack move only in some directions.
 
-Quantization is a low-pass filter: it wipes out what changes from pixel to pixel, and passes on what whole
-regions share. An attack that looks only among such changes wastes nothing on what is wiped out.
-
-A new basis is a Basis here and a line in _BASES.
+Quantization removes changes from pixel to pixel and keeps those of whole regions, so an attack may search
+only among the latter. A new basis is a Basis here and a line in _BASES.
 """
 
 import math
@@ -87,9 +85,8 @@ class Blocks(Basis):
 class Clusters(Basis):
     """Changes that all patches of a cluster share, so that their centre moves as a whole.
 
-    k-means with codes centres runs on the disjoint size × size patches of the images as they are at each
-    step, without noise and from the same random numbers for all: what pRD does, less its secrets. A pixel
-    that only padding added belongs to no patch.
+    k-means with codes centres runs on the disjoint size × size patches of the images at each step, without
+    noise and with the same random numbers for all images: pRD without its secrets.
     """
 
     size: int = 2
@@ -159,10 +156,6 @@ def basis(name: str) -> Basis:
         >>> vq.attacks.basis("block8")
         Blocks(side=8)
     """
-    return _parse(name)
-
-
-def _parse(name: object) -> Basis:
     if not isinstance(name, str):
         raise InvalidInputError(f"basis should be a name, not {type(name).__name__}")
     word, settings = parse_spec(name)
@@ -174,6 +167,9 @@ def _parse(name: object) -> Basis:
         raise InvalidInputError(f"basis={name!r} takes no number; write {kind}")
     refuse_unknown(kind, settings, known)
     return chosen(**({known[0]: int(number)} if number else {}), **settings)
+
+
+_basis = basis  # InBasis has an argument of that name
 
 
 class _Projected(torch.autograd.Function):
@@ -189,17 +185,14 @@ class _Projected(torch.autograd.Function):
 
 
 class InBasis(nn.Module):
-    """A model with the same answers, whose gradients lie in a basis; for every attack that uses gradients.
+    """A model with the same logits, whose gradients lie in a basis; for every attack that uses gradients.
 
-    The attack's own step comes after it: a sign (Linf) keeps blocks and clusters whole and makes a low
-    frequency a pattern of large areas. A random start is not in the basis; switch it off to stay inside.
+    The attack's step follows: a sign (Linf) keeps blocks and clusters and turns low frequencies into large
+    areas. A random start is not in the basis; switch it off to stay inside.
 
     Args:
         model: images → logits.
         basis: a name as `basis` takes it, or a Basis.
-
-    Raises:
-        InvalidInputError: an unknown name or setting.
 
     Example:
         >>> attack = vq.attacks.PGD(ball=vq.attacks.Linf(8 / 255), steps=2, random_start=False)
@@ -210,7 +203,7 @@ class InBasis(nn.Module):
     def __init__(self, model: Model, basis: str | Basis) -> None:
         super().__init__()
         self.model = model
-        self.basis = basis if isinstance(basis, Basis) else _parse(basis)
+        self.basis = basis if isinstance(basis, Basis) else _basis(basis)
         self.training = getattr(model, "training", False)  # as the model is: libraries restore modes
 
     def forward(self, images: Tensor) -> Tensor:

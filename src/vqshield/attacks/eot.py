@@ -1,15 +1,10 @@
-"""Expectation over transformation (Athalye et al. 2018): a wrapper around a random model.
-
-An attack on the wrapped model follows the average over several draws instead of a single lucky one.
-"""
-
-from collections.abc import Callable
+"""Expectation over transformation (Athalye et al. 2018): an attack follows the average over several draws."""
 
 import torch
 from torch import Tensor, nn
 
 from vqshield.core import checks
-from vqshield.models.calling import ask, check_rows
+from vqshield.models.calling import Model, ask, check_rows
 
 AVERAGES = ("gradients", "logits")
 
@@ -20,12 +15,8 @@ class EOT(nn.Module):
     Args:
         model: images → logits, different in every call.
         draws: how many are averaged.
-        average: "gradients" gives the logits of every draw, (draws, B, classes): an attack's loss is then the
-            mean of the draws' losses and its gradient the mean of their gradients, as AutoAttack has it.
-            "logits" gives the mean logits, (B, classes).
-
-    Raises:
-        InvalidInputError: a setting that cannot work.
+        average: "gradients" gives the logits of every draw, (draws, B, classes), so that an attack's
+            loss and gradient are means over draws. "logits" gives the mean logits, (B, classes).
 
     Example:
         >>> model = vq.defend(classifier, "swrd", seed=0)
@@ -36,15 +27,12 @@ class EOT(nn.Module):
         torch.Size([8, 3, 32, 32])
     """
 
-    def __init__(
-        self, model: Callable[[Tensor], Tensor], *, draws: int = 10, average: str = "gradients"
-    ) -> None:
+    def __init__(self, model: Model, *, draws: int = 10, average: str = "gradients") -> None:
         super().__init__()
         self.model = model
         self.draws = checks.whole("draws", draws, least=1)
         self.average = checks.one_of("average", average, AVERAGES)
-        # As the model is: some libraries put a wrapper, and all in it, back into the mode they found it in.
-        self.training = getattr(model, "training", False)
+        self.training = getattr(model, "training", False)  # some libraries restore the mode of a wrapper
 
     def forward(self, images: Tensor) -> Tensor:
         """All draws in one pass through the model, so that they fill the device."""

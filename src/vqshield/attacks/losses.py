@@ -1,5 +1,6 @@
-"""What an attack raises. Each takes logits (..., B, classes) and labels (B,), and gives one value per image;
-draws in front of the batch dimension are averaged: the loss of an attacker who cannot know the next draw.
+"""The losses that attacks raise, from logits (..., B, classes) and labels (B,) to one value per image, (B,).
+
+Draws in front of the batch dimension are averaged: an attacker cannot know the next draw.
 """
 
 from collections.abc import Callable
@@ -16,18 +17,15 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 TARGETED = "targeted-margin"
 """The loss of PGD whose restarts each climb towards another wrong class."""
 
-ENOUGH = 5.0  # logits by which a draw is lost for good: more would only outvote draws that are not lost yet
+ENOUGH = 5.0  # the largest margin: more would only outvote draws that are still classified correctly
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     """−log softmax of the true class.
 
     Args:
-        logits: (..., B, classes); draws in front of the batch are averaged.
+        logits: (..., B, classes); draws in front of the batch are averaged, to (B,).
         labels: the true classes, (B,).
-
-    Returns:
-        One value per image, (B,).
 
     Example:
         >>> logits = torch.tensor([[0.0, 0.0], [5.0, -5.0]])
@@ -38,14 +36,11 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def margin(logits: Tensor, labels: Tensor) -> Tensor:
-    """The best wrong logit less the true one, at most 5; positive where the answer is wrong.
+    """The best wrong logit minus the true one, at most 5; positive where the image is misclassified.
 
     Args:
-        logits: (..., B, classes); draws in front of the batch are averaged.
+        logits: (..., B, classes); draws in front of the batch are averaged, to (B,).
         labels: the true classes, (B,).
-
-    Returns:
-        One value per image, (B,).
 
     Example:
         >>> logits = torch.tensor([[3.0, 1.0], [9.0, 1.0]])
@@ -81,23 +76,10 @@ def dlr(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def targeted_margin(logits: Tensor, labels: Tensor, targets: Tensor) -> Tensor:
-    """The logit of a wrong class that the attacker picked, less the true one, at most 5.
+    """The logit of a given wrong class minus the true one, at most 5; targets (B,).
 
-    Where several wrong classes are about as near, following the best of them in every step turns back and
-    forth; a climb towards each in turn gets further (Croce and Hein 2020, APGD-T).
-
-    Args:
-        logits: (..., B, classes); draws in front of the batch are averaged.
-        labels: the true classes, (B,).
-        targets: the picked ones, (B,).
-
-    Returns:
-        One value per image, (B,).
-
-    Example:
-        >>> from vqshield.attacks.losses import targeted_margin
-        >>> targeted_margin(torch.tensor([[3.0, 2.0, 0.0]]), torch.tensor([0]), torch.tensor([2]))
-        tensor([-3.])
+    With several near wrong classes, steps towards the best of them alternate; a climb towards each in turn
+    gets further (Croce and Hein 2020, APGD-T).
     """
     lead = _true(_checked(logits, labels), targets) - _true(logits, labels)
     return _averaged(lead.clamp(max=ENOUGH), labels)
@@ -105,11 +87,7 @@ def targeted_margin(logits: Tensor, labels: Tensor, targets: Tensor) -> Tensor:
 
 @torch.no_grad()
 def wrong_classes(logits: Tensor, labels: Tensor) -> Tensor:
-    """The wrong classes of each image, those with the largest mean logits first: (classes − 1, B).
-
-    Raises:
-        InvalidInputError: there is one class alone.
-    """
+    """The wrong classes of each image, those with the largest mean logits first: (classes − 1, B)."""
     if _checked(logits, labels).shape[-1] < 2:
         raise InvalidInputError(f"loss={TARGETED!r} needs at least 2 classes, not {logits.shape[-1]}")
     mean = logits.reshape(-1, *logits.shape[-2:]).mean(0)
@@ -117,7 +95,7 @@ def wrong_classes(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def errors(logits: Tensor, labels: Tensor) -> Tensor:
-    """The share of draws whose answer is wrong; has no gradient, but says what an attack is after."""
+    """The share of misclassified draws, without gradient."""
     return _averaged((_checked(logits, labels).argmax(-1) != labels).to(logits.dtype), labels)
 
 
@@ -150,10 +128,9 @@ def _true(values: Tensor, labels: Tensor) -> Tensor:
 
 
 def _lead(logits: Tensor, labels: Tensor) -> Tensor:
-    """The best wrong logit less the true one."""
-    true = _true(logits, labels)
-    chosen = labels.expand(logits.shape[:-1])[..., None]
-    return logits.scatter(-1, chosen, -torch.inf).amax(-1) - true
+    """The best wrong logit minus the true one."""
+    true = labels.expand(logits.shape[:-1])[..., None]
+    return logits.scatter(-1, true, -torch.inf).amax(-1) - _true(logits, labels)
 
 
 def _averaged(values: Tensor, labels: Tensor) -> Tensor:

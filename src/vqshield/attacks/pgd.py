@@ -26,7 +26,7 @@ class PGD(Attack):
     Random starts depend only on the seed and an image's place in the batch, not on the global RNG.
 
     Args:
-        ball: where it may move an image to.
+        ball: the allowed changes.
         steps: gradient steps of a climb.
         step: the length of the first one, in units of [0, 1], or "eps/N", a share of eps. The default is
             at least as strong as the paper's eps/10 and the common 2.5·eps/steps. Accuracy of the bundled
@@ -43,9 +43,6 @@ class PGD(Attack):
         judgements: fresh evaluations of the model that decide between candidates, first by the share of
             misclassified draws, then by the margin; never the draws that the gradients came from.
         seed: of the random starts.
-
-    Raises:
-        InvalidInputError: a setting that cannot work.
 
     Example:
         >>> attack = vq.attacks.PGD(ball=vq.attacks.Linf(8 / 255), steps=20)

@@ -15,11 +15,9 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from vqshield.attacks import PRECISIONS
 from vqshield.core import checks
 from vqshield.models.calling import Model, ask, asked_exactly, differ, fold_norms
-
-PRECISIONS = ("float32", "tf32", "bf16")
-"""What gradients may be computed in; the first is the default, and changes nothing."""
 
 _WARM_UPS = 2  # passes before a capture: libraries choose and set up their kernels in the first ones
 _LEAST_ROWS = 32  # of a captured pass
@@ -60,9 +58,6 @@ class FastGradients(_Fast):
         most_captured: pixels of the largest batch that is captured on a GPU, 256 images of 32×32 by default;
             0: none is. What a captured pass works in stays reserved as long as the classifier lives.
 
-    Raises:
-        InvalidInputError: an unknown precision.
-
     Example:
         >>> fast = vq.attacks.FastGradients(classifier, "bf16")
         >>> torch.equal(fast(images), classifier(images))
@@ -102,9 +97,6 @@ class FastAnswers(_Fast):
     Args:
         classifier: images in [0, 1] → logits. Changes of its weights after the first answer are not seen.
         precision: as of `FastGradients`; "bf16" is bfloat16 for small batches too.
-
-    Raises:
-        InvalidInputError: an unknown precision.
 
     Example:
         >>> fast = vq.attacks.FastAnswers(classifier, "bf16")

@@ -20,15 +20,12 @@ class RandomNoise(Attack):
     """The worst of several random images of the ball.
 
     Args:
-        ball: where it may move an image to.
+        ball: the allowed changes.
         tries: random images for each image.
         kind: "corners" changes every value by the same amount, up or down; "points" are uniform in the Linf
             ball, and on the sphere of the L2 ball.
         judgements: evaluations of the model that choose between them.
         seed: of the random images.
-
-    Raises:
-        InvalidInputError: a setting that cannot work.
 
     Example:
         >>> attack = vq.attacks.RandomNoise(ball=vq.attacks.Linf(8 / 255), tries=2)

@@ -37,15 +37,12 @@ class RayS(QueryAttack):
     budget.
 
     Args:
-        ball: where it may move an image to; rays are the same in every norm, their lengths are not.
+        ball: the allowed changes; rays are the same in every norm, their lengths are not.
         queries: the most evaluations of the model per image; with a deterministic model an image stops once
             it is misclassified within the ball.
         tolerance: the precision of a radius, as a share of the whole range of values. A coarse one hides the
             gains of small blocks.
         seed: of the first rays.
-
-    Raises:
-        InvalidInputError: a setting that cannot work.
 
     Example:
         >>> attack = vq.attacks.RayS(ball=vq.attacks.Linf(8 / 255), queries=150)

@@ -37,9 +37,6 @@ class Square(QueryAttack):
         judgements: fresh evaluations of the model for each image that competes in the end.
         seed: of the squares.
 
-    Raises:
-        InvalidInputError: a setting that cannot work, or a ball of another norm.
-
     Example:
         >>> attack = vq.attacks.Square(ball=vq.attacks.Linf(8 / 255), queries=20)
         >>> found = attack(classifier, images, labels)

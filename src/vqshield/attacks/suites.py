@@ -1,7 +1,7 @@
 """Named, versioned ensembles of threats; a suite's result per image is the minimum over its members.
 
-A version never changes once it is released: a stronger ensemble gets a new number, so that two figures with
-the same name mean the same attack. How the members were chosen: docs/attacks.md.
+A released version never changes: a stronger ensemble gets a new number, so that two results with the same
+name mean the same attack. How the members were chosen: docs/attacks.md.
 """
 
 from collections.abc import Callable
@@ -106,13 +106,13 @@ def expand(text: str, ball: Ball, *, seed: int = 0) -> list[Threat]:
     """The members of a suite, or the one threat that the text describes.
 
     Args:
-        text: the name of a suite, with the precision of its gradients where that is not the usual one
-            ("adaptive-v1:precision=bf16"), or a threat as `vqshield.attacks.threats.threat` takes it.
-        ball: where it may move an image to.
+        text: the name of a suite, with a precision if it is not float32 ("adaptive-v1:precision=bf16"), or a
+            threat as `vqshield.attacks.threats.threat` takes it.
+        ball: the allowed changes.
         seed: the attacks'.
 
     Raises:
-        InvalidInputError: an unknown name or key, answered with the known ones.
+        InvalidInputError: an unknown name or key; the message lists the known ones.
 
     Example:
         >>> from vqshield.attacks.suites import expand
@@ -136,7 +136,7 @@ def expand(text: str, ball: Ball, *, seed: int = 0) -> list[Threat]:
 
 
 def with_precision(text: str, precision: str) -> str:
-    """An attack or suite by text, with gradients in that precision; one that names its own keeps it.
+    """The spec string of an attack or suite with that precision; one that names its own keeps it.
 
     Example:
         >>> from vqshield.attacks.suites import with_precision

@@ -1,4 +1,4 @@
-"""Transfer: images found on one model, used against another; and what makes images transfer better."""
+"""Transfer attacks from another model, and wrappers that make images transfer better."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,17 +16,14 @@ from vqshield.quantization.noise import Draw, Stage
 
 @dataclass(frozen=True, kw_only=True)
 class Transfer(Attack):
-    """Runs an attack on a source model that the attacker holds; the attacked model is never asked.
+    """Runs an attack on a source model that the attacker holds; the attacked model gets no queries.
 
-    A source is a stand-in for a model whose gradients help little: the bare classifier, or one fine-tuned on
-    quantized images. A transfer that beats the direct attack shows that the direct one is too weak.
+    The source may be the bare classifier, or one fine-tuned on quantized images. A transfer that beats the
+    direct attack shows that the direct one is too weak.
 
     Args:
-        attack: what is run on the source; its ball is this attack's too.
+        attack: the attack on the source; its ball is this attack's too.
         source: the model that the attacker holds.
-
-    Raises:
-        InvalidInputError: the attack is none, or the source cannot be called.
 
     Example:
         >>> pgd = vq.attacks.PGD(ball=vq.attacks.Linf(8 / 255), steps=5)
@@ -54,20 +51,16 @@ class Transfer(Attack):
 
 
 class DiverseInputs(nn.Module):
-    """Input diversity (Xie et al. 2019): a model that sees every image at another size and place each time.
+    """Input diversity (Xie et al. 2019): a model that sees images at another size and place in each call.
 
-    An attack on it cannot lean on what the source model alone makes of single pixels, so that what it finds
-    works on other models more often. The image is shrunk, bilinearly, and lies somewhere in a black frame.
+    Images found on it depend less on single pixels and transfer better. The image is shrunk, bilinearly, and
+    lies somewhere in a black frame.
 
     Args:
         model: images → logits.
-        probability: of a change; an image is otherwise shown as it is.
+        probability: of a change; otherwise the image stays.
         least: the smallest size, as a share of the image's own.
-        seed: of sizes and places, which depend on it, an image's place in the batch and the number of the
-            call alone.
-
-    Raises:
-        InvalidInputError: a setting that cannot work.
+        seed: of sizes and places, with an image's place in the batch and the number of the call.
 
     Example:
         >>> model = vq.attacks.DiverseInputs(classifier, seed=0)
@@ -99,8 +92,8 @@ class DiverseInputs(nn.Module):
 
 
 def _shrinking(length: int, scale: Tensor, place: Tensor) -> Tensor:
-    """Matrices (B, length, length) that interpolate a line to scale·length, at a share `place` of the room
-    that this leaves. As products of matrices, gradients are the same bits on every run, on a GPU too.
+    """Matrices (B, length, length) that interpolate a line to scale·length, at a share `place` of the rest.
+    Gradients of matrix products repeat to the bit, on a GPU too.
     """
     index = torch.arange(length, device=scale.device, dtype=scale.dtype)
     taken = (scale * length)[:, None]
@@ -112,14 +105,8 @@ def _shrinking(length: int, scale: Tensor, place: Tensor) -> Tensor:
 
 
 class Ensemble(nn.Module):
-    """Several models as one, by the mean of their logits (Dong et al. 2018): what fools all of them at once
-    is more likely to fool another.
-
-    Args:
-        models: at least one, all of the same classes.
-
-    Raises:
-        InvalidInputError: no model.
+    """Several models of the same classes as one, by the mean of their logits (Dong et al. 2018): images that
+    fool all of them are more likely to fool another.
 
     Example:
         >>> both = vq.attacks.Ensemble([classifier, classifier])
