@@ -132,7 +132,7 @@ def test_what_is_known_of_a_tensor_is_not_said_of_another() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_the_ends_of_halves_are_found_by_their_bits(dtype: torch.dtype) -> None:
+def test_the_ends_of_halves_are_found(dtype: torch.dtype) -> None:
     every = torch.arange(2**16).to(torch.int16).view(dtype)
     numbers = every[~every.isnan()]
     for values in (

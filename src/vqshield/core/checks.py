@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -17,8 +16,8 @@ from vqshield.core.settings import did_you_mean
 IMAGE_DTYPES = (torch.float32, torch.float64)
 NARROW_DTYPES = (torch.uint8, torch.float16, torch.bfloat16)
 """Bytes and halves, which are computed with as float32 (vqshield.quantization.pixels)."""
-_ROUNDING = 1e-4  # a fortieth of a byte's step; attacks and resizes in single precision leave far less
-_ROUNDING_STEPS = 4  # of a dtype's own beside 1: what a few operations in half precision leave
+_ROUNDING = 1e-4  # a fortieth of a byte's step; attacks and resizes in single precision are far more exact
+_ROUNDING_STEPS = 4  # of a dtype's own next to 1: a few operations in half precision
 
 # How far the settings of a quantizer reach. Noise of 1 is as wide as a pixel's whole range, and up to there
 # the float32 kernels agree with the exact reference.
@@ -49,7 +48,7 @@ def real(name: str, value: object, *, least: float = 0.0, most: float = math.inf
 
 
 def flag(name: str, value: object) -> bool:
-    """True or False, nothing that merely counts as one of them."""
+    """True or False, and no other type."""
     if not isinstance(value, bool):
         raise InvalidInputError(f"{name}={value!r} should be true or false")
     return value
@@ -79,13 +78,13 @@ def as_tensor(name: str, values: object) -> Tensor:
 
 def labels(values: object) -> Tensor:
     """Labels as an int64 tensor on the CPU; whole numbers of any width are taken, and nothing else."""
-    found = as_tensor("labels", values)
-    if found.dtype == torch.bool or found.is_floating_point() or found.is_complex():
+    labels = as_tensor("labels", values)
+    if labels.dtype == torch.bool or labels.is_floating_point() or labels.is_complex():
         raise InvalidInputError(
-            f"labels of dtype {found.dtype} should be whole numbers, the class of each image; convert them "
+            f"labels of dtype {labels.dtype} should be whole numbers, the class of each image; convert them "
             "with labels.long() if they are class numbers"
         )
-    return found.detach().cpu().long()
+    return labels.detach().cpu().long()
 
 
 def image_batch(images: object, dtypes: tuple[torch.dtype, ...] = IMAGE_DTYPES) -> Tensor:
@@ -107,7 +106,7 @@ def image_batch(images: object, dtypes: tuple[torch.dtype, ...] = IMAGE_DTYPES) 
 
 
 def rounding(dtype: torch.dtype) -> float:
-    """How far outside of [0, 1] values of a dtype may lie to count as rounded: what is further out is meant.
+    """How far outside of [0, 1] a value of a dtype may lie and still count as rounded.
 
     Example:
         >>> from vqshield.core.checks import rounding
@@ -120,98 +119,117 @@ def rounding(dtype: torch.dtype) -> float:
 def pixel_values(images: Tensor) -> None:
     """All values in [0, 1], none of them nan; of bytes any."""
     if images.dtype != torch.uint8:
-        _check_range(images, 0.0)
+        _judge_range(*_extremes(images)[0], images.dtype, 0.0)
 
 
 def inside(images: Tensor) -> Tensor:
-    """The images, with values a rounding outside of [0, 1] clamped; they are themselves where all lie inside,
-    as bytes always do.
+    """The images, with values a rounding error outside of [0, 1] clamped; bytes always lie inside.
 
     Raises:
-        InvalidInputError: a value further outside, or nan; `later` puts that off.
+        InvalidInputError: a value further outside, or nan; `later` defers the error.
     """
     if images.dtype == torch.uint8:
         return images
     if _put_off("images", images):
         return _clamped_for_now(images)
-    within_unit = _check_range(images, rounding(images.dtype))
-    return images if within_unit else images.clamp(0, 1)
+    return _clamped(images, *_extremes(images)[0])
 
 
 def inside_with_centres(images: Tensor, centres: Tensor) -> tuple[Tensor, tuple[float, float] | None]:
-    """As `inside`, and the least and the largest value of the centres: one look, where two wait twice.
+    """As `inside`, and the least and the largest value of the centers, with one GPU sync for both.
 
     Raises:
-        InvalidInputError: as of `inside`, or centres that are not finite; `later` puts both off, and what the
-            centres hold is then not known: None.
+        InvalidInputError: as for `inside`, or centers that are not finite; `later` defers both errors, and
+            the values of the centers are then not known: None.
     """
     if _put_off("centres", centres) and _put_off("images", images):
         return _clamped_for_now(images), None
     of_images, of_centres = _extremes(images, centres)
-    _judge_finite("centres", *of_centres)
-    within_unit = _judge_range(*of_images, images.dtype, rounding(images.dtype))
-    return images if within_unit else images.clamp(0, 1), of_centres
+    _judge_within("centres", *of_centres)
+    return _clamped(images, *of_images), of_centres
 
 
-def _check_range(images: Tensor, slack: float) -> bool:
-    """Whether all values lie in [0, 1]; raises where one is further outside than that much."""
-    (found,) = _extremes(images)
-    return _judge_range(*found, images.dtype, slack)
+def within(name: str, values: Tensor, limit: float) -> None:
+    """All values finite, and at most limit in size."""
+    if not values.numel() or (id(values) not in _state.known and _put_off(name, values, limit)):
+        return
+    _judge_within(name, *_extremes(values)[0], limit)
 
 
-def _judge_range(low: float, high: float, dtype: torch.dtype, slack: float) -> bool:
+def finite(name: str, values: Tensor) -> None:
+    """No nan and no infinity."""
+    if not bool(torch.isfinite(values).all()):
+        raise InvalidInputError(_NOT_FINITE.format(name))
+
+
+def per_image(name: str, values: object, images: Tensor) -> Tensor:
+    """Whole numbers (labels, streams) as an int64 tensor (B,), one per image, on the images' device."""
+    if not isinstance(values, Tensor) or values.dtype != torch.int64:
+        kind = values.dtype if isinstance(values, Tensor) else type(values).__name__
+        raise InvalidInputError(f"{name} of type {kind} should be an int64 tensor")
+    if values.shape != images.shape[:1]:
+        raise InvalidInputError(
+            f"{name} of shape {tuple(values.shape)} should be ({len(images)},): one per image"
+        )
+    return values.to(images.device)
+
+
+_NOT_FINITE = "{} contain nan or infinity; every value should be finite"
+
+
+def _judge_range(low: float, high: float, dtype: torch.dtype, slack: float) -> None:
     if math.isnan(low) or math.isnan(high):
         raise InvalidInputError("images contain nan; every value should lie in [0, 1]")
     if low < -slack or high > 1 + slack:
         wrong = low if low < -slack else high
-        digits = 17 if dtype == torch.float64 else 9  # enough to tell it from every other number
+        digits = 17 if dtype == torch.float64 else 9  # enough to distinguish it from every other number
         raise InvalidInputError(f"images contain {wrong:.{digits}g}; every value should lie in [0, 1]")
-    return low >= 0 and high <= 1
 
 
-def _judge_finite(name: str, low: float, high: float) -> None:
-    if not (math.isfinite(low) and math.isfinite(high)):
-        raise InvalidInputError(f"{name} contain nan or infinity; every value should be finite")
+def _judge_within(name: str, low: float, high: float, limit: float = math.inf) -> None:
+    if math.isinf(limit) and not (math.isfinite(low) and math.isfinite(high)):
+        raise InvalidInputError(_NOT_FINITE.format(name))
+    wrong = low if not low >= -limit else high  # nan is never >= anything
+    if not -limit <= wrong <= limit:
+        raise InvalidInputError(
+            f"{name} contain {wrong:g}; every value should lie in [{-limit:g}, {limit:g}]"
+        )
+
+
+def _clamped(images: Tensor, low: float, high: float) -> Tensor:
+    """The images, whose values reach from low to high; clamped where they are rounded, refused beyond."""
+    _judge_range(low, high, images.dtype, rounding(images.dtype))
+    return images if low >= 0 and high <= 1 else images.clamp(0, 1)
+
+
+def _clamped_for_now(images: Tensor) -> Tensor:
+    return images.clamp(0, 1).nan_to_num_(0.0)
 
 
 def _extremes(*tensors: Tensor) -> list[tuple[float, float]]:
     """The least and the largest value of each, 0 and 0 of an empty one; nan where there is one."""
-    found = {id(each): _state.known.get(id(each), (0.0, 0.0)) for each in tensors}
+    pairs = {id(each): _state.known.get(id(each), (0.0, 0.0)) for each in tensors}
     unknown = [each for each in tensors if each.numel() and id(each) not in _state.known]
     for device in dict.fromkeys(each.device for each in unknown):
         here = [each for each in unknown if each.device == device]
-        found |= zip(map(id, here), _read([each.detach() for each in here]), strict=True)
-    return [found[id(each)] for each in tensors]
+        pairs |= zip(map(id, here), _read([each.detach() for each in here]), strict=True)
+    return [pairs[id(each)] for each in tensors]
 
 
 def _read(tensors: list[Tensor]) -> list[tuple[float, float]]:
-    """The least and the largest value of each of these on one device, for which a GPU is waited for once."""
+    """The least and the largest value of each of these on one device, with one GPU sync for all."""
     if tensors[0].device.type == "cpu":
-        # Not torch's own: its threads would go on spinning for a moment, in the way of the kernel's threads.
         return [_ends(each) for each in tensors]
     pairs = torch.stack([torch.stack(torch.aminmax(each)) for each in tensors]).tolist()
     return [(low, high) for low, high in pairs]
 
 
 def _ends(values: Tensor) -> tuple[float, float]:
-    if values.dtype not in (torch.float16, torch.bfloat16):
-        array = values.numpy()
-        return float(array.min()), float(array.max())
-    # Halves, of which numpy knows one kind, and that slowly. Their bits are in the order of the numbers where
-    # none has a sign, and infinity and nan are behind them.
-    bits = values.view(torch.int16).numpy()
-    least, most = bits.min(), bits.max()
-    if least < 0:
-        bits = _in_order(bits)
-        least, most = bits.min(), bits.max()
-    low, high = torch.from_numpy(_in_order(np.array([least, most]))).view(values.dtype).tolist()
-    return low, high
-
-
-def _in_order(bits: npt.NDArray[np.int16]) -> npt.NDArray[np.int16]:
-    """The bits of halves, those with a sign turned round: then the order is right with these as well. Twice
-    turned is as before."""
-    return bits ^ (bits >> 15 & 0x7FFF)
+    if values.dtype in (torch.float16, torch.bfloat16):
+        low, high = torch.aminmax(values)
+        return float(low), float(high)
+    array = values.numpy()  # torch's threads would keep spinning for a moment and slow the kernel's threads
+    return float(array.min()), float(array.max())
 
 
 class _State(threading.local):
@@ -224,8 +242,9 @@ _state = _State()
 
 @contextmanager
 def known(*extremes: tuple[Tensor, tuple[float, float]]) -> Iterator[None]:
-    """In here, in this thread, these very tensors are known to hold values from the least to the largest
-    given: checks of them take these, and do not wait for the device to look again."""
+    """Within this context and thread, checks of these very tensors use the given least and largest values
+    and do not wait for the device.
+    """
     before = _state.known
     _state.known = {**before, **{id(tensor): pair for tensor, pair in extremes}}
     try:
@@ -235,22 +254,22 @@ def known(*extremes: tuple[Tensor, tuple[float, float]]) -> Iterator[None]:
 
 
 class Later:
-    """What is still to be looked at: the values of images, and of centres given with them, on a GPU."""
+    """The deferred checks of images and centers on a GPU."""
 
     def __init__(self) -> None:
         self._noted: dict[tuple[str, float, torch.dtype, torch.device], list[tuple[Tensor, Tensor]]] = {}
 
     def note(self, name: str, values: Tensor, limit: float) -> None:
-        """Values of images, or others that should be at most limit in size (infinite: finite)."""
+        """Defer the check of images, or of others that should be at most limit in size (infinite: finite)."""
         if values.numel():
             key = name, limit, values.dtype, values.device
             self._noted.setdefault(key, []).append(torch.aminmax(values.detach()))
 
     def settle(self) -> None:
-        """Look at everything since the last look, and wait for it.
+        """Check everything noted since the last call; waits for the GPU.
 
         Raises:
-            InvalidInputError: as `inside` and its kin would have raised at once.
+            InvalidInputError: as `inside` and `within` would have raised at once.
         """
         noted, self._noted = self._noted, {}
         for (name, limit, dtype, _), pairs in noted.items():
@@ -258,19 +277,16 @@ class Later:
             low, high = torch.stack([torch.stack(lows).amin(), torch.stack(highs).amax()]).tolist()
             if name == "images":
                 _judge_range(low, high, dtype, rounding(dtype))
-            elif math.isinf(limit):
-                _judge_finite(name, low, high)
             else:
                 _judge_within(name, low, high, limit)
 
 
 @contextmanager
 def later() -> Iterator[Later]:
-    """In here, in this thread, images and centres on a GPU are looked at when `settle` is called, and at the
-    end: looking waits for all that the GPU has to do before, which then has nothing to do until the next
-    work arrives. Until then they are computed with, their values clamped to [0, 1] and nan as 0.
+    """Within this context and thread, images and centers on a GPU are checked when `settle` is called, and at
+    the end: reading values forces a GPU sync. Until then images are clamped to [0, 1], with nan as 0.
 
-    On a CPU there is nothing to wait for, and wrong values are refused at once, as ever.
+    On a CPU nothing is deferred.
     """
     before, _state.later = _state.later, Later()
     try:
@@ -281,7 +297,7 @@ def later() -> Iterator[Later]:
 
 
 def _put_off(name: str, values: Tensor, limit: float = math.inf) -> bool:
-    """Whether the values will be looked at later."""
+    """Whether the values will be checked later."""
     if _state.later is None or not _waits(values):
         return False
     _state.later.note(name, values, limit)
@@ -289,43 +305,5 @@ def _put_off(name: str, values: Tensor, limit: float = math.inf) -> bool:
 
 
 def _waits(values: Tensor) -> bool:
-    """Whether looking at values waits for anything."""
+    """Whether reading values waits for a GPU."""
     return values.device.type != "cpu"
-
-
-def _clamped_for_now(images: Tensor) -> Tensor:
-    return images.clamp(0, 1).nan_to_num_(0.0)
-
-
-def within(name: str, values: Tensor, limit: float) -> None:
-    """All values finite, and at most limit in size."""
-    if not values.numel() or (id(values) not in _state.known and _put_off(name, values, limit)):
-        return
-    ((low, high),) = _extremes(values)
-    _judge_within(name, low, high, limit)
-
-
-def _judge_within(name: str, low: float, high: float, limit: float) -> None:
-    wrong = low if not low >= -limit else high  # nan is never >= anything
-    if not -limit <= wrong <= limit:
-        raise InvalidInputError(
-            f"{name} contain {wrong:g}; every value should lie in [{-limit:g}, {limit:g}]"
-        )
-
-
-def finite(name: str, values: Tensor) -> None:
-    """No nan and no infinity."""
-    if not bool(torch.isfinite(values).all()):
-        raise InvalidInputError(f"{name} contain nan or infinity; every value should be finite")
-
-
-def per_image(name: str, values: object, images: Tensor) -> Tensor:
-    """Whole numbers (labels, streams) as an int64 tensor (B,), one per image, on the images' device."""
-    if not isinstance(values, Tensor) or values.dtype != torch.int64:
-        found = values.dtype if isinstance(values, Tensor) else type(values).__name__
-        raise InvalidInputError(f"{name} of type {found} should be an int64 tensor")
-    if values.shape != images.shape[:1]:
-        raise InvalidInputError(
-            f"{name} of shape {tuple(values.shape)} should be ({len(images)},): one per image"
-        )
-    return values.to(images.device)

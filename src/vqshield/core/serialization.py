@@ -1,7 +1,7 @@
 """Dataclasses to plain values (what JSON and TOML hold) and back, checked on the way in.
 
-Inside the program results are dataclasses; a dict exists only between here and a file. The shape of a file is
-the dataclass itself, so there is no second list of its keys to keep true.
+Inside the program results are dataclasses; a dict exists only between here and a file. The dataclass itself
+is the schema of its file.
 """
 
 import math
@@ -42,94 +42,106 @@ def to_plain(value: object) -> Any:
 
 
 def from_plain(shape: type[Shape], value: object, where: str, *, strict: bool = True) -> Shape:
-    """The value of that type that a file's plain value stands for.
+    """A file's plain value as a value of that type.
 
     Args:
         shape: a dataclass; its fields may be dataclasses, tuples, mappings, literals, unions and numbers.
         value: what the file holds.
         where: the file's name, for the message of an error.
-        strict: whether a key that the dataclass does not know is an error, or is passed over.
+        strict: whether an unknown key is an error, or is ignored.
 
     Raises:
-        FileFormatError: naming the place in the file, what stands there, and what would be valid.
+        FileFormatError: naming the place in the file, its value, and what would be valid.
     """
-    return _Reader(strict).read(shape, value, where)  # type: ignore[no-any-return]
+    return _read(shape, value, where, strict)  # type: ignore[no-any-return]
 
 
-class _Reader:
-    def __init__(self, strict: bool) -> None:
-        self._strict = strict
-
-    def read(self, shape: Any, value: object, where: str) -> Any:
-        origin, inner = get_origin(shape), get_args(shape)
-        if shape is Any or _is_json(inner):
-            return value
-        if origin in (Union, types.UnionType):
-            return self._union(shape, value, where)
-        if origin is Literal:
-            if not any(type(value) is type(each) and value == each for each in inner):
-                raise _wrong(where, value, shape)
-            return value
-        if origin is tuple:
-            return self._tuple(shape, value, where)
-        if origin is not None and issubclass(origin, Mapping):
-            if not isinstance(value, Mapping):
-                raise _wrong(where, value, shape)
-            return {str(key): self.read(inner[1], each, f"{where}.{key}") for key, each in value.items()}
-        if is_dataclass(shape):
-            return self._dataclass(shape, value, where)
-        return _scalar(shape, value, where)
-
-    def _union(self, shape: Any, value: object, where: str) -> Any:
-        choices = get_args(shape)
-        if value is None and type(None) in choices:
-            return None
-        refusals = []
-        # A number that is whole stays so where both kinds are allowed, whichever stands first.
-        for each in sorted(
-            (each for each in choices if each is not type(None)), key=lambda each: each is float
-        ):
-            try:
-                return self.read(each, value, where)
-            except FileFormatError as error:
-                refusals.append((each, error))
-        deeper = [error for each, error in refusals if _is_of_the_form(each, value)]
-        if len(deeper) == 1:  # the right form with something wrong inside: say what
-            raise deeper[0]
-        raise _wrong(where, value, shape)
-
-    def _tuple(self, shape: Any, value: object, where: str) -> tuple[Any, ...]:
-        inner = get_args(shape)
-        if isinstance(value, str) or not isinstance(value, Sequence):
+def _read(shape: Any, value: object, where: str, strict: bool) -> Any:
+    origin, inner = get_origin(shape), get_args(shape)
+    if shape is Any or _is_json(inner):
+        return value
+    if origin in (Union, types.UnionType):
+        return _read_union(shape, value, where, strict)
+    if origin is Literal:
+        if not any(type(value) is type(each) and value == each for each in inner):
             raise _wrong(where, value, shape)
-        if inner[-1] is Ellipsis:
-            return tuple(self.read(inner[0], each, f"{where}[{number}]") for number, each in enumerate(value))
-        if len(value) != len(inner):
-            raise FileFormatError(f"{where} has {len(value)} entries; there should be {len(inner)}")
-        pairs = zip(inner, value, strict=True)
-        return tuple(self.read(kind, each, f"{where}[{number}]") for number, (kind, each) in enumerate(pairs))
-
-    def _dataclass(self, shape: Any, value: object, where: str) -> Any:
+        return value
+    if origin is tuple:
+        return _read_tuple(shape, value, where, strict)
+    if _is_mapping(shape):
         if not isinstance(value, Mapping):
             raise _wrong(where, value, shape)
-        known = {field.name: field for field in fields(shape) if field.init}
-        for key in value if self._strict else ():
-            if key not in known:
-                raise FileFormatError(
-                    f"{where} has the unknown key {_short(key)}; known are {', '.join(known)}"
-                    f"{did_you_mean(key, known)}"
-                )
-        for name, field in known.items():
-            if name not in value and _is_required(field):
-                raise FileFormatError(f"{where} has no {name!r}, which it needs")
-        hints = _hints(shape)
-        held = {
-            name: self.read(hints[name], value[name], f"{where}.{name}") for name in known if name in value
-        }
+        return {str(key): _read(inner[1], each, f"{where}.{key}", strict) for key, each in value.items()}
+    if is_dataclass(shape):
+        return _read_dataclass(shape, value, where, strict)
+    return _read_scalar(shape, value, where)
+
+
+def _read_union(shape: Any, value: object, where: str, strict: bool) -> Any:
+    choices = get_args(shape)
+    if value is None and type(None) in choices:
+        return None
+    refusals = []
+    kinds = [choice for choice in choices if choice is not type(None)]
+    for choice in sorted(kinds, key=lambda kind: kind is float):  # int before float: whole numbers stay whole
         try:
-            return shape(**held)
-        except InvalidInputError as error:  # the dataclass's own checks
-            raise FileFormatError(f"{where}: {error}") from error
+            return _read(choice, value, where, strict)
+        except FileFormatError as error:
+            refusals.append((choice, error))
+    deeper = [error for choice, error in refusals if _has_form(choice, value)]
+    if len(deeper) == 1:  # the right form with something wrong inside: say what
+        raise deeper[0]
+    raise _wrong(where, value, shape)
+
+
+def _read_tuple(shape: Any, value: object, where: str, strict: bool) -> tuple[Any, ...]:
+    inner = get_args(shape)
+    if not _has_form(shape, value):
+        raise _wrong(where, value, shape)
+    assert isinstance(value, Sequence)
+    kinds = [inner[0]] * len(value) if inner[-1] is Ellipsis else inner
+    if len(value) != len(kinds):
+        raise FileFormatError(f"{where} has {len(value)} entries; there should be {len(kinds)}")
+    pairs = enumerate(zip(kinds, value, strict=True))
+    return tuple(_read(kind, each, f"{where}[{number}]", strict) for number, (kind, each) in pairs)
+
+
+def _read_dataclass(shape: Any, value: object, where: str, strict: bool) -> Any:
+    if not isinstance(value, Mapping):
+        raise _wrong(where, value, shape)
+    known = {field.name: field for field in fields(shape) if field.init}
+    for key in value if strict else ():
+        if key not in known:
+            raise FileFormatError(
+                f"{where} has the unknown key {_short(key)}; known are {', '.join(known)}"
+                f"{did_you_mean(key, known)}"
+            )
+    for name, field in known.items():
+        if name not in value and _is_required(field):
+            raise FileFormatError(f"{where} has no {name!r}, which it needs")
+    hints = _hints(shape)
+    held = {
+        name: _read(hints[name], value[name], f"{where}.{name}", strict) for name in known if name in value
+    }
+    try:
+        return shape(**held)
+    except InvalidInputError as error:  # the dataclass's own checks
+        raise FileFormatError(f"{where}: {error}") from error
+
+
+def _read_scalar(shape: Any, value: object, where: str) -> Any:
+    if shape is Path and isinstance(value, str):
+        return Path(value)
+    if shape is float and isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except OverflowError:  # a whole number beyond every float
+            number = math.inf
+        if math.isfinite(number):
+            return number
+    elif isinstance(value, shape) and (shape is bool or not isinstance(value, bool)):
+        return value
+    raise _wrong(where, value, shape)
 
 
 @cache
@@ -148,19 +160,16 @@ def _is_required(field: Field[Any]) -> bool:
     return field.default is MISSING and field.default_factory is MISSING
 
 
-def _scalar(shape: Any, value: object, where: str) -> Any:
-    if shape is Path and isinstance(value, str):
-        return Path(value)
-    if shape is float and isinstance(value, int | float) and not isinstance(value, bool):
-        try:
-            number = float(value)
-        except OverflowError:  # a whole number beyond every float
-            number = math.inf
-        if math.isfinite(number):
-            return number
-    elif isinstance(value, shape) and (shape is bool or not isinstance(value, bool)):
-        return value
-    raise _wrong(where, value, shape)
+def _is_mapping(shape: Any) -> bool:
+    origin = get_origin(shape)
+    return isinstance(origin, type) and issubclass(origin, Mapping)
+
+
+def _has_form(shape: Any, value: object) -> bool:
+    """Whether a value is a list or a table, as a shape is."""
+    if get_origin(shape) is tuple:
+        return isinstance(value, Sequence) and not isinstance(value, str)
+    return (is_dataclass(shape) or _is_mapping(shape)) and isinstance(value, Mapping)
 
 
 def _wrong(where: str, value: object, shape: Any) -> FileFormatError:
@@ -179,7 +188,7 @@ _LISTS = {str: "a list of texts", int: "a list of whole numbers", float: "a list
 
 
 def _expected(shape: Any) -> str:
-    """What a file should hold there, in words."""
+    """What a file should hold there, for people."""
     origin, inner = get_origin(shape), get_args(shape)
     if origin in (Union, types.UnionType):
         words = [_expected(each) for each in inner if each is not type(None)]
@@ -188,18 +197,9 @@ def _expected(shape: Any) -> str:
         return f"one of {', '.join(map(str, inner))}"
     if origin is tuple:
         return _LISTS.get(inner[0], "a list") + ("" if inner[-1] is Ellipsis else f" of {len(inner)} entries")
-    if is_dataclass(shape) or (origin is not None and issubclass(origin, Mapping)):
+    if is_dataclass(shape) or _is_mapping(shape):
         return "a table"
     return _WORDS.get(shape, getattr(shape, "__name__", str(shape)))
-
-
-def _is_of_the_form(shape: Any, value: object) -> bool:
-    origin = get_origin(shape)
-    if origin is tuple:
-        return isinstance(value, Sequence) and not isinstance(value, str)
-    if is_dataclass(shape) or (isinstance(origin, type) and issubclass(origin, Mapping)):
-        return isinstance(value, Mapping)
-    return False
 
 
 def _short(value: object) -> str:
