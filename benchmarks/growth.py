@@ -27,8 +27,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from vqshield.core.devices import device_name, pick_device
-from vqshield.core.environment import environment
+from vqshield.core.environment import device_name, environment, pick_device
 from vqshield.core.files import write_json
 from vqshield.core.serialization import Json, to_plain
 from vqshield.defenses import create

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from vqshield.core.devices import device_name
+from vqshield.core.environment import device_name
 from vqshield.core.files import write_json
 from vqshield.core.serialization import to_plain
 from vqshield_paper.speed import Bench, BenchRecord, BenchRow, BenchSettings, read_record

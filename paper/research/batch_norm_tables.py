@@ -15,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from common import ending
-from vqshield.core.devices import pick_device
 from vqshield.core.display_names import NONE
+from vqshield.core.environment import pick_device
 from vqshield.core.files import write_json
 from vqshield.core.serialization import Json, to_plain
 from vqshield_paper.reproduction.experiments import experiment

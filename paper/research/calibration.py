@@ -30,7 +30,7 @@ from torch import Tensor, nn
 import vqshield as vq
 from common import ending, make_parser
 from vqshield.classifiers import Normalised, bundled_as_trained, is_bundled, load_classifier
-from vqshield.core.devices import pick_device
+from vqshield.core.environment import pick_device
 from vqshield.core.files import write_json
 from vqshield.core.serialization import Json, from_plain, to_plain
 from vqshield.data import FileSet, load

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import vqshield as vq
 from common import RESULTS, ending, make_parser
-from vqshield.core.devices import pick_device
+from vqshield.core.environment import pick_device
 from vqshield.core.files import parse_json, read_text, write_json
 from vqshield.core.serialization import Json, from_plain, to_plain
 from vqshield_paper.reproduction import published

@@ -28,8 +28,7 @@ from vqshield.certification.l1 import L1Certification
 from vqshield.certification.study import Certification
 from vqshield.certification.summary import CertificationSummary, L1Summary
 from vqshield.classifiers.folding import PRECISIONS
-from vqshield.core.devices import pick_device
-from vqshield.core.environment import environment
+from vqshield.core.environment import environment, pick_device
 from vqshield.core.files import write_json
 from vqshield.core.serialization import from_plain, to_plain
 from vqshield.core.settings import Setting

@@ -19,8 +19,8 @@ from pathlib import Path
 import vqshield as vq
 from classifier_sensitivity import without_beta
 from common import RESULTS, ending, make_parser
-from vqshield.core.devices import pick_device
 from vqshield.core.display_names import NONE
+from vqshield.core.environment import pick_device
 from vqshield.core.files import write_json
 from vqshield.core.serialization import Json, to_plain
 from vqshield.evaluation.study import Evaluation, EvaluationRecord

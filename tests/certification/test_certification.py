@@ -225,7 +225,7 @@ def test_a_line_that_was_changed_is_named(finished, study: Certification, tmp_pa
         (tmp_path / name).write_bytes((finished[0] / name).read_bytes())
     lines = (tmp_path / "records.jsonl").read_bytes().splitlines(keepends=True)
     (tmp_path / "records.jsonl").write_bytes(b"".join([lines[0], b'{"certificate": "hope"}\n', *lines[2:]]))
-    with pytest.raises(FileFormatError, match="line 2 is no record"):
+    with pytest.raises(FileFormatError, match="line 2 is not a record"):
         LocalExecutor().run(study, tmp_path)
 
 

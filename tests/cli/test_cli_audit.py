@@ -247,7 +247,7 @@ def test_without_an_attack_a_suite_is_judged(
     ("arguments", "named"),
     [
         (["--data", "cifar11"], ["data='cifar11'", "cifar10-sample"]),
-        (["--classifier", "resnet"], ["resnet' is no file", "small-cifar10"]),
+        (["--classifier", "resnet"], ["resnet' is not a file", "small-cifar10"]),
         (["--defense", "shield9"], ["defense='shield9'", "swrd"]),
         (["--defense", "nowhere:shield"], ["no module 'nowhere' can be imported"]),
         (["--defense", "swrd:colour=3"], ["'colour'", "size"]),

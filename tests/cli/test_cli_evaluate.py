@@ -119,7 +119,7 @@ def test_the_budget_is_the_norms_and_the_table_names_both(
     [
         (["--data", "cifar11"], ["data='cifar11'", "cifar10-sample", "mnist"]),
         (["--data", "cifar10"], ["cifar10", "folder"]),
-        (["--classifier", "resnet"], ["classifier=", "resnet' is no file", "small-cifar10"]),
+        (["--classifier", "resnet"], ["classifier=", "resnet' is not a file", "small-cifar10"]),
         (["--defense", "shield9"], ["defense='shield9'", "none", "swrd"]),
         (["--defense", "swrd:colour=3"], ["'colour'", "size"]),
         (["--defense", "prd:size=64"], ["size=64"]),
@@ -137,7 +137,7 @@ def test_the_budget_is_the_norms_and_the_table_names_both(
         (["--batch", "0"], ["batch=0 should be >= 1"]),
         (["--seed", "-1"], ["seed=-1"]),
         (["--device", "abacus"], ["device='abacus'", "cpu, cuda or auto"]),
-        (["--render-only"], ["no run was begun there"]),
+        (["--render-only"], ["no run was started there"]),
     ],
 )
 def test_nonsense_is_refused_before_any_work(tmp_path: Path, arguments: list[str], named: list[str]) -> None:

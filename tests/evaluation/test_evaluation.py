@@ -263,7 +263,7 @@ def test_a_defense_too_large_for_the_images_is_refused_before_any_work(
 
 def test_a_classifier_that_does_not_fit_is_refused_before_any_work(tmp_path: Path) -> None:
     missing = Evaluation(target=Target(classifier="no.file"))
-    with pytest.raises(InvalidInputError, match=r"no\.file' is no file"):
+    with pytest.raises(InvalidInputError, match=r"no\.file' is not a file"):
         LocalExecutor().run(missing, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -336,12 +336,12 @@ def test_with_a_folder_it_gives_the_same_and_continues(
     [
         (
             {"labels": torch.zeros(1)},
-            "labels are given beside the data set 'cifar10-sample', which has its own",
+            "labels are given with the data set 'cifar10-sample', which has its own",
         ),
         ({"images": torch.rand(1, 3, 32, 32)}, "labels are missing; give one for each image"),
         ({"executor": LocalExecutor()}, "an executor is given without a folder"),
         ({"defense": "shield"}, "defense='shield' is unknown"),
-        ({"model": "no.file"}, "is no file"),
+        ({"model": "no.file"}, "is not a file"),
     ],
 )
 def test_what_cannot_be_evaluated_is_named(given: dict, message: str) -> None:

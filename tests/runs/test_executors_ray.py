@@ -130,7 +130,7 @@ def test_an_error_in_a_task_arrives_as_it_was(two_cpus: None, tmp_path: Path) ->
     study = replace(STUDY, target=Target(classifier=str(weights), limit=2, device="cpu"))
     assert len(study.cells) == 2 * CELLS_A_CHUNK  # it is loaded here
     weights.rename(tmp_path / "elsewhere")
-    with pytest.raises(InvalidInputError, match="is no file; give a safetensors file") as refused:
+    with pytest.raises(InvalidInputError, match="is not a file; give a safetensors file") as refused:
         RayExecutor().run(study, tmp_path / "out")
     assert type(refused.value) is InvalidInputError
     assert "ray" not in str(refused.value)

@@ -131,8 +131,8 @@ def test_rubbish_at_the_end_is_dropped(tmp_path: Path, unbroken: bytes) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda lines: [lines[0], b"{}\n", *lines[1:]], "line 2 is no record"),
-        (lambda lines: [b"nothing\n", *lines], "line 1 is no record"),
+        (lambda lines: [lines[0], b"{}\n", *lines[1:]], "line 2 is not a record"),
+        (lambda lines: [b"nothing\n", *lines], "line 1 is not a record"),
         (lambda lines: lines[1:], r"line 1 is of \('prd', 'a', 1\), expected was \('prd', 'a', 0\)"),
         (lambda lines: [*lines, lines[0]], "line 7 is of .* expected was the end of the file"),
     ],
@@ -208,7 +208,7 @@ def test_seconds_are_of_whole_chunks_each_counted_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "message"), [(None, "no run was begun there"), ("{", "manifest.json is not JSON")]
+    ("content", "message"), [(None, "no run was started there"), ("{", "manifest.json is not JSON")]
 )
 def test_a_folder_without_a_manifest_is_named(tmp_path: Path, content: str | None, message: str) -> None:
     if content is not None:

@@ -92,7 +92,10 @@ def test_the_bundled_classifier_has_the_sum_of_its_file():
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"classifier": "nothing.safetensors"}, "is no file; .*timm:NAME.* small-cifar10, the bundled one"),
+        (
+            {"classifier": "nothing.safetensors"},
+            "is not a file; .*timm:NAME.* small-cifar10, the bundled one",
+        ),
         ({"classifier": "mine:plain"}, "tells 2 classes apart, 'cifar10-sample' has 10"),
         ({"classifier": "mine:other"}, "no function 'other'"),
         ({"classifier": "mine:grey"}, r"'mine:grey' takes no images of shape \(3, 32, 32\)"),

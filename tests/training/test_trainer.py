@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from small_runs import TEST, TINY, TRAINING, Watcher
 from vqshield.classifiers import load_classifier
-from vqshield.core.devices import pick_device
+from vqshield.core.environment import pick_device
 from vqshield.core.errors import FileFormatError, InvalidInputError, VqshieldError
 from vqshield.training import TrainSettings, train_on
 from vqshield.training.run_files import checkpoint_due, read_checkpoint, write_checkpoint

@@ -247,7 +247,7 @@ def test_a_dry_run_refuses_what_a_run_would(file: str, tmp_path: Path) -> None:
         (["T2", "--data-dir", "nowhere"], ["--data-dir nowhere is no folder"]),
         (["T2", "--data", "magic"], ["--data='magic'", "nips17"]),
         (["F4", "--classifier", "x"], ["which data set", "--classifier NAME=x", "cifar100"]),
-        (["T2", "--classifier", "no.safetensors"], ["no.safetensors", "is no file"]),
+        (["T2", "--classifier", "no.safetensors"], ["no.safetensors", "is not a file"]),
         (["T2", "--executor", "magic"], ["'magic'", "local", "processes", "ray"]),
     ],
 )

@@ -225,7 +225,7 @@ def test_a_folder_without_or_with_a_broken_experiment(tmp_path: Path) -> None:
 def test_a_missing_classifier_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     given = TargetChoices(classifiers={"cifar10": str(tmp_path / "none.safetensors")}, device="cpu")
     plan = Reproduction(small(), options=Options(limit=1), targets=given, out=tmp_path / "out")
-    with pytest.raises(InvalidInputError, match=r"none\.safetensors' is no file"):
+    with pytest.raises(InvalidInputError, match=r"none\.safetensors' is not a file"):
         plan.run()
     assert not (tmp_path / "out").exists()
 

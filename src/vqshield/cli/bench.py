@@ -12,8 +12,7 @@ import typer
 from vqshield.cli.options import Device
 from vqshield.cli.output import AsJson, show, show_json
 from vqshield.core import checks
-from vqshield.core.devices import pick_device
-from vqshield.core.environment import environment
+from vqshield.core.environment import environment, pick_device
 from vqshield.defenses import as_defense
 from vqshield.quantization.kernels import kernel_name
 from vqshield.reports.table import Column, Table

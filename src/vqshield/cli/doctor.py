@@ -9,8 +9,7 @@ import torch
 
 import vqshield
 from vqshield.cli.output import AsJson, show_json
-from vqshield.core.devices import pick_device
-from vqshield.core.environment import environment
+from vqshield.core.environment import environment, pick_device
 from vqshield.data import cache_folder
 from vqshield.quantization import kernels
 from vqshield.runs.code import commit

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from vqshield.core.devices import pick_device
+from vqshield.core.environment import pick_device
 from vqshield.core.errors import InvalidInputError
 from vqshield.runs.executors import Executor, executor_options, list_executors
 from vqshield.runs.executors import executor as create_executor

@@ -7,7 +7,7 @@ from pathlib import Path
 from torch import nn
 
 from vqshield.classifiers import Network, Normalised
-from vqshield.core.devices import pick_device
+from vqshield.core.environment import pick_device
 from vqshield.core.files import parse_json
 from vqshield.core.progress import Progress
 from vqshield.data import SAMPLE_NAME, load

@@ -1,12 +1,12 @@
 """Adversarial images of the bare classifier, found once for all defenses.
 
-An attack that ignores the defense finds the same images whichever it is. They are kept in memory for the
-images at hand and, where a folder is given, in files for other runs and processes.
+An attack that ignores the defense finds the same images behind every defense. They are kept in memory for the
+current chunk and, where a folder is given, in files for other runs and processes.
 """
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,11 +29,10 @@ _IMAGES, _DIGEST = "images", "sha256"
 
 
 class AdversarialStore:
-    """Gives the images that an attack finds, and runs it only where they are not known or are damaged.
+    """Returns the images that an attack finds, and runs it only where they are not stored or are damaged.
 
-    classifier, machine: other arithmetic and other code, the classifier's or vqshield's, find other images;
-    what is stored is what the attack would find here, bit by bit. Of the data only the images at hand count:
-    studies of more or fewer have the same chunks.
+    Whatever changes the images (code and arithmetic of classifier and vqshield) changes the name of their
+    file. Of the data only the chunk counts: studies of more or fewer images have the same chunks.
     """
 
     def __init__(
@@ -57,19 +56,14 @@ class AdversarialStore:
         }  # fmt: skip
         name = hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()
         if name not in self._kept:
-            self._kept[name] = self._stored(name, lambda: bare(model, None, images, labels), images, ball)
+            path = self._folder and self._folder / f"{name}.safetensors"
+            stored = None if path is None else _read(path, images, ball)
+            if stored is None:
+                stored = bare(model, None, images, labels)
+                if path is not None:
+                    _write(path, stored)
+            self._kept[name] = stored
         return self._kept[name]
-
-    def _stored(self, name: str, find: Callable[[], Tensor], natural: Tensor, ball: Ball) -> Tensor:
-        if self._folder is None:
-            return find()
-        path = self._folder / f"{name}.safetensors"
-        known = _read(path, natural, ball)
-        if known is not None:
-            return known
-        found = find()
-        _write(path, found)
-        return found
 
 
 def _write(path: Path, images: Tensor) -> None:
@@ -77,26 +71,22 @@ def _write(path: Path, images: Tensor) -> None:
     write_atomically(path, save({_IMAGES: content, _DIGEST: _digest(content)}))
 
 
-def _read(path: Path, natural: Tensor, ball: Ball) -> Tensor | None:
-    """The images of a file; None where there is no file, or none that an attack could have written."""
+def _read(path: Path, clean: Tensor, ball: Ball) -> Tensor | None:
+    """The images of a file; None where it is missing, or no attack could have written it."""
     try:
         tensors = load(path.read_bytes())
         images, digest = tensors[_IMAGES], tensors[_DIGEST]
     except (FileNotFoundError, SafetensorError, KeyError):
         return None
-    if images.shape != natural.shape or images.dtype != natural.dtype:
+    if images.shape != clean.shape or images.dtype != clean.dtype or not torch.equal(digest, _digest(images)):
         return None
-    if not torch.equal(digest, _digest(images)):
-        return None
-    images = images.to(natural.device)
-    within = ball.distance(images, natural) <= ball.eps + _ROUNDING  # False for NaN, too
-    if not (bool(within.all()) and bool(((images >= 0) & (images <= 1)).all())):
-        return None
-    return images
+    images = images.to(clean.device)
+    within = ball.distance(images, clean) <= ball.eps + _ROUNDING  # False for NaN, too
+    return images if bool(within.all()) and bool(((images >= 0) & (images <= 1)).all()) else None
 
 
 def images_digest(images: Tensor, labels: Tensor) -> str:
-    """SHA-256 of images and labels, with what their bytes alone leave open."""
+    """SHA-256 of images and labels, with their types and shapes."""
     digest = hashlib.sha256()
     for part in (images, labels):
         digest.update(repr((part.dtype, tuple(part.shape))).encode())

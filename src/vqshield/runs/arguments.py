@@ -1,4 +1,4 @@
-"""What several studies are asked for in the same words: a target, defenses and attacks by text, each once."""
+"""The arguments that several verbs share: a model or target, defenses and attacks by spec string."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,8 +12,8 @@ from vqshield.attacks import Ball
 from vqshield.attacks.suites import expand
 from vqshield.classifiers import load_classifier, named_defense
 from vqshield.core import checks
-from vqshield.core.devices import pick_device
 from vqshield.core.display_names import IN_MEMORY, NONE
+from vqshield.core.environment import pick_device
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.settings import parse_spec
 from vqshield.data import load
@@ -23,7 +23,6 @@ from vqshield.defenses import (
     Defense,
     DefenseLike,
     Preprocessor,
-    Quantizer,
     as_defense,
     from_text,
     is_preprocessor,
@@ -33,11 +32,11 @@ from vqshield.runs.manifests import AttackId, DefenseId, ThreatId
 from vqshield.runs.target import ClassifierId, DataId, Target, defenses_inside
 
 _HELD: ContextVar[Mapping[str, Defense]] = ContextVar("held", default={})  # noqa: B039 (never written to)
-"""The defenses that no spec string makes, while a verb measures them: what records call each → the object."""
+"""The defenses in memory while a verb measures them, by their names in records."""
 
 
 def defense_from(text: str, *, seed: int) -> Defense | None:
-    """The defense that "swrd:size=3,codes=25" or "mine:blur" stands for, with that seed; None for "none"."""
+    """The defense of "swrd:size=3,codes=25" or "mine:blur", with that seed; None for "none"."""
     if text in _HELD.get():
         return _HELD.get()[text].reseeded(seed)
     if text.startswith(IN_MEMORY):
@@ -56,14 +55,6 @@ def defense_from(text: str, *, seed: int) -> Defense | None:
     return None
 
 
-def quantizer_from(text: str, *, seed: int, why: str) -> Quantizer:
-    """A defense that has codebooks; why: what one without is refused with."""
-    defense = defense_from(text, seed=seed)
-    if not isinstance(defense, Quantizer):
-        raise InvalidInputError(f"defense {text!r} {why}")
-    return defense
-
-
 def target_from(
     model: nn.Module | str,
     images: Tensor | str,
@@ -73,9 +64,9 @@ def target_from(
     data_dir: Path | str | None,
     device: str,
 ) -> Target:
-    """The target that a module or the name of a classifier makes with tensors or the name of a data set."""
+    """The target of a module or the name of a classifier, with tensors or the name of a data set."""
     if isinstance(images, str) and labels is not None:
-        raise InvalidInputError(f"labels are given beside the data set {images!r}, which has its own")
+        raise InvalidInputError(f"labels are given with the data set {images!r}, which has its own")
     if isinstance(model, str) and isinstance(images, str):
         folder = None if data_dir is None else Path(data_dir)
         return Target(data=images, data_dir=folder, classifier=model, limit=limit, device=device)
@@ -100,60 +91,60 @@ def split_model(
     *,
     several: bool = False,
 ) -> Iterator[tuple[nn.Module | str, tuple[str, ...]]]:
-    """What a verb measures: the classifier, and the defenses that stand in front of it, as records name them.
+    """The classifier that a verb measures, and its defenses as records name them.
 
-    A `Defended` model is taken apart only if classifier and defense say all about it. One with hooks, a
-    `forward` of its own, or streams from content, and one inside another module, is the classifier as a
-    whole, and no defense stands in front of it. A classifier whose file names the defense that it was
-    fine-tuned behind is measured behind that one, unless another is given.
+    A `Defended` model is split only if classifier and defense define it completely. One with hooks, a
+    `forward` of its own, or streams from content, and one inside another module, is measured as a whole
+    without a defense. A classifier whose file names the defense that it was fine-tuned behind is measured
+    behind that one, unless another is given.
 
     Args:
         model: as every verb takes it.
-        defense: one, or None: what is given is measured.
-        several: whether a list of defenses may be given, too.
+        defense: one, or None: measure the model as it is.
+        several: whether a list of defenses is allowed.
 
     Raises:
         InvalidInputError: the model has a defense, and another one is given.
     """
-    given: list[DefenseLike] = []
+    defenses: list[DefenseLike] = []
     if several and isinstance(defense, Sequence) and not isinstance(defense, str):
-        given = list(defense)
+        defenses = list(defense)
     elif defense is not None:
-        given = [cast("DefenseLike", defense)]
+        defenses = [cast("DefenseLike", defense)]
     inside = defenses_inside(model)
-    if inside and given:
+    if inside and defenses:
         raise InvalidInputError(
             f"the model has a defense already ({', '.join(inside)}), and defense={defense!r} is given; give "
             "the classifier alone (model.classifier), or no defense"
         )
-    if not given:
-        given = [NONE]
+    if not defenses:
+        defenses = [NONE]
         if isinstance(model, str):
-            given = [named_defense(model) or NONE]
-            if not _is_registered(given[0]):
+            defenses = [named_defense(model) or NONE]
+            if not _is_registered(defenses[0]):
                 raise InvalidInputError(
-                    f"classifier {model} was fine-tuned behind {given[0]!r}, which is code of its author; "
+                    f"classifier {model} was fine-tuned behind {defenses[0]!r}, which is code of its author; "
                     "give that defense to run it, or 'none'"
                 )
         elif isinstance(model, Defended) and alteration_of(model) is None:
-            given = [model.defense]
+            defenses = [model.defense]
             model = model.classifier
     held: dict[str, Defense] = {}
-    texts = tuple(_named(each, held) for each in given)
+    names = tuple(_named(each, held) for each in defenses)
     before = _HELD.set({**_HELD.get(), **held})
     try:
-        yield model, texts
+        yield model, names
     finally:
         _HELD.reset(before)
 
 
-def _named(given: DefenseLike, held: dict[str, Defense]) -> str:
-    """What records call a defense; one that no spec string makes is held meanwhile."""
-    if isinstance(given, str):
-        return given
-    if isinstance(given, Defended):
+def _named(defense: DefenseLike, held: dict[str, Defense]) -> str:
+    """The name of a defense in records; one without a spec string is added to `held`."""
+    if isinstance(defense, str):
+        return defense
+    if isinstance(defense, Defended):
         raise InvalidInputError("defense= is a whole model; give it as the model, without defense=")
-    defense = as_defense(given)
+    defense = as_defense(defense)
     alteration = alteration_of(Defended(nn.Identity(), defense))
     if alteration is not None:
         raise InvalidInputError(
@@ -174,15 +165,14 @@ def _is_registered(defense: object) -> bool:
 
 
 def tuning_note(classifier: ClassifierId, defenses: Sequence[DefenseId]) -> list[str]:
-    """What to say of a classifier that is not measured behind the defense that it was fine-tuned behind."""
+    """A warning for a classifier that is not measured behind the defense that it was fine-tuned behind."""
     named = classifier.tuned_behind
     if named is None:
         return []
-    # A file of weights does not choose what code is imported.
-    fitting = DefenseId(name=named)
-    if _is_registered(named):
-        fitting = DefenseId.of(named, defense_from(named, seed=0), None)
-    others = [each.name for each in defenses if each.name != named and each.settings != fitting.settings]
+    settings = None
+    if _is_registered(named):  # a weight file does not choose what code is imported
+        settings = DefenseId.of(named, defense_from(named, seed=0), None).settings
+    others = [each.name for each in defenses if each.name != named and each.settings != settings]
     return [f"{classifier.name} was fine-tuned behind {named}, not {', '.join(others)}"] if others else []
 
 
@@ -196,16 +186,16 @@ ROUNDING = 1e-5
 
 
 def impossible_class(data: DataId, classes: Sequence[int]) -> str | None:
-    """The first of these that is no class of the data, in words; None where all are."""
-    most = MAX_CLASSES if data.classes is None else data.classes
-    for each in classes:
-        if isinstance(each, bool) or not isinstance(each, int) or not 0 <= each < most:
-            return f"class {each!r} is none of the classes 0 to {most - 1}"
+    """An error for the first of these that is not a class of the data; None where all are."""
+    limit = MAX_CLASSES if data.classes is None else data.classes
+    for label in classes:
+        if isinstance(label, bool) or not isinstance(label, int) or not 0 <= label < limit:
+            return f"class {label!r} is none of the classes 0 to {limit - 1}"
     return None
 
 
-def refuse_twice(name: str, given: Sequence[object]) -> None:
+def refuse_twice(name: str, values: Sequence[object]) -> None:
     """Refuse a list that names a thing more than once."""
-    for each in given:
-        if given.count(each) > 1:
-            raise InvalidInputError(f"{name} {each!r} is given twice; give it once")
+    for value in values:
+        if values.count(value) > 1:
+            raise InvalidInputError(f"{name} {value!r} is given twice; give it once")

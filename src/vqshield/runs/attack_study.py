@@ -1,7 +1,7 @@
-"""What studies of attacks share: their settings, how an attack's images are judged, and the strongest attack.
+"""What studies of attacks share: their settings, how attacked images are judged, and the strongest attack.
 
-Samples of the defense that attacks are found with, samples that choose each image's strongest attack, and
-samples that are reported have seeds of their own: luck does not count as strength.
+Samples of the defense for the attack, for choosing each image's strongest attack, and for the report have
+different seeds, so that luck does not count as strength.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,16 +51,14 @@ class AttackSettings:
         if self.selection is not None:
             checks.whole("selection", self.selection, least=1)
         checks.whole("seed", self.seed, least=0, below=2**64)
-        _ = self.ball  # refuses norms and budgets that cannot be, with attacks or without
+        _ = self.ball  # refuses impossible norms and budgets
 
     @property
     def ball(self) -> Ball:
-        """Where attacks may move an image to."""
         return attacks.ball(self.norm, self.eps)
 
     @property
     def selection_runs(self) -> int:
-        """How many samples choose the strongest attack."""
         return self.runs if self.selection is None else self.selection
 
     def shared(self) -> dict[str, Any]:
@@ -70,12 +68,12 @@ class AttackSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class AttackManifest(AttackSettings, TargetManifest):
-    """The settings of a study of attacks, as its manifest holds them; eps and selection are numbers there."""
+    """The settings of a study of attacks in its manifest, where eps and selection are numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttackCell:
-    """The unit of work: one attack (or none) on one chunk of images in front of one defense (or none)."""
+    """One attack (or none) on one chunk of images in front of one defense (or none)."""
 
     defense: str
     attack: str
@@ -83,27 +81,20 @@ class AttackCell:
 
     @property
     def keys(self) -> Sequence[Key]:
-        """What its records are of."""
         return [(self.defense, self.attack, image) for image in self.images]
 
 
 class Attacked(Protocol):
-    """What the record of an attacked image says, whatever else it says."""
+    """What every record of an attacked image has: the image's class, how many selection samples are right,
+    and the predictions of the reported samples.
+    """
 
     @property
-    def label(self) -> int:
-        """The image's class."""
-        ...
-
+    def label(self) -> int: ...
     @property
-    def selected(self) -> int | None:
-        """How many of the samples that choose the strongest attack are right."""
-        ...
-
+    def selected(self) -> int | None: ...
     @property
-    def predictions(self) -> tuple[int, ...]:
-        """Of the samples that are reported."""
-        ...
+    def predictions(self) -> tuple[int, ...]: ...
 
 
 AnyAttackManifest = TypeVar("AnyAttackManifest", bound=AttackManifest)
@@ -125,25 +116,27 @@ class AttackStudy(AttackSettings, TargetStudy[AnyAttackManifest, AnyAttackCell, 
         return cell.defense if cell.attack == NONE else f"{cell.defense}, {cell.attack}"
 
     def classifier_behind(self, defense: str) -> nn.Module:
-        """The classifier that answers behind a defense, by spec string."""
+        """The classifier behind a defense, by spec string."""
         return self.target.model
 
     def judged(
-        self, cell: AnyAttackCell, images: Tensor, found: Tensor, labels: Tensor, *, suffix: str = ""
+        self, cell: AnyAttackCell, images: Tensor, attacked: Tensor, labels: Tensor, *, suffix: str = ""
     ) -> list[dict[str, Any]]:
         """For each image the label, distance, selected and predictions of its record.
 
         Args:
-            cell: what was attacked.
-            images, found, labels: the chunk's images, what the attack made of them, and their classes.
-            suffix: tells several results of a cell apart, in the seeds of their samples.
+            cell: what was measured.
+            images: the chunk's images.
+            attacked: what the attack made of them.
+            labels: their classes.
+            suffix: separates the seeds of several results of a cell.
         """
         right: Sequence[int | None] = [None] * len(images)
         if cell.attack != NONE:
-            draws = self._draws(cell, f"selection{suffix}", found, labels, self.selection_runs)
+            draws = self._draws(cell, f"selection{suffix}", attacked, labels, self.selection_runs)
             right = draws.right.tolist()
-        answers = self._draws(cell, f"report{suffix}", found, labels, self.runs).predictions.T.tolist()
-        distances = self.ball.distance(found, images).tolist()
+        answers = self._draws(cell, f"report{suffix}", attacked, labels, self.runs).predictions.T.tolist()
+        distances = self.ball.distance(attacked, images).tolist()
         return [
             {"label": label, "distance": distance, "selected": selected, "predictions": tuple(predictions)}
             for label, distance, selected, predictions in zip(
@@ -152,20 +145,20 @@ class AttackStudy(AttackSettings, TargetStudy[AnyAttackManifest, AnyAttackCell, 
         ]
 
     def _draws(self, cell: AnyAttackCell, purpose: str, images: Tensor, labels: Tensor, runs: int) -> Draws:
-        """Predictions behind the cell's defense in several runs; two, where those agree and the classifier
-        is not known to be random.
+        """Predictions behind the cell's defense in several runs, which are all equal if the first two are and
+        neither defense nor classifier is random.
         """
         seed, batch = self.seed_of(cell, purpose), 4 * self.batch  # no gradients to keep
         model = self.classifier_behind(cell.defense)
-        shield = defense_from(cell.defense, seed=seed)
-        if shield is None and not self.manifest.classifier.random:
+        defense = defense_from(cell.defense, seed=seed)
+        if defense is None and not self.manifest.classifier.random:
             with torch_seeded(seed):
                 first, again = outputs(model, images, runs=2, batch=batch)
-            if not differ(first, again):  # every run would say the same
+            if not differ(first, again):
                 check_rows(first, len(images))
                 return Draws(first.argmax(-1).cpu().expand(runs, -1), labels.cpu())
-        if shield is not None:
-            model = Defended(model, shield.to(images.device))
+        if defense is not None:
+            model = Defended(model, defense.to(images.device))
         with torch_seeded(seed):
             return draw_predictions(model, images, labels, runs=runs, batch=batch)
 
@@ -177,13 +170,13 @@ class AttackStudy(AttackSettings, TargetStudy[AnyAttackManifest, AnyAttackCell, 
 def impossible_answers(
     manifest: AttackManifest, record: Attacked, *, distance: float, attacked: bool = True
 ) -> str | None:
-    """What a record says that no attack within the manifest's budget can have given; None where nothing."""
+    """What no attack within the manifest's budget can have given; None where a record is possible."""
     eps = manifest.ball.eps if attacked else 0
     if len(record.predictions) != manifest.runs:
         return f"it has {len(record.predictions)} predictions; the manifest says runs={manifest.runs}"
     if (wrong := impossible_class(manifest.data, (record.label, *record.predictions))) is not None:
         return wrong
-    if not 0 <= distance <= eps + ROUNDING:  # nan is not, either
+    if not 0 <= distance <= eps + ROUNDING:  # also refuses nan
         return f"distance={distance} is not within eps={eps}"
     if record.selected is not None and not 0 <= record.selected <= manifest.selection_runs:
         return f"selected={record.selected} should be from 0 to selection={manifest.selection_runs}"
@@ -194,24 +187,24 @@ def strongest_draws(attacked: Sequence[Mapping[int, Attacked]]) -> Draws | None:
     """The reported samples of each image under its strongest attack.
 
     Args:
-        attacked: the records of each attack, by image. Images that were not tried by all are left out.
+        attacked: the records of each attack, by image. Only images with records of all attacks count.
 
     Returns:
-        Samples in the order of the images; None where no image was tried by all.
+        Samples in the order of the images; None where no image has records of all attacks.
     """
-    images = sorted(set.intersection(*(set(each) for each in attacked)))
+    images = sorted(set.intersection(*map(set, attacked)))
     if not images:
         return None
-    records = [[each[image] for image in images] for each in attacked]
-    labels = torch.tensor([record.label for record in records[0]])
-    report = [Draws(torch.tensor([record.predictions for record in each]).T, labels) for each in records]
+    by_attack = [[records[image] for image in images] for records in attacked]
+    labels = torch.tensor([record.label for record in by_attack[0]])
+    report = [Draws(torch.tensor([each.predictions for each in records]).T, labels) for records in by_attack]
     if len(report) == 1:
         return report[0]
-    return strongest([_selection_draws(each, labels) for each in records], report)[0]
+    return strongest([_selection_draws(records, labels) for records in by_attack], report)[0]
 
 
 def _selection_draws(records: Sequence[Attacked], labels: Tensor) -> Draws:
-    """Samples with as many right answers as were counted: which ones were right plays no part."""
+    """Samples with as many right predictions as were counted: their order does not matter."""
     counts = torch.tensor([record.selected for record in records])
     right = torch.arange(int(counts.max()))[:, None] < counts  # (samples, N)
     return Draws(torch.where(right, labels, -1), labels)

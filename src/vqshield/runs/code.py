@@ -34,7 +34,7 @@ class CodeId:
         cls, defenses: Sequence[Defense | None], device: torch.device, *, package: str = vqshield.__name__
     ) -> "CodeId":
         """The code that these defenses run on a device; package: the one whose study it is."""
-        backends = {each.backend for each in defenses if isinstance(each, Quantizer)}
+        backends = {defense.backend for defense in defenses if isinstance(defense, Quantizer)}
         names = sorted({kernels.kernel_name(name, device) for name in backends})
         return cls(commit=commit(), sources=sources_digest(package), kernels=tuple(names))
 
@@ -46,33 +46,25 @@ def sources_digest(package: str = vqshield.__name__) -> str:
     It does not depend on the folder, and is computed once per process: later edits do not change the code
     that runs. archived.py is left out: git writes the commit into it.
     """
-    if package != vqshield.__name__:
-        return f"{sources_digest()} {_digest_of(package)}"
-    return _digest_of(package)
-
-
-def _digest_of(package: str) -> str:
-    """SHA-256 (16 digits) of one package's files."""
     home, digest = Path(str(import_module(package).__file__)).parent, hashlib.sha256()
     for name in sorted(path.relative_to(home).as_posix() for path in home.rglob("*")):
         if name.endswith(_CODE) and name != "runs/archived.py":
             digest.update(f"{name} {hashlib.sha256((home / name).read_bytes()).hexdigest()}\n".encode())
-    return digest.hexdigest()[:16]
+    sources = digest.hexdigest()[:16]
+    return sources if package == vqshield.__name__ else f"{sources_digest()} {sources}"
 
 
 def commit() -> str | None:
-    """The commit of the code that runs, where it runs from a checkout or an archive of one."""
-    here = Path(vqshield.__file__)
+    """The commit of the running code, in a checkout or an archive of one."""
+    package = Path(vqshield.__file__)
     try:
-        if not _git(here.parent, "ls-files", here.name):  # installed below somebody else's checkout
+        if not _git(package.parent, "ls-files", package.name):  # installed inside somebody else's checkout
             return archived.COMMIT
-        return _git(here.parent, "rev-parse", "HEAD") or archived.COMMIT
+        return _git(package.parent, "rev-parse", "HEAD") or archived.COMMIT
     except (OSError, subprocess.SubprocessError):
         return archived.COMMIT
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    found = subprocess.run(
-        ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10, check=False
-    )
-    return found.stdout.strip()
+    command = ["git", "-C", str(folder), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=10, check=False).stdout.strip()

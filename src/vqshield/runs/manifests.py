@@ -1,15 +1,14 @@
-"""Manifests: what the records in a folder are of, in full, so that two settings never mix.
+"""Manifests: the complete settings of the records in a folder, so that two settings never mix.
 
-A kind of study has a manifest class of its own, whose fields are those of the study that it records; the
-pieces that several share stand here. The keys are part of the files' format: records of earlier versions are
-read by them.
+Every kind of study has a manifest class with the study's fields; what several share is here. The keys are
+part of the file format: records of earlier versions are read by them.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
@@ -34,10 +33,10 @@ _DIGITS = 16
 
 @dataclass(frozen=True, kw_only=True)
 class DefenseId:
-    """A defense as it was named, with everything that defaults stand for; "none" has no settings.
+    """A defense by its spec string, with all its settings, defaults included; "none" has no settings.
 
-    answers: SHA-256 (16 digits) of what a user's own defense returns for the first images; None for a defense
-    of vqshield, and for one that cannot repeat its draws.
+    answers: SHA-256 (16 digits) of the output of a user's own defense for the first images; None for a
+    defense of vqshield, and for one that cannot repeat its samples.
     """
 
     name: str
@@ -53,16 +52,24 @@ class DefenseId:
         if isinstance(defense, Quantizer):
             settings["backend"] = defense.backend
         source = function_digest(text) if is_preprocessor(text) else None
-        if source is not None:  # of a Preprocessor: the same as in its own settings
+        if source is not None:  # a Preprocessor has the same in its own settings
             settings["source"] = source[:_DIGITS]
         return cls(name=text, settings=settings, answers=_answers_of(defense, target))
 
 
+def _answers_of(defense: Defense, target: Target | None) -> str | None:
+    if target is None or any(type(defense) is defense_class(name) for name in list_all_defenses()):
+        return None
+    images = target.part(range(PROBED))[0]
+    streams = torch.arange(len(images), device=images.device)
+    with torch.no_grad():
+        first, again = (answers_digest(defense.to(images.device)(images, streams=streams)) for _ in range(2))
+    return first[:_DIGITS] if first == again else None
+
+
 @dataclass(frozen=True, kw_only=True)
 class ThreatId:
-    """An attack with all its settings but seeds, as every chunk has its own; "none" has nothing but a
-    name.
-    """
+    """An attack with all its settings except seeds, as every chunk has its own; "none" has only a name."""
 
     kind: str | None = field(default=None, metadata=_OMIT)
     name: str
@@ -76,7 +83,7 @@ class ThreatId:
 
     @classmethod
     def of(cls, threat: Threat) -> "ThreatId":
-        """The threat, written out."""
+        """The settings of a threat."""
         surrogate = threat.surrogate
         if isinstance(surrogate, str) and surrogate != NONE:
             surrogate = surrogates.get(surrogate)
@@ -98,12 +105,20 @@ class ThreatId:
         return self.surrogate == NONE
 
 
+def _described(value: object) -> Json:
+    """A dataclass as a dict with its kind."""
+    if not is_dataclass(value):
+        return value if isinstance(value, int | float | str | None) else repr(value)
+    names = [part.name for part in fields(value) if part.name != "seed"]
+    return {"kind": type(value).__name__, **{name: _described(getattr(value, name)) for name in names}}
+
+
 NO_THREAT = ThreatId(name=NONE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttackId:
-    """An attack as it was named: one threat, or the members of a suite."""
+    """An attack by its spec string: one threat, or the members of a suite."""
 
     name: str
     threats: tuple[ThreatId, ...]
@@ -111,7 +126,7 @@ class AttackId:
 
 @dataclass(frozen=True, kw_only=True)
 class TargetManifest:
-    """What every manifest of a study of a target says; subclasses add the settings of their study."""
+    """What every manifest of a study of a target holds; subclasses add the settings of their study."""
 
     data: DataId
     classifier: ClassifierId
@@ -121,7 +136,7 @@ class TargetManifest:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceId:
-    """Where images come from: an attack with a budget, or nature (0)."""
+    """The origin of images: an attack with a budget, or clean images (0)."""
 
     eps: float
     attack: ThreatId
@@ -131,7 +146,7 @@ Shape = TypeVar("Shape", bound="DataclassInstance")
 
 
 def read_manifest(shape: type[Shape], folder: Path, *, file: str = MANIFEST) -> Shape:
-    """The manifest of what a folder holds, which must be of that kind; file: how it is called there."""
+    """The manifest of a folder, which must be of that kind; file: its name there."""
     plain = read_plain_manifest(folder, file=file)
     path = folder / file
     if isinstance(plain, Mapping):
@@ -144,10 +159,10 @@ def read_manifest(shape: type[Shape], folder: Path, *, file: str = MANIFEST) -> 
 
 
 def read_plain_manifest(folder: Path, *, file: str = MANIFEST) -> Json:
-    """What manifest.json holds."""
+    """The content of manifest.json."""
     path = folder / file
     if not path.is_file():
-        raise InvalidInputError(f"there is no {file} in {folder}; no run was begun there")
+        raise InvalidInputError(f"there is no {file} in {folder}; no run was started there")
     plain: Json = parse_json(path.read_bytes(), path)
     return plain
 
@@ -160,14 +175,15 @@ _HOW = {
 
 
 def check_same(folder: Path, before: object, now: object, *, except_for: Sequence[str] = ()) -> None:
-    """Refuse to mix two settings in a folder, naming the first field that differs and both its values.
+    """Refuse to mix two settings in a folder; the error names the first field that differs and both values.
 
     Args:
-        folder: what holds the records.
-        before, now: the manifest, or another dataclass, that the folder holds, and that of this run.
+        folder: holds the records.
+        before: the manifest in the folder, or another dataclass.
+        now: that of this run.
         except_for: fields that may differ. The commit always may: code.sources changes with the code.
     """
-    old, new = (_flat(json.loads(json.dumps(to_plain(each)))) for each in (before, now))
+    old, new = (_flat(json.loads(json.dumps(to_plain(manifest)))) for manifest in (before, now))
     for name in [*old, *new]:
         was, is_ = old.get(name, "absent"), new.get(name, "absent")
         if was != is_ and name != "code.commit" and name.partition(".")[0] not in except_for:
@@ -184,26 +200,6 @@ def _flat(value: Json, name: str = "") -> dict[str, Json]:
         return {name: value}
     pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
     flat: dict[str, Json] = {}
-    for key, each in pairs:
-        flat |= _flat(each, f"{name}.{key}" if name else str(key))
+    for key, part in pairs:
+        flat |= _flat(part, f"{name}.{key}" if name else str(key))
     return flat
-
-
-def _answers_of(defense: Defense, target: Target | None) -> str | None:
-    if target is None or any(type(defense) is defense_class(name) for name in list_all_defenses()):
-        return None
-    images = target.part(range(PROBED))[0]
-    streams = torch.arange(len(images), device=images.device)
-    with torch.no_grad():
-        first, again = (answers_digest(defense.to(images.device)(images, streams=streams)) for _ in range(2))
-    return first[:_DIGITS] if first == again else None
-
-
-def _described(value: Any) -> Json:
-    """A dataclass as a dict with its kind."""
-    if not is_dataclass(value):
-        return value if isinstance(value, int | float | str | None) else repr(value)
-    parts = {
-        each.name: _described(getattr(value, each.name)) for each in fields(value) if each.name != "seed"
-    }
-    return {"kind": type(value).__name__, **parts}

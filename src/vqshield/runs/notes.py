@@ -1,4 +1,4 @@
-"""Notes: what a long cell has measured so far, written as it goes, so that it resumes where it stopped."""
+"""Notes: what a long cell has measured so far, written at once, so that it resumes where it stopped."""
 
 import json
 import time
@@ -21,11 +21,11 @@ class _Note:
 
 
 class Notes:
-    """Measured values, each with a description of what it is of.
+    """Measured values by their descriptions.
 
     Args:
-        folder: the folder of the study's records, whose manifest keeps other settings away; None: the values
-            are held in memory alone.
+        folder: the folder of the study's records, whose manifest keeps other settings away (default: keep the
+            values in memory).
 
     Example:
         >>> from vqshield.runs.notes import Notes
@@ -43,8 +43,8 @@ class Notes:
         """The value that an earlier call or run has measured, else measure and keep it.
 
         Args:
-            kind: type of the value: a dataclass, or what JSON holds.
-            of: everything that decides the value within the study, a dataclass or what JSON holds.
+            kind: type of the value: a dataclass, or a type of JSON.
+            of: everything that decides the value within the study: a dataclass, or a value of JSON.
             measure: called where the value is not known.
         """
         key = json.dumps(to_plain(of), sort_keys=True)

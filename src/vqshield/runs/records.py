@@ -29,22 +29,22 @@ RECORDS, TIMES, LOCK = "records.jsonl", "times.jsonl", ".lock"
 PACKED = RECORDS + ".gz"
 
 Key = tuple[str, str, int]
-"""Defense, attack or certificate, image: what a record is of."""
+"""Defense, attack or certificate, image: what identifies a record."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record(ABC):
-    """What was measured of one image, a line of the file; every kind of study has a subclass of its own."""
+    """One measurement of one image, a line of the file; every kind of study has a subclass of its own."""
 
     defense: str
 
     @property
     @abstractmethod
     def key(self) -> Key:
-        """What it is of."""
+        """What identifies it."""
 
     def line(self) -> bytes:
-        """The record as it stands in the file."""
+        """The record as a line of the file."""
         return json.dumps(asdict(self), ensure_ascii=False).encode() + b"\n"
 
     @classmethod
@@ -69,7 +69,7 @@ class RecordFolder(Generic[AnyRecord]):
         parse: Callable[[bytes], AnyRecord],
         problem: Callable[[AnyRecord], str | None] = lambda _: None,
     ) -> None:
-        """problem: what a record says that cannot be, in words; None where nothing does."""
+        """problem: what is impossible in a record; None: nothing."""
         self.folder, self._cells, self._parse, self._problem = folder, cells, parse, problem
 
     def read(self) -> list[AnyRecord]:
@@ -77,17 +77,17 @@ class RecordFolder(Generic[AnyRecord]):
         return self._read()[0]
 
     def seconds(self, records: Iterable[AnyRecord]) -> dict[tuple[str, str], float]:
-        """How long the cells of records that read() gave took, by defense and attack; where it is known."""
+        """How long the cells of these records took, by defense and attack; where it is known."""
         done = {record.key for record in records}
         total: dict[tuple[str, str], float] = {}
-        for key, written in self._written().items():
+        for key, (seconds, _) in self._written().items():
             if key in done:
-                total[key[:2]] = total.get(key[:2], 0.0) + written.seconds
+                total[key[:2]] = total.get(key[:2], 0.0) + seconds
         return total
 
     @contextmanager
     def writing(self, manifest: object) -> Iterator["Writer[AnyRecord]"]:
-        """Begin or continue; other processes are kept out meanwhile."""
+        """Start or resume; other processes are kept out meanwhile."""
         self._refuse_foreign_files(manifest)
         with _locked(self.folder):
             self._refuse_foreign_files(manifest)
@@ -117,18 +117,17 @@ class RecordFolder(Generic[AnyRecord]):
                     f"{self.folder} holds a {name} but no {MANIFEST} that says of what; choose another folder"
                 )
 
-    def _written(self) -> dict[Key, "_Written"]:
-        """What was noted when each cell was written, by the key of its first record."""
-        path, found = self.folder / TIMES, dict[Key, _Written]()
+    def _written(self) -> dict[Key, tuple[float, str | None]]:
+        """Seconds and digest (None: of an earlier version) of each cell, by the key of its first record."""
+        path, written = self.folder / TIMES, dict[Key, tuple[float, str | None]]()
         for line in path.read_bytes().splitlines() if path.is_file() else ():
             try:
                 defense, what, image, seconds, *digest = json.loads(line)
-                found[str(defense), str(what), int(image)] = _Written(
-                    float(seconds), str(digest[0]) if digest else None
-                )
+                key = str(defense), str(what), int(image)
+                written[key] = float(seconds), str(digest[0]) if digest else None
             except (ValueError, TypeError, RecursionError):  # half a line of a run that was killed
                 continue
-        return found
+        return written
 
     def _stored(self) -> bytes:
         """The file's bytes, unpacked where it is records.jsonl.gz."""
@@ -153,7 +152,7 @@ class RecordFolder(Generic[AnyRecord]):
             except (ValueError, TypeError, KeyError, RecursionError) as error:
                 if number == len(lines):  # half a line of a run that was killed
                     break
-                raise FileFormatError(f"{path}: line {number} is no record: {error}") from error
+                raise FileFormatError(f"{path}: line {number} is not a record: {error}") from error
             if number > len(keys) or records[-1].key != keys[number - 1]:
                 expected = keys[number - 1] if number <= len(keys) else "the end of the file"
                 raise FileFormatError(
@@ -169,25 +168,16 @@ class RecordFolder(Generic[AnyRecord]):
         return records[:whole], sum(len(line) for line in lines[:whole])
 
     def _refuse_changed(self, finished: Sequence[Sequence[Key]], lines: Sequence[bytes]) -> None:
-        """Records are what was written, where a digest of that was noted."""
+        """Refuse records whose digest differs from the one in times.jsonl."""
         written, first = self._written(), 0
         for cell in finished:
-            noted = written.get(cell[0])
-            found = b"".join(lines[first : first + len(cell)])
-            if noted is not None and noted.digest not in (None, _digest(found)):
+            _, digest = written.get(cell[0], (0.0, None))
+            if digest not in (None, _digest(b"".join(lines[first : first + len(cell)]))):
                 raise FileFormatError(
                     f"{self.folder / RECORDS}: lines {first + 1} to {first + len(cell)} are not what was "
                     f"written; restore the file, or delete the folder and measure again"
                 )
             first += len(cell)
-
-
-@dataclass(frozen=True)
-class _Written:
-    """How long a cell took, and the digest of its lines (none in folders of earlier versions)."""
-
-    seconds: float
-    digest: str | None
 
 
 def _digest(lines: bytes) -> str:

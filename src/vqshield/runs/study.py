@@ -7,12 +7,12 @@ records are the same, and they are written in the order of the cells.
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -63,12 +63,10 @@ class Steps:
 
 
 class Cell(Protocol):
-    """The unit of work: what every kind of cell has."""
+    """The unit of work; keys: of its records."""
 
     @property
-    def keys(self) -> Sequence[Key]:
-        """The keys of its records."""
-        ...
+    def keys(self) -> Sequence[Key]: ...
 
 
 AnyCell = TypeVar("AnyCell", bound=Cell)
@@ -76,10 +74,10 @@ AnyManifest = TypeVar("AnyManifest")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured(Generic[AnyRecord]):
+class Measured:
     """The records of one cell, and how long they took."""
 
-    records: list[AnyRecord]
+    records: list[Any]
     seconds: float
 
 
@@ -102,7 +100,7 @@ class Study(ABC, Generic[AnyManifest, AnyCell, AnyRecord]):
     @cached_property
     @abstractmethod
     def manifest(self) -> AnyManifest:
-        """What its records are of, in full; loads the target."""
+        """The complete settings of its records; loads the target."""
 
     @staticmethod
     @abstractmethod
@@ -111,7 +109,6 @@ class Study(ABC, Generic[AnyManifest, AnyCell, AnyRecord]):
 
     @classmethod
     def parse(cls, line: bytes) -> Any:
-        """The record of a line of its file."""
         return cls.record_type.parse(line)
 
     @staticmethod
@@ -147,12 +144,11 @@ class Study(ABC, Generic[AnyManifest, AnyCell, AnyRecord]):
 
     @cached_property
     def cells(self) -> Sequence[AnyCell]:
-        """All the work."""
         return self.cells_of(self.manifest)
 
     @cached_property
     def work(self) -> int:
-        """How much work all of it is."""
+        """How much work all cells are."""
         return sum(map(self.cost, self.cells))
 
     def folder(self, path: Path) -> RecordFolder[AnyRecord]:
@@ -172,12 +168,19 @@ class Study(ABC, Generic[AnyManifest, AnyCell, AnyRecord]):
         keys = [cell.keys for cell in cls.cells_of(manifest)]
         return RecordFolder(path, keys, cls.parse, lambda record: cls.problem(manifest, record))
 
+    def measured_here(self, first: int, progress: Progress) -> Generator[Measured, None, None]:
+        """Measure the cells from number `first` on in this process, and report progress inside each."""
+        done = sum(map(self.cost, self.cells[:first]))
+        for cell in self.cells[first:]:
+            yield measure(self, cell, partial(_tell, progress, self.work, done, self.cost(cell)))
+            done += self.cost(cell)
+
     def in_memory(self, progress: Progress = no_progress) -> Recorded[AnyManifest, AnyRecord]:
         """Measure all of it in this process, without a folder."""
         records: list[AnyRecord] = []
         done = 0
-        for cell in self.cells:
-            records += measure(self, cell, within(progress, self, cell, done)).records
+        for cell, measured in zip(self.cells, self.measured_here(0, progress), strict=True):
+            records += measured.records
             done += self.cost(cell)
             progress(self.title(cell), done, self.work)
         return Recorded(manifest=self.manifest, records=records, seconds={})
@@ -190,31 +193,25 @@ class Study(ABC, Generic[AnyManifest, AnyCell, AnyRecord]):
 AnyStudy = Study[Any, Any, Any]
 
 
+def _tell(progress: Progress, total: int, before: int, cost: int, doing: str, done: int) -> None:
+    """Report the progress of a cell as progress of its study."""
+    progress(doing, before + min(done, cost), total)
+
+
 def chunks(count: int, size: int) -> list[range]:
     """The numbers below count in chunks of that size; the last may be smaller."""
     return [range(first, min(first + size, count)) for first in range(0, count, size)]
 
 
-def measure(
-    study: Study[Any, AnyCell, AnyRecord], cell: AnyCell, progress: CellProgress = no_cell_progress
-) -> Measured[AnyRecord]:
-    """Measure one cell in this process, with the arithmetic that gives the same bits every time.
-
-    cuDNN may otherwise choose, at every call, a faster way whose last bits depend on chance.
+def measure(study: AnyStudy, cell: Cell, progress: CellProgress = no_cell_progress) -> Measured:
+    """Measure one cell in this process, with arithmetic that gives the same bits every time: cuDNN may
+    otherwise choose a faster way at every call, whose last bits differ.
     """
     start, cudnn = time.perf_counter(), torch.backends.cudnn
-    with (
-        cudnn.flags(enabled=cudnn.enabled, benchmark=False, deterministic=True, allow_tf32=cudnn.allow_tf32),
-        evaluating(study.module),
-    ):
+    flags = {"enabled": cudnn.enabled, "allow_tf32": cudnn.allow_tf32}
+    with cudnn.flags(benchmark=False, deterministic=True, **flags), evaluating(study.module):
         records = study.measure(cell, progress)
     return Measured(records=records, seconds=time.perf_counter() - start)
-
-
-def within(progress: Progress, study: Study[Any, AnyCell, Any], cell: AnyCell, before: int) -> CellProgress:
-    """The progress of a cell as progress of its study, of which `before` is done."""
-    cost, total = study.cost(cell), study.work
-    return lambda doing, done: progress(doing, before + min(done, cost), total)
 
 
 AnyTargetManifest = TypeVar("AnyTargetManifest", bound=TargetManifest)
@@ -261,6 +258,7 @@ class TargetStudy(Study[AnyTargetManifest, AnyCell, AnyRecord]):
             defense.streams(image)  # refuses patches that do not fit into the images
         ids = [DefenseId.of(spec, defense, self.target) for spec, defense in self.built.items()]
         values = {
+            **self.__getstate__(),
             "data": self.target.data_id,
             "classifier": self.target.classifier_id,
             "machine": environment(self.target.place),
@@ -269,9 +267,8 @@ class TargetStudy(Study[AnyTargetManifest, AnyCell, AnyRecord]):
             "code": CodeId.of(list(self.built.values()), self.target.place, package=self.package),
             **self.described(),
         }
-        names = [each.name for each in fields(self.manifest_type)]
-        named = {name: values[name] if name in values else getattr(self, name) for name in names}
-        return cast("AnyTargetManifest", self.manifest_type(**named))
+        kind: type[AnyTargetManifest] = self.manifest_type
+        return kind(**{each.name: values[each.name] for each in fields(kind)})
 
     def described(self) -> Mapping[str, Any]:
         """Values of the manifest that are not fields of the study, or differ from them."""

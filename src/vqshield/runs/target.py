@@ -1,4 +1,4 @@
-"""Target: a classifier, and the images that it is asked about."""
+"""Target: a classifier, and the images that it classifies."""
 
 import hashlib
 import math
@@ -22,20 +22,20 @@ from vqshield.classifiers import (
 )
 from vqshield.classifiers.sources import bundled_file
 from vqshield.core import checks
-from vqshield.core.devices import pick_device
 from vqshield.core.display_names import IN_MEMORY
+from vqshield.core.environment import pick_device
 from vqshield.core.errors import InvalidInputError
 from vqshield.data import SAMPLE_NAME, ImageSet, list_datasets, load
 from vqshield.data.base import check_count, check_labels
 from vqshield.defended import Defended
 from vqshield.models.calling import ask_for_logits, differ, evaluating, taking
 
-PROBED = 8  # images whose answers identify a classifier or a defense
+PROBED = 8  # images whose outputs identify a classifier or a defense
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataId:
-    """Which images: name, how many, a checksum that tells them from any others, and how many classes."""
+    """Which images: name, number, a checksum of images and labels, and the number of classes."""
 
     name: str
     images: int
@@ -48,13 +48,13 @@ class ClassifierId:
     """Which classifier.
 
     Attributes:
-        sha256: of its weights' file, or of its weights where there is no file.
+        sha256: of its weight file, or of its weights where there is no file.
         source: SHA-256 of the source that makes it, for module:function.
-        answers: SHA-256 of what it answers about the first images, where no file says what it is: weights
-            alone do not tell what a program does with them.
-        random: it answers differently when asked again.
+        answers: SHA-256 of its outputs for the first images, where no file identifies it: weights alone do
+            not determine what a program does with them.
+        random: its outputs differ from call to call.
         inside: the defenses that are part of it, and measured with it.
-        tuned_behind: the defense that its file says it was fine-tuned behind.
+        tuned_behind: the defense in its file that it was fine-tuned behind.
     """
 
     name: str
@@ -67,13 +67,13 @@ class ClassifierId:
 
     @property
     def described(self) -> str:
-        """The name, and what is inside."""
+        """The name, and the defenses inside."""
         return f"{self.name} with its own defense ({', '.join(self.inside)})" if self.inside else self.name
 
 
 @dataclass(frozen=True, eq=False)
 class _FloatSet(ImageSet):
-    """Images as floats in [0, 1], as they came: rounding them to bytes would make other images of them."""
+    """Images as floats in [0, 1]: rounding them to bytes would change them."""
 
     def __post_init__(self) -> None:
         check_labels(self.name, len(self.images), self.labels, self.classes)
@@ -112,17 +112,17 @@ def answers_digest(answers: Tensor) -> str:
 def defenses_inside(model: nn.Module | str) -> tuple[str, ...]:
     """The defenses that are part of a model, wherever in it: compiled, wrapped, or in a subclass."""
     modules = model.modules() if isinstance(model, nn.Module) else ()
-    found = [each.defense for each in modules if isinstance(each, Defended)]
-    return tuple(each.spec or type(each).__name__ for each in found)
+    defenses = [module.defense for module in modules if isinstance(module, Defended)]
+    return tuple(defense.spec or type(defense).__name__ for defense in defenses)
 
 
 def full_path(classifier: str) -> str:
-    """A classifier's name; of a file, with its whole path: another process may stand in another folder."""
+    """A classifier's name; a file's absolute path, as other processes may have another current directory."""
     return classifier if is_source(classifier) else str(Path(classifier).absolute())
 
 
 def short_name(classifier: str) -> str:
-    """A classifier's name; of a file, without the folder that it lies in."""
+    """A classifier's name; a file's name without its folder."""
     return classifier if is_source(classifier) else Path(classifier).name
 
 
@@ -130,10 +130,10 @@ _Key = tuple[str, Path | None, str, str]
 
 
 class _Loaded:
-    """What a target and its copies have read so far, by all that decides it; it does not travel."""
+    """What a target and its copies have loaded so far, by all that decides it; it is not pickled."""
 
     def __init__(self) -> None:
-        self.images: dict[_Key, tuple[ImageSet, int | None]] = {}  # and up to which limit they were read
+        self.images: dict[_Key, tuple[ImageSet, int | None]] = {}  # with the limit that they were read to
         self.models: dict[_Key, nn.Module] = {}
         self.random: dict[_Key, bool] = {}
 
@@ -143,17 +143,18 @@ class _Loaded:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A classifier and images by name, loaded when they are first needed, in whichever process that is.
+    """A classifier and images by name, loaded when they are first needed, in any process.
+
+    Image files are cut and resized to the classifier's input once, so that attack and defense work on the
+    pixels that its network sees.
 
     Attributes:
-        data: a data set that `vqshield list data` shows; data_dir: where its files are, None for the cache.
-        classifier: a safetensors file, or a source that `vqshield list classifiers` shows.
-        limit: the first images alone; None takes all.
+        data: a data set of `vqshield list data`.
+        data_dir: folder of its files (default: the cache).
+        classifier: a safetensors file, or a source of `vqshield list classifiers`.
+        limit: use the first N images (default: all).
         device: "cpu", "cuda", or "auto", the GPU where there is one.
         called: the name of a classifier in memory.
-
-    Paths become absolute: another process may stand in another folder. Image files are cut and resized to the
-    classifier's input once, so that attack and defense work on the pixels that its network sees.
     """
 
     data: str = SAMPLE_NAME
@@ -167,7 +168,7 @@ class Target:
     def __post_init__(self) -> None:
         if self.limit is not None:
             checks.whole("limit", self.limit, least=1)
-        if self.classifier == IN_MEMORY:
+        if not self.travels:
             return
         checks.one_of("data", self.data, list_datasets())
         if self.data_dir is not None:
@@ -187,26 +188,26 @@ class Target:
     ) -> "Target":
         """A target of a module and tensors or arrays: images (N, q, h, w) in [0, 1], labels (N,).
 
-        The module is moved nowhere: without a device, its parameters say where it computes. It computes in
-        their dtype; its logits become float32. Titles name it as ``called`` says, by default by its class.
+        The module stays on its device, which is that of its parameters unless `device` names it. It computes
+        in their dtype; its logits become float32. `called` is its name in titles (default: its class).
         """
         images = checks.image_batch(checks.as_tensor("images", images))
         checks.pixel_values(images)
-        where = next((each.device for each in model.parameters()), torch.device("cpu"))
+        if device is None:
+            device = str(next((each.device for each in model.parameters()), "cpu"))
         if called is None:
             network = model.network if isinstance(model, Normalised) else model
             called = f"{type(network).__name__}, {IN_MEMORY}"
-        chosen = device or str(where)
-        made = cls(data=IN_MEMORY, classifier=IN_MEMORY, limit=limit, device=chosen, called=called)
-        one = images[:1].to(made.place)
-        model = taking(model, one)
+        target = cls(data=IN_MEMORY, classifier=IN_MEMORY, limit=limit, device=device, called=called)
+        image = images[:1].to(target.place)
+        model = taking(model, image)
         with torch.no_grad(), evaluating(model):
-            classes = ask_for_logits(model, one).shape[1]
+            classes = ask_for_logits(model, image).shape[1]
         names = tuple(map(str, range(classes)))
-        pictures = _FloatSet(IN_MEMORY, images.detach().cpu(), checks.labels(labels), names)
-        made._loaded.images[made._key] = pictures, None
-        made._loaded.models[made._key] = model
-        return made
+        held = _FloatSet(IN_MEMORY, images.detach().cpu(), checks.labels(labels), names)
+        target._loaded.images[target._key] = held, None
+        target._loaded.models[target._key] = model
+        return target
 
     @property
     def travels(self) -> bool:
@@ -221,10 +222,9 @@ class Target:
     @property
     def images(self) -> ImageSet:
         """The images, with their labels and the names of the classes."""
-        images, read = self._loaded.images.get(self._key, (None, 0))
-        if images is None or (read is not None and (self.limit is None or self.limit > read)):
-            images, model = load(self.data, "test", self.data_dir, limit=self.limit), self.model
-            images = as_shown_to(model, images)
+        images, limit = self._loaded.images.get(self._key, (None, 0))
+        if images is None or (limit is not None and (self.limit is None or self.limit > limit)):
+            images = as_shown_to(self.model, load(self.data, "test", self.data_dir, limit=self.limit))
             self._loaded.images[self._key] = images, self.limit
         return images.take(self.limit)
 
@@ -234,7 +234,7 @@ class Target:
         if self._key not in self._loaded.models:
             if not is_source(self.classifier) and not Path(self.classifier).is_file():
                 raise InvalidInputError(
-                    f"classifier={self.classifier!r} is no file; give a safetensors file, timm:NAME, "
+                    f"classifier={self.classifier!r} is not a file; give a safetensors file, timm:NAME, "
                     "torchvision:NAME, module:function, a name from vqshield list classifiers, or "
                     f"{BUNDLED}, the bundled one"
                 )
@@ -243,7 +243,7 @@ class Target:
 
     @property
     def name(self) -> str:
-        """The classifier's name, without the folder it lies in."""
+        """The classifier's name; a file's without its folder."""
         return self.called or short_name(self.classifier)
 
     @property
@@ -256,16 +256,18 @@ class Target:
 
     @property
     def classifier_id(self) -> ClassifierId:
-        """Which weights these are: the checksum is the file's where there is one, so anybody can check it."""
+        """Which weights these are: the checksum is the file's where there is one, so it is easy to check."""
         source, answers, random = None, None, self.is_random
         if self.classifier == BUNDLED:
             with bundled_file(BUNDLED) as path:
-                digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        elif self._is_named:
-            digest, source = weights_digest(self.model), source_digest(self.classifier)
-            answers = None if random else self._answers_digest()
+                digest = _file_digest(path)
+        elif self.travels and not is_source(self.classifier):
+            digest = _file_digest(Path(self.classifier))
         else:
-            digest = hashlib.sha256(Path(self.classifier).read_bytes()).hexdigest()
+            digest, source = weights_digest(self.model), source_digest(self.classifier)
+            if not random:
+                with torch.no_grad(), evaluating(self.model):
+                    answers = answers_digest(self.model(self.part(range(PROBED))[0]))
         return ClassifierId(
             name=self.name,
             sha256=digest,
@@ -273,12 +275,12 @@ class Target:
             answers=answers,
             random=random or None,
             inside=defenses_inside(self.model) or None,
-            tuned_behind=None if self.classifier == IN_MEMORY else named_defense(self.classifier),
+            tuned_behind=named_defense(self.classifier) if self.travels else None,
         )
 
     @property
     def is_random(self) -> bool:
-        """Whether the classifier answers differently when asked again."""
+        """Whether the classifier's outputs differ from call to call."""
         known = self._loaded.random
         if self._key not in known:
             with evaluating(self.model):
@@ -287,24 +289,18 @@ class Target:
 
     def part(self, images: range | slice) -> tuple[Tensor, Tensor]:
         """Some images as floats and their labels, on the device."""
-        chosen = slice(images.start, images.stop)
-        held = self.images
-        return held.floats(chosen).to(self.place), held.labels[chosen].to(self.place)
+        part, held = slice(images.start, images.stop), self.images
+        return held.floats(part).to(self.place), held.labels[part].to(self.place)
 
     def check(self) -> None:
-        """Refuse a classifier that does not take these images, or tells other classes apart."""
+        """Refuse a classifier that does not take these images, or has another number of classes."""
         check_classes(self.model, self.name, self.images, self.place)
-
-    @torch.no_grad()
-    def _answers_digest(self) -> str:
-        with evaluating(self.model):
-            return answers_digest(self.model(self.part(range(PROBED))[0]))
 
     @property
     def _key(self) -> _Key:
         """What decides images and model, all but the limit."""
         return self.data, self.data_dir, self.classifier, self.device
 
-    @property
-    def _is_named(self) -> bool:
-        return self.classifier == IN_MEMORY or is_source(self.classifier)
+
+def _file_digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

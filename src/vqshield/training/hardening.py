@@ -19,7 +19,7 @@ from vqshield.classifiers import (
 )
 from vqshield.classifiers.folding import Precision
 from vqshield.core import checks
-from vqshield.core.devices import pick_device
+from vqshield.core.environment import pick_device
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.progress import Progress, no_progress
 from vqshield.data import FileSet, ImageSet, load

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vqshield.classifiers import Normalised
 from vqshield.core.checks import whole
-from vqshield.core.devices import pick_device
+from vqshield.core.environment import pick_device
 from vqshield.core.errors import InvalidInputError, VqshieldError
 from vqshield.core.progress import Progress, no_progress
 from vqshield.core.serialization import Json

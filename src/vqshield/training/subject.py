@@ -8,8 +8,8 @@ from torch import nn
 
 from vqshield.classifiers import Normalised, is_source, load_with_norms
 from vqshield.classifiers.folding import is_folded
-from vqshield.core.devices import pick_device
 from vqshield.core.display_names import NONE
+from vqshield.core.environment import pick_device
 from vqshield.core.errors import InvalidInputError
 from vqshield.defended import Defended, alteration_of
 from vqshield.defenses import Defense, DefenseLike, as_defense

@@ -17,7 +17,7 @@ from vqshield.cli.output import show, show_json
 from vqshield.cli.resumable import RecordOptions, kept_in, run_to_end, set_aside
 from vqshield.cli.unused import Unused, option_is, rendered_only
 from vqshield.core import checks
-from vqshield.core.devices import pick_device
+from vqshield.core.environment import pick_device
 from vqshield.core.errors import FileFormatError, InvalidInputError, VqshieldError
 from vqshield.core.files import write_json
 from vqshield.core.serialization import to_plain

@@ -22,7 +22,7 @@ from vqshield.core.display_names import NONE
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.seeds import derived_seed
 from vqshield.defenses import Quantizer
-from vqshield.runs.arguments import quantizer_from, refuse_twice
+from vqshield.runs.arguments import defense_from, refuse_twice
 from vqshield.runs.manifests import NO_THREAT, DefenseId, SourceId, TargetManifest, ThreatId
 from vqshield.runs.records import Key, Record
 from vqshield.runs.study import CellProgress, Recorded, TargetStudy, no_cell_progress
@@ -270,7 +270,10 @@ class KLStudy(TargetStudy[KLManifest, KLCell, KLRecord]):
         return threat(self.attack, self._ball(eps), seed=seed)
 
     def _create(self, text: str, *, seed: int = 0) -> Quantizer:
-        return quantizer_from(text, seed=seed, why="has no codebooks to compare; give one that quantizes")
+        defense = defense_from(text, seed=seed)
+        if not isinstance(defense, Quantizer):
+            raise InvalidInputError(f"defense {text!r} has no codebooks to compare; give one that quantizes")
+        return defense
 
 
 def _what_at(eps: float) -> str:

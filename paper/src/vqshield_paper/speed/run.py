@@ -11,8 +11,7 @@ from typing import TypeVar
 import torch
 
 from vqshield.core import checks
-from vqshield.core.devices import pick_device
-from vqshield.core.environment import environment
+from vqshield.core.environment import environment, pick_device
 from vqshield.core.serialization import from_plain
 from vqshield_paper.speed.comparison import Case, Comparison, list_cases
 from vqshield_paper.speed.implementations import Implementation, implementation, list_implementations

@@ -24,9 +24,7 @@ from vqshield.runs.study import (
     Progress,
     Recorded,
     Study,
-    measure,
     no_progress,
-    within,
 )
 
 _LOG = logging.getLogger("vqshield")
@@ -41,9 +39,7 @@ _EXECUTORS = {
 class Executor(ABC):
     """Runs studies: the records are in the order of the cells, whichever cell is finished first."""
 
-    def run(
-        self, study: Study[Any, AnyCell, AnyRecord], folder: Path, *, progress: Progress = no_progress
-    ) -> None:
+    def run(self, study: AnyStudy, folder: Path, *, progress: Progress = no_progress) -> None:
         """Measure what is not measured yet. A finished cell is kept once all cells before it are finished.
 
         Args:
@@ -67,13 +63,11 @@ class Executor(ABC):
                     progress(title, done, study.work)
 
     def manifest(self, study: AnyStudy) -> Any:
-        """What the records are of, as manifest.json holds it."""
+        """The settings of the records, as manifest.json holds them."""
         return study.manifest
 
     @abstractmethod
-    def measured(
-        self, study: Study[Any, AnyCell, AnyRecord], first: int, progress: Progress
-    ) -> Generator[Measured[AnyRecord], None, None]:
+    def measured(self, study: AnyStudy, first: int, progress: Progress) -> Generator[Measured, None, None]:
         """The cells from number `first` on, in their order; progress inside a cell may be reported."""
 
 
@@ -81,13 +75,8 @@ class Executor(ABC):
 class LocalExecutor(Executor):
     """Measures cell after cell in this process, and reports progress inside each cell."""
 
-    def measured(
-        self, study: Study[Any, AnyCell, AnyRecord], first: int, progress: Progress
-    ) -> Generator[Measured[AnyRecord], None, None]:
-        done = sum(map(study.cost, study.cells[:first]))
-        for cell in study.cells[first:]:
-            yield measure(study, cell, within(progress, study, cell, done))
-            done += study.cost(cell)
+    def measured(self, study: AnyStudy, first: int, progress: Progress) -> Generator[Measured, None, None]:
+        return study.measured_here(first, progress)
 
 
 def list_executors() -> list[str]:

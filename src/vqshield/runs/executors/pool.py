@@ -18,38 +18,28 @@ import torch
 from vqshield.core.errors import InvalidInputError, VqshieldError
 from vqshield.core.serialization import to_plain
 from vqshield.runs.executors import Executor
-from vqshield.runs.records import AnyRecord
-from vqshield.runs.study import AnyCell, AnyStudy, Measured, Progress, Study, measure
+from vqshield.runs.study import AnyStudy, Measured, Progress, measure
 
 AHEAD = 16
 """Cells in flight per worker: one long cell does not stop all others, and results do not fill the memory."""
 _ALIKE = ("vqshield", "torch", "device")  # must not differ between machines that share records
-Result = Measured[Any] | Exception | None
+Result = Measured | Exception | None
 """What came of a cell; None: its process was lost, and the cell is measured again."""
 
 
 class Pool(Protocol):
-    """Processes that measure cells."""
+    """Processes that measure cells: `size` at once. `wait` returns when something has happened."""
 
     @property
-    def size(self) -> int:
-        """How many cells may run at once."""
-        ...
-
-    def start(self, number: int) -> None:
-        """Measure the cell of that number; called while fewer than `size` cells run."""
-        ...
-
-    def wait(self) -> Mapping[int, Result]:
-        """Wait until something happens; the results of cells by their numbers, if there are any."""
-        ...
+    def size(self) -> int: ...
+    def start(self, number: int) -> None: ...
+    def wait(self) -> Mapping[int, Result]: ...
 
 
 class PoolExecutor(Executor):
-    """Measures several cells at once in other processes."""
+    """Measures several cells at once in other processes, each with `cpus` threads."""
 
     cpus: int
-    """How many threads each process computes with."""
 
     @abstractmethod
     def pool(self, request: "Request") -> AbstractContextManager[Pool]:
@@ -68,32 +58,26 @@ class PoolExecutor(Executor):
             )
         return replace(study.manifest, machine={**study.manifest.machine, "threads": self.cpus})
 
-    def measured(
-        self, study: Study[Any, AnyCell, AnyRecord], first: int, progress: Progress
-    ) -> Generator[Measured[AnyRecord], None, None]:
+    def measured(self, study: AnyStudy, first: int, progress: Progress) -> Generator[Measured, None, None]:
         numbers = range(first, len(study.cells))
         queue = CellQueue(numbers, finders(study, first))
-        results: dict[int, Measured[Any] | Exception] = {}
+        results: dict[int, Measured | Exception] = {}
         with self.pool(Request(study=study, identity=_identity(study))) as pool:
             for number in numbers:
-                _start_all(pool, queue)
-                while number not in results:
+                while True:
+                    while (upcoming := queue.take(pool.size)) is not None:
+                        pool.start(upcoming)
+                    if number in results:
+                        break
                     for ended, result in pool.wait().items():
                         queue.end(ended, result)
                         if result is not None:
                             results[ended] = result
-                    _start_all(pool, queue)
-                result = results.pop(number)
-                if isinstance(result, Exception):  # raised in its turn: the cells before it are kept
-                    raise result
+                measured = results.pop(number)
+                if isinstance(measured, Exception):  # raised in its turn: the cells before it are kept
+                    raise measured
                 queue.give(number)
-                yield result
-
-
-def _start_all(pool: Pool, queue: "CellQueue") -> None:
-    """Start every cell that can be started now."""
-    while (number := queue.take(pool.size)) is not None:
-        pool.start(number)
+                yield measured
 
 
 class CellQueue:
@@ -170,7 +154,7 @@ class Failure:
         return error
 
 
-def answer(request: Request, number: int, threads: int) -> Measured[Any] | Failure:
+def answer(request: Request, number: int, threads: int) -> Measured | Failure:
     """Measure a cell in a worker."""
     torch.set_num_threads(threads)
     try:

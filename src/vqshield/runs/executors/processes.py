@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import connection
-from typing import Any
 
 import torch
 
@@ -117,7 +116,7 @@ class Team:
         for worker in [worker for worker in self._workers if worker.pipe in ready]:
             number = worker.number
             try:
-                message: Measured[Any] | Failure | None = worker.pipe.recv()
+                message: Measured | Failure | None = worker.pipe.recv()
             except (EOFError, OSError):
                 result: Result = self._lost(worker)
             else:
@@ -176,7 +175,7 @@ def _serve(pipe: connection.Connection, threads: int) -> None:
             pipe.send(_answer(request, number, threads))
 
 
-def _answer(request: Request, number: int, threads: int) -> Measured[Any] | Failure:
+def _answer(request: Request, number: int, threads: int) -> Measured | Failure:
     """Measure a cell; every error is returned, so that only what kills the process loses its cell."""
     try:
         return answer(request, number, threads)
