@@ -135,7 +135,13 @@ def test_the_exact_l1_certificate(tmp_path: Path) -> None:
     result = certify(*asked)
     assert result.exit_code == 0, result.output
     shown = " ".join(result.stdout.split())
-    for words in ("worst case in L1", "8-bit", "real-valued", "no L-inf certificate", "radius of 96.4 in L1"):
+    for words in (
+        "worst case in L1",
+        "8-bit",
+        "real-valued",
+        "not an L-inf certificate",
+        "radius of 96.4 in L1",
+    ):
         assert words in shown, words
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert (summary["shifts"], summary["images"]) == (10, 2)

@@ -98,7 +98,7 @@ def found_ball(found):
 
 
 def test_certificates_refuse_a_classifier_that_is_random_itself(photos) -> None:
-    with pytest.raises(InvalidInputError, match="answers differently when asked again"):
+    with pytest.raises(InvalidInputError, match="answers differently when called twice"):
         certify(Noisy(), *photos, defense="prd", certificate="vote", selection=2, samples=4)
 
 

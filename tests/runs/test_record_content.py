@@ -73,13 +73,13 @@ def test_an_impossible_record_of_an_evaluation_is_named(measured, tmp_path, chan
     [
         (0, {"top": 5}, "5 of 4 draws"),
         (0, {"right": -1}, "-1 of 4 draws"),
-        (0, {"radius": float("nan")}, "nan is no finite number"),
-        (0, {"radius": float("inf")}, "inf is no finite number"),
-        (0, {"p_y": 1.5}, "1.5 is no share"),
+        (0, {"radius": float("nan")}, "nan is not a finite number"),
+        (0, {"radius": float("inf")}, "inf is not a finite number"),
+        (0, {"p_y": 1.5}, "1.5 is not a share"),
         (0, {"selected": 12}, "class 12"),
         (4, {"errors": 4}, "4 of 3 draws"),
         (4, {"distance": 9.0}, "distance=9.0"),
-        (4, {"bounds": {"proposition1": -0.5}}, "-0.5 is no finite number"),
+        (4, {"bounds": {"proposition1": -0.5}}, "-0.5 is not a finite number"),
     ],
 )
 def test_an_impossible_certificate_is_named(measured, tmp_path, line, changes, message) -> None:

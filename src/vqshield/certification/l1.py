@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vqshield.certificates import certify_all_shifts
 from vqshield.certificates.splitting import LEVELS
-from vqshield.certification.records import CertificationCell, L1Manifest, L1Record
+from vqshield.certification.records import EXACT, CertificationCell, L1Manifest, L1Record
 from vqshield.certification.study import CertificateStudy, of_class
 from vqshield.certification.summary import L1Summary
 from vqshield.classifiers import BUNDLED
@@ -27,15 +27,15 @@ from vqshield.runs.manifests import DefenseId
 from vqshield.runs.study import CellProgress, Progress, no_cell_progress, no_progress
 from vqshield.runs.target import defenses_inside
 
-_OFF_GRID = 1e-3  # of a level: how far rounding may leave an 8-bit value from its level
+_ROUNDING = 1e-3  # of a level, in an 8-bit value
 
 
 @dataclass(frozen=True, kw_only=True)
 class L1Certification(CertificateStudy[L1Manifest, L1Record]):
     """The vote over all shifts of every image; settings as of `certify_l1`.
 
-    The quantizer `after` the splitting is part of the certified classifier. Its draw must follow from the
-    image that it sees, so its streams are "content".
+    The quantizer `after` the splitting is part of the certified classifier, so its sample must follow from
+    the image that it sees: its streams are "content".
     """
 
     defense: str = "splitting:scale=0.5"
@@ -49,15 +49,15 @@ class L1Certification(CertificateStudy[L1Manifest, L1Record]):
 
     def splitting(self) -> Splitting:
         """The defense; its seed decides nothing here."""
-        made = from_text(self.defense, seed=0)
-        if not isinstance(made, Splitting):
+        splitting = from_text(self.defense, seed=0)
+        if not isinstance(splitting, Splitting):
             raise InvalidInputError(
                 f"defense={self.defense!r} has no L1 certificate; give a splitting, as in splitting:scale=0.5"
             )
-        return made
+        return splitting
 
     def quantizer(self) -> Quantizer | None:
-        """The defense between the splitting and the classifier; its draws follow from the image it sees."""
+        """The defense between the splitting and the classifier."""
         if self.after is None:
             return None
         name, settings = parse_spec(self.after)
@@ -81,6 +81,10 @@ class L1Certification(CertificateStudy[L1Manifest, L1Record]):
         return {**super().described(), "after": after, "shifts": self.splitting().levels}
 
     @staticmethod
+    def cells_of(manifest: L1Manifest) -> list[CertificationCell]:
+        return manifest.cells_of(EXACT, manifest.shifts, most=manifest.data.images)
+
+    @staticmethod
     def problem(manifest: L1Manifest, record: L1Record) -> str | None:
         if (wrong := impossible_class(manifest.data, (record.label, record.answer))) is not None:
             return wrong
@@ -93,7 +97,7 @@ class L1Certification(CertificateStudy[L1Manifest, L1Record]):
 
     def measure(self, cell: CertificationCell, progress: CellProgress = no_cell_progress) -> list[L1Record]:
         images, labels = self.target.part(cell.images)
-        _refuse_off_grid(images, cell.images.start)
+        _check_8_bit(images, cell.images.start)
         counts = self._counts(images, lambda done: progress(self.title(cell), done)).cpu()
         votes = certify_all_shifts(counts=counts)
         return L1Record.of(
@@ -107,7 +111,7 @@ class L1Certification(CertificateStudy[L1Manifest, L1Record]):
         )
 
     def cost(self, cell: CertificationCell) -> int:
-        """How many shifted images are classified for it."""
+        """How many shifted images are classified."""
         return self.splitting().levels * len(cell.images)
 
     def title(self, cell: CertificationCell) -> str:
@@ -135,14 +139,13 @@ class L1Certification(CertificateStudy[L1Manifest, L1Record]):
         return counts.view(len(images), classes)
 
 
-def _refuse_off_grid(images: Tensor, first: int) -> None:
-    """The certificate is of 8-bit images: refuse others, which the defense would round without a word."""
+def _check_8_bit(images: Tensor, first: int) -> None:
+    """Refuse images, numbered from `first`, that the defense would round silently."""
     levels = images.double() * LEVELS
-    off = (levels - levels.round()).abs().flatten(1).amax(1)
-    if bool((off > _OFF_GRID).any()):
-        number = int((off > _OFF_GRID).nonzero()[0])
-        values = levels[number].flatten()
-        wrong = float(values[(values - values.round()).abs().argmax()]) / LEVELS
+    off = (levels - levels.round()).abs().flatten(1)
+    if bool((off > _ROUNDING).any()):
+        number = int((off.amax(1) > _ROUNDING).nonzero()[0])
+        wrong = float(levels[number].flatten()[off[number].argmax()]) / LEVELS
         raise InvalidInputError(
             f"image {first + number} holds {wrong:.6g}, which is not a multiple of 1/255; the L1 "
             "certificate is of 8-bit images: round them first, as in images.mul(255).round().div(255)"
@@ -169,8 +172,8 @@ def certify_l1(
 ) -> L1Summary:
     """Prove, without chance, within which L1 radius no 8-bit image changes the vote of a split classifier.
 
-    Every shift of the defense is asked once, ⌊510·scale⌋ of them for each image. The vote over all of them is
-    what is certified, and what should be deployed.
+    Every shift of the defense is classified once, ⌊510·scale⌋ of them for each image. The vote over all of
+    them is what is certified, and what should be deployed.
 
     Args:
         model: a module from images in [0, 1] to logits, a `Defended` one behind a `Splitting`, or the name of
@@ -210,5 +213,5 @@ def certify_l1(
             batch=batch,
             precision=precision,
         )
-        found = run_study(study, out, executor=executor, progress=progress)
-    return L1Summary.of(found, radii=radii)
+        recorded = run_study(study, out, executor=executor, progress=progress)
+    return L1Summary.of(recorded, radii=radii)

@@ -1,8 +1,6 @@
-"""What a certification keeps of every image and of itself, and the cells that its work is cut into."""
+"""The records of certificates, the manifests of their runs, and the cells that the work is cut into."""
 
 import json
-import math
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -18,14 +16,12 @@ from vqshield.runs.study import chunks
 VOTE, DRAWS, SEQUENTIAL, EXACT = "vote", "draws", "sequential", "exact l1"
 EVIDENCE = ("margin", "mean_l1", "mean_truncated", "variance_truncated", "errors")
 """What draws show of an image: fields of `vqshield.certificates.Evidence`, and of its record."""
-_IMAGES = 16  # draws made at once for each image of a cell, at least: without gradients this many more fit
-_BATCHES = 40  # about this many batches a cell at most, after which its records are written
-_SAVED = 8  # times fewer draws, about, where they may stop early
+_BATCHES = 40  # per cell, about, at most: after it, its records are written
 
 
 @dataclass(frozen=True, kw_only=True)
 class CertificationCell:
-    """The unit of work: one certificate of some images; eps: the attack's budget, for error bounds alone."""
+    """The unit of work: one certificate of some images; eps: the attack's budget, of error bounds."""
 
     defense: str
     certificate: str
@@ -44,7 +40,7 @@ class CertificationCell:
 
 
 class CertificateRecord(Record):
-    """The certificate of one image; each kind is a dataclass, which fixes the order of the keys in a line."""
+    """The certificate of one image; each kind is a dataclass that fixes the order of the keys in a line."""
 
     image: int
     label: int
@@ -66,55 +62,46 @@ class CertificateRecord(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class VoteRecord(CertificateRecord):
-    """The worst-case L2 certificate of one image's majority vote.
-
-    selected: the class that n0 draws chose; top, right: how many of the n fresh ones gave it, and the label.
-    answer: the certified one, or ABSTAIN (-1); radius: how far it is certified, in L2.
-    p_lower, p_y: lower bounds on the probabilities of the selected class and of the label.
-    """
+    """The worst-case L2 certificate of one image's majority vote."""
 
     image: int
     label: int
-    selected: int
-    top: int
-    right: int
-    answer: int
+    selected: int  # the class that n0 draws chose
+    top: int  # how many of the n fresh draws gave it
+    right: int  # and how many the label
+    answer: int  # the certified class, or ABSTAIN (-1)
     abstain: bool
-    radius: float
-    p_lower: float
-    p_y: float
+    radius: float  # in L2
+    p_lower: float  # lower bound on the probability of the selected class
+    p_y: float  # and of the label
     certificate: str = VOTE
 
 
 @dataclass(frozen=True, kw_only=True)
 class SequentialRecord(VoteRecord):
-    """A vote's certificate that stopped drawing as soon as nothing was left to decide.
+    """A vote's certificate that stopped drawing as soon as nothing was left to decide."""
 
-    draws: how many of the n there could have been; top and right are counts of these.
-    """
-
-    draws: int
+    draws: int  # of the n that there could have been; top and right are counts of these
     certificate: str = SEQUENTIAL
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrawsRecord(CertificateRecord):
-    """The error bounds of one given image x', which an attack with a budget of eps made, or nature (0).
+    """The error bounds of one image x', which an attack with a budget of eps made (0: a clean image).
 
-    distance: how far x' is from the image; margin … errors: the evidence of m draws of x'.
-    bounds: upper bounds on the error, by name; each holds for this x' alone.
+    The fields from margin to errors are the evidence of m draws of x'.
     """
 
     eps: float
     image: int
     label: int
-    distance: float
+    distance: float  # of x' from the image
     margin: float
     mean_l1: float
     mean_truncated: float
     variance_truncated: float
     errors: int
-    bounds: dict[str, float]
+    bounds: dict[str, float]  # upper bounds on the error of this x', by name
     certificate: str = DRAWS
 
     @property
@@ -124,19 +111,15 @@ class DrawsRecord(CertificateRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class L1Record(CertificateRecord):
-    """The exact L1 certificate of one image.
-
-    answer: what the vote of all shifts elects; top, second: the votes of the answer and of the next class.
-    right: those of the label. steps: how many levels of change, over all values, cannot alter the answer.
-    """
+    """The exact L1 certificate of one image."""
 
     image: int
     label: int
-    answer: int
-    top: int
-    second: int
-    right: int
-    steps: int
+    answer: int  # of the vote of all shifts
+    top: int  # votes for the answer
+    second: int  # for the next class
+    right: int  # for the label
+    steps: int  # levels of change, over all values, that cannot alter the answer
     certificate: str = EXACT
 
     @property
@@ -161,14 +144,14 @@ def parse_record(line: bytes) -> CertificateRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CertificateManifest(TargetManifest, ABC):
-    """What the records of a certification of any kind are of; values: of an image, pixels times channels."""
+class CertificateManifest(TargetManifest):
+    """What the records of a certification of any kind are of."""
 
     defense: DefenseId
     seed: int
     batch: int
     precision: str
-    values: int
+    values: int  # of an image: pixels times channels
 
     def __post_init__(self) -> None:
         if self.precision == "fp32":  # what earlier versions wrote
@@ -185,18 +168,10 @@ class CertificateManifest(TargetManifest, ABC):
         data, classifier = self.data, self.classifier.described
         return f"{self.name} for {data.images} images of {data.name}, classifier {classifier}"
 
-    @property
-    @abstractmethod
-    def cells(self) -> list[CertificationCell]:
-        """All the work, in the order of the records."""
-
     def cells_of(
         self, certificate: str, draws: int, *, most: int, budgets: Sequence[float | None] = (None,)
     ) -> list[CertificationCell]:
-        """The cells of one certificate: chunk after chunk of the images, each with every budget.
-
-        draws: of each image; most: images of a chunk.
-        """
+        """The cells of a certificate of so many draws per image: chunks of images, each with every budget."""
         size = max(1, min(most, _BATCHES * self.batch // draws))
         return [
             CertificationCell(defense=self.defense.name, certificate=certificate, images=images, eps=eps)
@@ -219,29 +194,14 @@ class CertificationManifest(CertificateManifest):
     sources: tuple[SourceId, ...]
     wanted: tuple[float, ...] | None = field(default=None, metadata={"omit": True})
 
-    @property
-    def cells(self) -> list[CertificationCell]:
-        """The votes, then chunk after chunk the error bounds of every budget."""
-        votes, most = list[CertificationCell](), self.batch // _IMAGES
-        if self.coverage is not None:
-            early = self.certificate == SEQUENTIAL
-            drawn = math.ceil(self.n / _SAVED) if early else self.n
-            votes = self.cells_of(SEQUENTIAL if early else VOTE, drawn, most=most)
-        budgets = [source.eps for source in self.sources]
-        return votes + self.cells_of(DRAWS, self.draws, most=most, budgets=budgets)
-
 
 @dataclass(frozen=True, kw_only=True)
 class L1Manifest(CertificateManifest):
-    """What the records of exact L1 certificates are of; shifts: all of them, each asked once."""
+    """What the records of exact L1 certificates are of."""
 
     after: DefenseId | None
-    shifts: int
+    shifts: int  # all of them, each classified once
 
     @property
     def name(self) -> str:
         return self.defense.name if self.after is None else f"{self.defense.name} and {self.after.name}"
-
-    @property
-    def cells(self) -> list[CertificationCell]:
-        return self.cells_of(EXACT, self.shifts, most=self.data.images)

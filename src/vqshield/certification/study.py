@@ -10,19 +10,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from vqshield import certificates
 from vqshield.attacks import ball
 from vqshield.attacks.threats import Threat, threat
-from vqshield.certificates import (
-    ABSTAIN,
-    Coverage,
-    bounds_from,
-    decided,
-    evidence,
-    look_bound,
-    looks,
-    radius,
-    thresholds_for,
-)
 from vqshield.certificates.numbers import chance
 from vqshield.certificates.vote import radius_of
 from vqshield.certification.records import (
@@ -50,13 +40,7 @@ from vqshield.core.settings import format_value
 from vqshield.data import SAMPLE_NAME
 from vqshield.defenses import Defense, DefenseLike, GaussianNoise, list_all_defenses
 from vqshield.models.draws import outputs
-from vqshield.runs.arguments import (
-    ROUNDING,
-    defense_from,
-    impossible_class,
-    split_model,
-    target_from,
-)
+from vqshield.runs.arguments import ROUNDING, defense_from, impossible_class, split_model, target_from
 from vqshield.runs.executors import Executor, run_study
 from vqshield.runs.manifests import NO_THREAT, SourceId, ThreatId
 from vqshield.runs.study import CellProgress, Progress, TargetStudy, no_cell_progress, no_progress
@@ -64,26 +48,22 @@ from vqshield.runs.target import defenses_inside
 
 ALL = "all"
 CERTIFICATES = (VOTE, DRAWS, SEQUENTIAL, ALL)
+_IMAGES = 16  # draws made at once for each image of a cell, at least: without gradients this many more fit
+_SAVED = 8  # times fewer draws, about, where they may stop early
 
+Advance = Callable[[int], None]
+"""Called with how many draws were just made."""
 AnyManifest = TypeVar("AnyManifest", bound=CertificateManifest)
 AnyRecord = TypeVar("AnyRecord", bound=CertificateRecord)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CertificateStudy(TargetStudy[AnyManifest, CertificationCell, AnyRecord]):
-    """What every certification shares.
-
-    Attributes:
-        defense: spec string of the certified defense.
-        seed: seed of every draw.
-        batch: images per forward pass; it also decides how many images are the unit of work.
-        precision: "float32", or "bf16" for a classifier that computes in bfloat16 wherever it certifies:
-            faster on a GPU, and a slightly different classifier. Attacks always see the one in float32.
-    """
+    """What every certification shares; settings as of `certify`. Attacks see the classifier in float32."""
 
     defense: str
     seed: int = 0
-    batch: int = 500
+    batch: int = 500  # also decides how many images are the unit of work
     precision: str = "float32"
 
     def __post_init__(self) -> None:
@@ -95,14 +75,10 @@ class CertificateStudy(TargetStudy[AnyManifest, CertificationCell, AnyRecord]):
     def described(self) -> Mapping[str, Any]:
         if self.target.is_random:
             raise InvalidInputError(
-                f"classifier {self.target.name!r} answers differently when asked again; certificates count "
-                "on one whose only randomness is the defense's"
+                f"classifier {self.target.name!r} answers differently when called twice; certificates need "
+                "one whose only randomness is the defense's"
             )
         return {"values": self.target.images.floats(slice(1)).numel()}
-
-    @staticmethod
-    def cells_of(manifest: CertificateManifest) -> list[CertificationCell]:
-        return manifest.cells
 
     @classmethod
     def parse(cls, line: bytes) -> CertificateRecord:
@@ -120,23 +96,18 @@ class Certification(CertificateStudy[CertificationManifest, CertificateRecord]):
 
     Draws that an attack is made with, draws that choose a vote's answer and draws that certify have seeds of
     their own: what is certified is fixed before the draws that certify it.
-
-    Attributes:
-        eps: the attack's budgets; clean images are certified in any case.
-        wanted: the L2 radii that a sequential certificate decides about (default: evenly up to the largest
-            possible). An image stops as soon as each radius is reached or out of reach.
     """
 
     defense: str = "prd"
     certificate: str = ALL
     attack: str = "pgd:steps=20,surrogate=none"
-    eps: tuple[float, ...] = (ball(NORM).eps,)
+    eps: tuple[float, ...] = (ball(NORM).eps,)  # clean images are certified in any case
     draws: int = 1000
     delta: float = 0.005
     n0: int = 100
     n: int = 10_000
     alpha: float = 0.001
-    wanted: tuple[float, ...] = ()
+    wanted: tuple[float, ...] = ()  # radii that a sequential certificate decides about; default: even ones
 
     manifest_type = CertificationManifest
 
@@ -150,23 +121,18 @@ class Certification(CertificateStudy[CertificationManifest, CertificateRecord]):
         threats = [self._threat(eps, seed=0) for eps in self.eps]
         for eps in self.eps:
             if eps == 0 or self.eps.count(eps) > 1:
-                found = "0: natural images are certified in any case" if eps == 0 else f"{eps} twice"
-                raise InvalidInputError(f"eps holds {found}; give each budget > 0 once")
+                wrong = "0: natural images are certified in any case" if eps == 0 else f"{eps} twice"
+                raise InvalidInputError(f"eps holds {wrong}; give each budget > 0 once")
         for each in self.wanted:
             checks.real("radius", each)
-        created = self.built[self.defense]
-        if self.votes:
+        defense = self.built[self.defense]
+        if self.certificate != DRAWS:
             _ = self.coverage  # refuses a defense that no certificate holds for
-        if isinstance(created, GaussianNoise) and any(each.surrogate != NONE for each in threats):
+        if isinstance(defense, GaussianNoise) and any(each.surrogate != NONE for each in threats):
             raise InvalidInputError(
                 f"attack={self.attack!r} goes through a quantizer, which {self.defense!r} has not; "
                 f"give it surrogate={NONE}"
             )
-
-    @property
-    def votes(self) -> bool:
-        """Whether the vote is certified."""
-        return self.certificate != DRAWS
 
     @property
     def sources(self) -> tuple[float, ...]:
@@ -178,25 +144,38 @@ class Certification(CertificateStudy[CertificationManifest, CertificateRecord]):
 
     def create(self, *, seed: int) -> Defense:
         """The defense, with that seed."""
-        created = defense_from(self.defense, seed=seed)
-        if created is None:
+        defense = defense_from(self.defense, seed=seed)
+        if defense is None:
             inside = ", ".join(defenses_inside(self.target.model))
             raise InvalidInputError(
                 f"defense={self.defense!r} draws nothing, which leaves nothing to certify; give a defense, "
                 f"one of {', '.join(list_all_defenses())}, or a model that vq.defend made"
                 + (f", as it was made: {inside} is inside this one, which was changed" if inside else "")
             )
-        return created
+        return defense
 
     def described(self) -> Mapping[str, Any]:
-        threats = [ThreatId.of(self._threat(eps, seed=0)) if eps else NO_THREAT for eps in self.sources]
-        pairs = zip(self.sources, threats, strict=True)
+        sources = [
+            SourceId(eps=eps, attack=ThreatId.of(self._threat(eps, seed=0)) if eps else NO_THREAT)
+            for eps in self.sources
+        ]
         return {
             **super().described(),
-            "coverage": self.coverage if self.votes else None,
-            "sources": tuple(SourceId(eps=eps, attack=attack) for eps, attack in pairs),
+            "coverage": None if self.certificate == DRAWS else self.coverage,
+            "sources": tuple(sources),
             "wanted": self.radii if self.certificate == SEQUENTIAL else None,
         }
+
+    @staticmethod
+    def cells_of(manifest: CertificationManifest) -> list[CertificationCell]:
+        """The votes, then chunk after chunk the error bounds of every budget."""
+        votes, most = list[CertificationCell](), manifest.batch // _IMAGES
+        if manifest.coverage is not None:
+            early = manifest.certificate == SEQUENTIAL
+            draws = math.ceil(manifest.n / _SAVED) if early else manifest.n
+            votes = manifest.cells_of(SEQUENTIAL if early else VOTE, draws, most=most)
+        budgets = [source.eps for source in manifest.sources]
+        return votes + manifest.cells_of(DRAWS, manifest.draws, most=most, budgets=budgets)
 
     @staticmethod
     def problem(manifest: CertificationManifest, record: CertificateRecord) -> str | None:
@@ -206,8 +185,8 @@ class Certification(CertificateStudy[CertificationManifest, CertificateRecord]):
             most, answered, numbers = manifest.n, (record.label, record.selected), (record.radius, *shares)
             if isinstance(record, SequentialRecord):
                 most = record.draws
-                if most not in looks(draws=manifest.n):
-                    return f"draws={most} is none of the looks {looks(draws=manifest.n)}"
+                if most not in (looks := certificates.looks(draws=manifest.n)):
+                    return f"draws={most} is none of the looks {looks}"
         else:
             assert isinstance(record, DrawsRecord)
             shares, counts = tuple(record.bounds.values()), (record.errors,)
@@ -222,72 +201,93 @@ class Certification(CertificateStudy[CertificationManifest, CertificateRecord]):
                 return f"{count} of {most} draws"
         for number in numbers:
             if not 0 <= number < math.inf:
-                return f"{number} is no finite number from 0 on"
-        return next((f"{share} is no share" for share in shares if not 0 <= share <= 1), None)
+                return f"{number} is not a finite number from 0 on"
+        return next((f"{share} is not a share" for share in shares if not 0 <= share <= 1), None)
 
     def measure(
         self, cell: CertificationCell, progress: CellProgress = no_cell_progress
     ) -> list[CertificateRecord]:
         images, labels = self.target.part(cell.images)
-        draw = _Draw(self, cell, images, progress)
+        done = 0
+
+        def advance(draws: int) -> None:
+            nonlocal done
+            done += draws
+            progress(self.title(cell), done)
+
         if cell.eps is None:
-            return [*self._vote_records(cell, labels.cpu(), draw)]
-        return [*self._draws_records(cell, cell.eps, images, labels.cpu(), draw)]
+            return [*self._vote_records(cell, images, labels.cpu(), advance)]
+        return [*self._draws_records(cell, cell.eps, images, labels.cpu(), advance)]
 
     def cost(self, cell: CertificationCell) -> int:
-        """How many draws it is."""
+        """How many draws are made, at most."""
         return (self.n0 + self.n if cell.eps is None else self.draws) * len(cell.images)
 
     def title(self, cell: CertificationCell) -> str:
         return "votes" if cell.eps is None else f"error bounds at eps {format_value(cell.eps)}"
 
     @cached_property
-    def coverage(self) -> Coverage:
+    def coverage(self) -> certificates.Coverage:
         """What the vote's certificate may assume of the defense."""
-        return Coverage.of(**self.create(seed=0).certificate_terms())
+        return certificates.Coverage.of(**self.create(seed=0).certificate_terms())
 
     @property
     def radii(self) -> tuple[float, ...]:
         """The radii that a sequential certificate is to decide about."""
-        largest = radius(counts_top=self.n, draws=self.n, alpha=self.alpha, **asdict(self.coverage))
+        largest = certificates.radius(
+            counts_top=self.n, draws=self.n, alpha=self.alpha, **asdict(self.coverage)
+        )
         return self.wanted or tuple(even_radii(largest))
 
-    def _vote_records(self, cell: CertificationCell, labels: Tensor, draw: "_Draw") -> Sequence[VoteRecord]:
+    def _vote_records(
+        self, cell: CertificationCell, images: Tensor, labels: Tensor, advance: Advance
+    ) -> Sequence[VoteRecord]:
         """The vote's certificates. A sequential one looks at the draws now and then and stops early; its
         looks share alpha. The other has one look, at all draws.
         """
-        early = cell.certificate == SEQUENTIAL
-        schedule = looks(draws=self.n) if early else (self.n,)
-        thresholds = thresholds_for(radii=self.radii if early else (), **asdict(self.coverage))
-        selected = draw.counts("selection", self.n0).argmax(-1)
+
+        def counted(purpose: str, images: Tensor, draws: int) -> Tensor:
+            """How often each class came out, (N, classes)."""
+            counts = torch.zeros(len(images), len(self.target.images.classes), dtype=torch.int64)
+            for block in self._logits(cell, purpose, images, draws, advance):
+                answers = block.argmax(-1).T  # (N, draws of the block)
+                counts.scatter_add_(1, answers, torch.ones_like(answers))
+            return counts
+
+        early, noise = cell.certificate == SEQUENTIAL, asdict(self.coverage)
+        looks = certificates.looks(draws=self.n) if early else (self.n,)
+        thresholds = certificates.thresholds_for(radii=self.radii if early else (), **noise)
+        selected = counted("selection", images, self.n0).argmax(-1)
         going = torch.arange(len(labels))
         counts = torch.zeros(len(labels), len(self.target.images.classes), dtype=torch.int64)
         lower, p_y = torch.zeros(2, len(labels), dtype=torch.float64)
         drawn = torch.zeros(len(labels), dtype=torch.int64)
         before = 0
-        for look, total in enumerate(schedule):
+        for look, total in enumerate(looks):
             purpose = f"look {look}" if early else "estimation"
-            counts[going] += draw.counts(purpose, total - before, only=going)
+            counts[going] += counted(purpose, images[going.to(images.device)], total - before)
             drawn[going] = before = total
             for bounds, classes in ((lower, selected), (p_y, labels)):
                 count = of_class(counts, classes)[going]
-                bound = look_bound(count=count, draws=total, look=look, alpha=self.alpha, looks=schedule)
+                bound = certificates.look_bound(
+                    count=count, draws=total, look=look, alpha=self.alpha, looks=looks
+                )
                 bounds[going] = torch.maximum(bounds[going], bound)  # all of them hold together
-            done = decided(
+            done = certificates.decided(
                 lower=lower[going], count=of_class(counts, selected)[going], draws=total,
                 thresholds=thresholds, futility=self.alpha,
             )  # fmt: skip
-            draw.advance(int(done.sum()) * (self.n - total))
+            advance(int(done.sum()) * (self.n - total))
             going = going[~done]
             if len(going) == 0:
                 break
-        radii = radius_of(lower, **asdict(self.coverage))
+        radii = radius_of(lower, **noise)
         columns = {
             "label": labels,
             "selected": selected,
             "top": of_class(counts, selected),
             "right": of_class(counts, labels),
-            "answer": torch.where(radii > 0, selected, ABSTAIN),
+            "answer": torch.where(radii > 0, selected, certificates.ABSTAIN),
             "abstain": radii == 0,
             "radius": radii,
             "p_lower": lower,
@@ -296,20 +296,21 @@ class Certification(CertificateStudy[CertificationManifest, CertificateRecord]):
         return SequentialRecord.of(cell, **columns, draws=drawn) if early else VoteRecord.of(cell, **columns)
 
     def _draws_records(
-        self, cell: CertificationCell, eps: float, images: Tensor, labels: Tensor, draw: "_Draw"
+        self, cell: CertificationCell, eps: float, images: Tensor, labels: Tensor, advance: Advance
     ) -> list[DrawsRecord]:
         moved = self._attacked(cell, eps, images, labels.to(images.device)) if eps else images
         reference = self.forward(images).double().softmax(-1).cpu()
-        drawn = (block.double().softmax(-1) for block in draw.logits("draws", moved, self.draws))
-        seen = evidence(reference=reference, drawn=drawn, labels=labels)
-        bounds = bounds_from(seen, delta=self.delta)
+        blocks = self._logits(cell, "draws", moved, self.draws, advance)
+        drawn = (block.double().softmax(-1) for block in blocks)
+        evidence = certificates.evidence(reference=reference, drawn=drawn, labels=labels)
+        bounds = certificates.bounds_from(evidence, delta=self.delta)
         rows = torch.stack(list(bounds.values()), 1).tolist()
         return DrawsRecord.of(
             cell,
             eps=[eps] * len(labels),
             label=labels,
             distance=ball(NORM, eps).distance(moved, images),
-            **{name: getattr(seen, name) for name in EVIDENCE},
+            **{name: getattr(evidence, name) for name in EVIDENCE},
             bounds=[dict(zip(bounds, row, strict=True)) for row in rows],
         )
 
@@ -330,42 +331,19 @@ class Certification(CertificateStudy[CertificationManifest, CertificateRecord]):
     def _threat(self, eps: float, *, seed: int) -> Threat:
         return threat(self.attack, ball(NORM, eps), seed=seed)
 
-
-class _Draw:
-    """Fresh draws of a cell's images, counted as they are made."""
-
-    def __init__(
-        self, study: Certification, cell: CertificationCell, images: Tensor, progress: CellProgress
-    ) -> None:
-        self._study, self._cell, self._images, self._progress = study, cell, images, progress
-        self._drawn = 0
-
-    def counts(self, purpose: str, draws: int, *, only: Tensor | None = None) -> Tensor:
-        """How often each class came out, (N, classes); only: some of the images, by number."""
-        images = self._images if only is None else self._images[only.to(self._images.device)]
-        found = torch.zeros(len(images), len(self._study.target.images.classes), dtype=torch.int64)
-        for block in self.logits(purpose, images, draws):
-            answers = block.argmax(-1).T  # (N, draws of the block)
-            found.scatter_add_(1, answers, torch.ones_like(answers))
-        return found
-
-    def advance(self, draws: int) -> None:
-        """Count draws as done: those made, and those that turned out not to be needed."""
-        self._drawn += draws
-        self._progress(self._study.title(self._cell), self._drawn)
-
-    def logits(self, purpose: str, images: Tensor, draws: int) -> Iterator[Tensor]:
+    def _logits(
+        self, cell: CertificationCell, purpose: str, images: Tensor, draws: int, advance: Advance
+    ) -> Iterator[Tensor]:
         """The logits of fresh draws, (some, N, classes) at a time, so that a million need no memory."""
-        study = self._study
-        defense = study.create(seed=study.seed_for(self._cell, purpose)).to(images.device)
+        defense = self.create(seed=self.seed_for(cell, purpose)).to(images.device)
 
         def model(images: Tensor) -> Tensor:
-            return study.forward(defense(images))
+            return self.forward(defense(images))
 
-        some = max(1, study.batch // len(images))
+        some = max(1, self.batch // len(images))
         for start in range(0, draws, some):
-            block = outputs(model, images, runs=min(some, draws - start), batch=study.batch).cpu()
-            self.advance(block.shape[0] * block.shape[1])
+            block = outputs(model, images, runs=min(some, draws - start), batch=self.batch).cpu()
+            advance(block.shape[0] * block.shape[1])
             yield block
 
 
@@ -460,5 +438,5 @@ def certify(
             precision=precision,
             wanted=tuple(radii) if certificate == SEQUENTIAL else (),
         )
-        found = run_study(study, out, executor=executor, progress=progress)
-    return CertificationSummary.of(found, radii=radii)
+        recorded = run_study(study, out, executor=executor, progress=progress)
+    return CertificationSummary.of(recorded, radii=radii)

@@ -6,20 +6,8 @@ from dataclasses import asdict, dataclass, field
 
 import torch
 
+from vqshield import certificates
 from vqshield.attacks import ball
-from vqshield.certificates import (
-    Evidence,
-    accuracy_bound,
-    allowed_failures,
-    binomial_statement,
-    bounds_from,
-    linf_radius,
-    list_bounds,
-    per_image_delta,
-    radius,
-    radius_for_linf,
-    union_statement,
-)
 from vqshield.certificates.splitting import LEVELS
 from vqshield.certification.records import (
     EVIDENCE,
@@ -42,62 +30,56 @@ from vqshield.runs.study import Recorded
 NORM, LINF = "linf", 8 / 255
 """The usual L-inf budget, which every summary compares with its radii."""
 _RADII = 10  # about this many where none are given
-_UNFINISHED = "The run is not finished: these are the results so far."
+UNFINISHED = "The run is not finished: these are the results so far."
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinfLine:
-    """What a certificate says of an L-inf budget: the radius it takes, and the share that reaches it."""
+    """An L-inf budget, the L1 or L2 radius that it takes, and the share of images certified there."""
 
     eps: float
     needed: float
     certified: float
 
     @classmethod
-    def of(cls, share: Callable[[float], float], *, values: int, norm: str) -> "LinfLine":
-        """share: of the images, certified at a radius in that norm."""
-        needed = radius_for_linf(eps=LINF, values=values, norm=norm)
-        return cls(eps=LINF, needed=needed, certified=share(needed))
+    def of(cls, certified: Callable[[float], float], *, values: int, norm: str) -> "LinfLine":
+        """The usual budget; certified: the share of images at a radius in that norm."""
+        needed = certificates.radius_for_linf(eps=LINF, values=values, norm=norm)
+        return cls(eps=LINF, needed=needed, certified=certified(needed))
 
     def caveat(self, norm: str) -> str:
         """The same as a sentence, because an L2 or L1 radius is easily taken for one in L-inf."""
         return (
-            f"It is no L-inf certificate: {format_value(self.eps)} in L-inf takes a radius of "
+            f"It is not an L-inf certificate: {format_value(self.eps)} in L-inf takes a radius of "
             f"{self.needed:.3g} in {norm}, which {percent(self.certified)} % of the images reach."
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class RadiusPoint:
-    """Certified accuracy at one L2 radius, as fractions; linf: the radius that it implies in L-inf.
+    """Certified accuracy at one L2 radius, as fractions.
 
-    vote: share of images whose vote is right and certified beyond the radius; draw: mean certified accuracy
-    of a single draw. The statements hold for all images at once, and pay for certificates that fail.
+    The statements hold for all images at once, and pay for certificates that fail.
     """
 
     radius: float
-    linf: float
-    vote: float
+    linf: float  # the radius that it implies in L-inf
+    vote: float  # share of images whose vote is right and certified beyond the radius
     vote_statement: float
-    draw: float
+    draw: float  # mean certified accuracy of a single draw
     draw_statement: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class VoteSummary:
-    """The vote's certificates: shares of images, against the radius.
-
-    accuracy: of single draws; right: share of images whose vote is right; mean_radius: 0 where it is wrong.
-    linf: what the certificate says of the usual L-inf budget.
-    mean_draws: of an image, where the certificate is sequential; saving: draws / mean_draws.
-    """
+    """The vote's certificates: shares of images, against the radius."""
 
     images: int
     draws: int
-    accuracy: float
-    right: float
+    accuracy: float  # of single draws
+    right: float  # share of images whose vote is right
     abstained: float
-    mean_radius: float
+    mean_radius: float  # with 0 for images whose vote is wrong
     largest_radius: float
     largest_linf: float
     sigma_eff: float
@@ -107,67 +89,66 @@ class VoteSummary:
     allowed_failures: int
     curve: tuple[RadiusPoint, ...]
     linf: LinfLine | None = field(default=None, metadata={"omit": True})
-    mean_draws: float | None = field(default=None, metadata={"omit": True})
-    saving: float | None = field(default=None, metadata={"omit": True})
+    mean_draws: float | None = field(default=None, metadata={"omit": True})  # where it is sequential
+    saving: float | None = field(default=None, metadata={"omit": True})  # draws / mean_draws
 
     @classmethod
     def of(
         cls, manifest: CertificationManifest, records: Sequence[VoteRecord], radii: Sequence[float]
     ) -> "VoteSummary":
         """From the records of votes, one at least."""
-        draws, alpha, values, covered = manifest.n, manifest.alpha, manifest.values, manifest.coverage
-        assert covered is not None  # there are votes
-        noise = asdict(covered)
-        largest = radius(counts_top=draws, draws=draws, alpha=alpha, **noise)
-        reached = torch.tensor([each.radius for each in records], dtype=torch.float64)
-        right = torch.tensor([each.answer == each.label for each in records])
-        p_y = torch.tensor([each.p_y for each in records], dtype=torch.float64)
-        failing = allowed_failures(images=len(records), delta=alpha, eta=alpha)
+        draws, alpha, values, images = manifest.n, manifest.alpha, manifest.values, len(records)
+        assert manifest.coverage is not None  # there are votes
+        noise = asdict(manifest.coverage)
+        largest = certificates.radius(counts_top=draws, draws=draws, alpha=alpha, **noise)
+        reached = torch.tensor([record.radius for record in records], dtype=torch.float64)
+        right = torch.tensor([record.answer == record.label for record in records])
+        p_y = torch.tensor([record.p_y for record in records], dtype=torch.float64)
+        failing = certificates.allowed_failures(images=images, delta=alpha, eta=alpha)
 
-        def share(beyond: float) -> float:
+        def certified(beyond: float) -> float:
             return float((right & (reached > beyond)).double().mean())
 
         def point(beyond: float) -> RadiusPoint:
-            certified = share(checks.real("radius", beyond))
-            single = accuracy_bound(p_y=p_y, radius=beyond, **noise)
-            together = binomial_statement(upper=1 - single, delta=alpha, eta=alpha)
+            vote = certified(checks.real("radius", beyond))
+            single = certificates.accuracy_bound(p_y=p_y, radius=beyond, **noise)
+            together = certificates.binomial_statement(upper=1 - single, delta=alpha, eta=alpha)
             return RadiusPoint(
                 radius=float(beyond),
-                linf=linf_radius(radius=float(beyond), values=values),
-                vote=certified,
-                vote_statement=max(0.0, certified - failing / len(records)),
+                linf=certificates.linf_radius(radius=float(beyond), values=values),
+                vote=vote,
+                vote_statement=max(0.0, vote - failing / images),
                 draw=float(single.mean()),
                 draw_statement=together.certified_accuracy,
             )
 
-        drawn = [each.draws if isinstance(each, SequentialRecord) else draws for each in records]
-        early = isinstance(records[0], SequentialRecord)
+        stopped = [record for record in records if isinstance(record, SequentialRecord)]
+        drawn = sum(record.draws for record in stopped)
+        accuracy = sum(record.right for record in records) / (draws * images)
+        if stopped:
+            accuracy = sum(record.right / record.draws for record in stopped) / images
         return cls(
-            images=len(records),
+            images=images,
             draws=draws,
-            accuracy=(
-                sum(each.right / count for each, count in zip(records, drawn, strict=True)) / len(records)
-                if early
-                else sum(each.right for each in records) / (draws * len(records))
-            ),
+            accuracy=accuracy,
             right=float(right.double().mean()),
-            abstained=sum(each.abstain for each in records) / len(records),
+            abstained=sum(record.abstain for record in records) / images,
             mean_radius=float((reached * right).mean()),
             largest_radius=largest,
-            largest_linf=linf_radius(radius=largest, values=values),
+            largest_linf=certificates.linf_radius(radius=largest, values=values),
             **noise,
             alpha=alpha,
             confidence=1 - alpha,
             allowed_failures=failing,
             curve=tuple(map(point, radii or even_radii(largest))),
-            linf=LinfLine.of(share, values=values, norm="l2"),
-            mean_draws=sum(drawn) / len(drawn) if early else None,
-            saving=draws * len(drawn) / sum(drawn) if early else None,
+            linf=LinfLine.of(certified, values=values, norm="l2"),
+            mean_draws=drawn / images if stopped else None,
+            saving=draws * images / drawn if stopped else None,
         )
 
     def table(self, title: str) -> Table:
         """Certified accuracy against the L2 radius."""
-        drawn = "n =" if self.mean_draws is None else "at most n ="
+        limit = "" if self.mean_draws is None else "at most "
         facts = [
             ("draws right", percent(self.accuracy)),
             ("abstained", percent(self.abstained)),
@@ -188,21 +169,29 @@ class VoteSummary:
                 Column("draw_statement", "draw statement", "percent"),
             ],
             rows=[
-                [each.radius, 255 * each.linf, each.vote, each.vote_statement, each.draw, each.draw_statement]
-                for each in self.curve
+                [
+                    point.radius,
+                    255 * point.linf,
+                    point.vote,
+                    point.vote_statement,
+                    point.draw,
+                    point.draw_statement,
+                ]
+                for point in self.curve
             ],
             caption=f"certified accuracy in % of {self.images} images; vote: of infinitely many draws, "
-            f"{drawn} {self.draws} drawn, alpha = {self.alpha:g}; draw: of a single one; statement: of all "
-            f"images at once, with probability ≥ {self.confidence:g} (all but {self.allowed_failures} hold)",
+            f"{limit}n = {self.draws} drawn, alpha = {self.alpha:g}; draw: of a single one; statement: of "
+            f"all images at once, with probability ≥ {self.confidence:g} "
+            f"(all but {self.allowed_failures} hold)",
             facts=facts,
         )
 
     def caveats(self) -> list[str]:
-        """What must be said under the numbers, whatever they are."""
-        linf = f"{255 * self.largest_linf:.2g}/255"
+        """What a reader of these numbers must know."""
         return [
             "The L2 certificate holds for every image within the radius, if the noise is Gaussian and drawn "
-            f"afresh; with this many draws it reaches at most {linf} in L-inf. Larger noise reaches farther.",
+            f"afresh; with this many draws it reaches at most {255 * self.largest_linf:.2g}/255 in L-inf. "
+            "Larger noise reaches farther.",
             *([] if self.linf is None else [self.linf.caveat("L2")]),
         ]
 
@@ -234,30 +223,32 @@ class DrawsSummary:
         cls, manifest: CertificationManifest, source: SourceId, records: Sequence[DrawsRecord]
     ) -> "DrawsSummary":
         """From the records of one budget, one at least."""
-        draws, delta = manifest.draws, manifest.delta
+        draws, delta, images = manifest.draws, manifest.delta, len(records)
         columns = {
-            name: torch.tensor([getattr(each, name) for each in records], dtype=torch.float64)
+            name: torch.tensor([getattr(record, name) for record in records], dtype=torch.float64)
             for name in EVIDENCE
         }
-        seen = Evidence(draws=draws, **{**columns, "errors": columns["errors"].long()})
-        together = bounds_from(seen, delta=per_image_delta(delta=delta, images=len(records)))
+        evidence = certificates.Evidence(draws=draws, **{**columns, "errors": columns["errors"].long()})
+        together = certificates.bounds_from(
+            evidence, delta=certificates.per_image_delta(delta=delta, images=images)
+        )
         bounds = {}
-        for name in list_bounds():
-            upper = torch.tensor([each.bounds[name] for each in records], dtype=torch.float64)
-            all_but = binomial_statement(upper=upper, delta=delta, eta=delta)
+        for name in certificates.list_bounds():
+            upper = torch.tensor([record.bounds[name] for record in records], dtype=torch.float64)
+            all_but = certificates.binomial_statement(upper=upper, delta=delta, eta=delta)
             bounds[name] = BoundSummary(
                 certified_accuracy=float((1 - upper).mean()),
-                union=union_statement(upper=together[name], delta=delta).certified_accuracy,
+                union=certificates.union_statement(upper=together[name], delta=delta).certified_accuracy,
                 binomial=all_but.certified_accuracy,
                 binomial_holding=all_but.holding,
             )
         return cls(
             eps=source.eps,
             attack=source.attack,
-            images=len(records),
+            images=images,
             draws=draws,
             delta=delta,
-            accuracy=1 - sum(each.errors for each in records) / (draws * len(records)),
+            accuracy=1 - sum(record.errors for record in records) / (draws * images),
             bounds=bounds,
         )
 
@@ -270,11 +261,17 @@ class DrawsSummary:
 def bounds_table(title: str, summaries: Sequence[DrawsSummary]) -> Table:
     """The error bounds of every budget."""
     rows: list[Section | list[str | float]] = []
-    for each in summaries:
-        rows.append(Section(f"{each.source}: draws right {percent(each.accuracy)}"))
+    for summary in summaries:
+        rows.append(Section(f"{summary.source}: draws right {percent(summary.accuracy)}"))
         rows += [
-            [BOUND_NAMES.get(name, name), bound.certified_accuracy, bound.union, bound.binomial, each.images]
-            for name, bound in each.bounds.items()
+            [
+                BOUND_NAMES.get(name, name),
+                bound.certified_accuracy,
+                bound.union,
+                bound.binomial,
+                summary.images,
+            ]
+            for name, bound in summary.bounds.items()
         ]
     first = summaries[0]
     return Table(
@@ -306,18 +303,15 @@ class CertificationSummary:
     def of(
         cls, recorded: Recorded[CertificationManifest, CertificateRecord], *, radii: Sequence[float] = ()
     ) -> "CertificationSummary":
-        """From records.
-
-        radii: where the certified accuracies are given, in L2; without any, evenly up to the largest
-            possible.
-        """
+        """From records; radii: of the votes' curve, in L2 (default: evenly up to the largest possible)."""
         manifest, records = recorded.manifest, recorded.records
-        votes = [each for each in records if isinstance(each, VoteRecord)]
-        bounds = [each for each in records if isinstance(each, DrawsRecord)]
+        votes = [record for record in records if isinstance(record, VoteRecord)]
+        bounds = [record for record in records if isinstance(record, DrawsRecord)]
         parts = ((source, [each for each in bounds if each.eps == source.eps]) for source in manifest.sources)
+        certificates = len(manifest.sources) + (manifest.coverage is not None)
         return cls(
             title=f"Certificates of {manifest.subject}",
-            complete=len(records) == sum(len(cell.images) for cell in manifest.cells),
+            complete=len(records) == certificates * manifest.data.images,
             vote=VoteSummary.of(manifest, votes, radii) if votes else None,
             draws=tuple(DrawsSummary.of(manifest, source, part) for source, part in parts if part),
             seconds=round(sum(recorded.seconds.values()), 1),
@@ -330,49 +324,42 @@ class CertificationSummary:
         return tables + ([bounds_table(self.title, self.draws)] if self.draws else [])
 
     def caveats(self) -> list[str]:
-        """What must be said under the numbers, whatever they are."""
-        lines = [] if self.complete else [_UNFINISHED]
+        """What a reader of these numbers must know."""
+        lines = [] if self.complete else [UNFINISHED]
         lines += self.vote.caveats() if self.vote else []
         if self.draws:
             lines.append(
                 "The error bounds hold for the given images alone, not for a ball around them: another "
-                "attack needs draws of its own. The smallest of several bounds is no bound: choose one "
+                "attack needs draws of its own. The smallest of several bounds is not a bound: choose one "
                 "beforehand."
             )
-            caveats = [ball(NORM, each.eps).caveat for each in self.draws]
-            lines += [f"WARNING: {each}." for each in caveats if each is not None]
+            caveats = [ball(NORM, summary.eps).caveat for summary in self.draws]
+            lines += [f"WARNING: {caveat}." for caveat in caveats if caveat is not None]
         return lines
 
 
 @dataclass(frozen=True, kw_only=True)
 class L1Point:
-    """Certified accuracy at one L1 radius, as fractions; linf: the radius that it implies in L-inf.
-
-    certified: share of images whose vote is right on every 8-bit image within the radius, itself included.
-    real: the same for all real-valued images, which the defense rounds to 8 bits.
-    """
+    """Certified accuracy at one L1 radius, as fractions."""
 
     radius: float
-    linf: float
-    certified: float
-    real: float
+    linf: float  # the radius that it implies in L-inf
+    certified: float  # share of images whose vote is right on every 8-bit image within the radius, inclusive
+    real: float  # the same for all real-valued images, which the defense rounds to 8 bits
 
 
 @dataclass(frozen=True, kw_only=True)
 class L1Summary:
-    """What an exact L1 certification found; of one that is not finished, what there is.
-
-    accuracy: of single draws; right: share of images whose vote is right; mean_radius: 0 where it is wrong.
-    """
+    """What an exact L1 certification found; of one that is not finished, what there is."""
 
     title: str
     complete: bool
     images: int
     shifts: int
     scale: float
-    accuracy: float
-    right: float
-    mean_radius: float
+    accuracy: float  # of single draws
+    right: float  # share of images whose vote is right
+    mean_radius: float  # with 0 for images whose vote is wrong
     largest_radius: float
     curve: tuple[L1Point, ...]
     linf: LinfLine
@@ -381,22 +368,20 @@ class L1Summary:
 
     @classmethod
     def of(cls, recorded: Recorded[L1Manifest, L1Record], *, radii: Sequence[float] = ()) -> "L1Summary":
-        """From records; radii: where certified accuracies are given, in L1. Without any, evenly up to the
-        largest possible.
-        """
+        """From records; radii: of the curve, in L1 (default: evenly up to the largest possible)."""
         manifest, records = recorded.manifest, recorded.records
-        right = [each for each in records if each.answer == each.label]
+        right = [record for record in records if record.answer == record.label]
         count, largest = max(1, len(records)), manifest.shifts // 2 / LEVELS
 
-        def share(within: float) -> float:
-            return sum(each.radius >= within for each in right) / count
+        def certified(within: float) -> float:
+            return sum(record.radius >= within for record in right) / count
 
         def point(within: float) -> L1Point:
             return L1Point(
                 radius=float(checks.real("radius", within)),
-                linf=linf_radius(radius=float(within), values=manifest.values, norm="l1"),
-                certified=share(within),
-                real=sum(each.real_radius > within for each in right) / count,
+                linf=certificates.linf_radius(radius=float(within), values=manifest.values, norm="l1"),
+                certified=certified(within),
+                real=sum(record.real_radius > within for record in right) / count,
             )
 
         return cls(
@@ -405,12 +390,12 @@ class L1Summary:
             images=len(records),
             shifts=manifest.shifts,
             scale=manifest.shifts / (2 * LEVELS),
-            accuracy=sum(each.right for each in records) / (manifest.shifts * count),
+            accuracy=sum(record.right for record in records) / (manifest.shifts * count),
             right=len(right) / count,
-            mean_radius=sum(each.radius for each in right) / count,
+            mean_radius=sum(record.radius for record in right) / count,
             largest_radius=largest,
             curve=tuple(map(point, radii or even_radii(largest))),
-            linf=LinfLine.of(share, values=manifest.values, norm="l1"),
+            linf=LinfLine.of(certified, values=manifest.values, norm="l1"),
             seconds=round(sum(recorded.seconds.values()), 1),
             manifest=manifest,
         )
@@ -425,9 +410,9 @@ class L1Summary:
                 Column("certified", "8-bit", "percent"),
                 Column("real", "real-valued", "percent"),
             ],
-            rows=[[each.radius, 255 * each.linf, each.certified, each.real] for each in self.curve],
+            rows=[[point.radius, 255 * point.linf, point.certified, point.real] for point in self.curve],
             caption=f"certified accuracy in % of {self.images} images; the vote of all {self.shifts} shifts, "
-            "each asked once: nothing is estimated. 8-bit: on every 8-bit image within the radius; "
+            "each classified once: nothing is estimated. 8-bit: on every 8-bit image within the radius; "
             "real-valued: on every image",
             facts=[
                 ("votes right", percent(self.right)),
@@ -440,9 +425,9 @@ class L1Summary:
         return [table]
 
     def caveats(self) -> list[str]:
-        """What must be said under the numbers, whatever they are."""
+        """What a reader of these numbers must know."""
         return [
-            *([] if self.complete else [_UNFINISHED]),
+            *([] if self.complete else [UNFINISHED]),
             "The L1 certificate holds for certain, for the vote of all shifts of this very pattern, if the "
             "classifier gives one image one answer, whatever the batch around it.",
             self.linf.caveat("L1"),
