@@ -23,14 +23,13 @@ from vqshield.core import checks
 from vqshield.core.display_names import BOUND_NAMES
 from vqshield.core.settings import format_value
 from vqshield.reports.table import Column, Section, Table
-from vqshield.reports.text import percent
+from vqshield.reports.text import UNFINISHED, percent
 from vqshield.runs.manifests import SourceId, ThreatId
 from vqshield.runs.study import Recorded
 
 NORM, LINF = "linf", 8 / 255
 """The usual L-inf budget, which every summary compares with its radii."""
 _RADII = 10  # about this many where none are given
-UNFINISHED = "The run is not finished: these are the results so far."
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,10 +1,11 @@
-"""An evaluation's results as a table, and what must be said below them."""
+"""An evaluation's results as a table, and what a reader of them must know."""
 
 from itertools import groupby
 
 from vqshield.core.display_names import NONE
-from vqshield.evaluation.study import NOT_RUN, EvaluationRow, EvaluationSummary
-from vqshield.reports.table import Cell, Column, Section, Table, Value
+from vqshield.evaluation.study import NOT_RUN, EvaluationSummary
+from vqshield.reports.table import Column, Row, Section, Table
+from vqshield.reports.text import UNFINISHED
 
 _COLUMNS = (
     Column("attack", "attack"),
@@ -20,10 +21,12 @@ _COLUMNS = (
 
 def evaluation_table(summary: EvaluationSummary) -> Table:
     """A section per defense, a line per attack."""
-    manifest, rows = summary.manifest, list[list[Cell | Value] | Section]()
+    manifest, rows = summary.manifest, list[Row | Section]()
     for defense, group in groupby(summary.rows, key=lambda row: row.defense):
         rows.append(Section(f"defense {defense}" if defense != NONE else "no defense"))
-        rows += map(_cells, group)
+        for row in group:
+            attack = ("natural", "") if row.attack == NONE else (row.attack, row.level)
+            rows.append([*attack, row, row.standard_error, row.vote, row.worst, row.n, row.seconds])
     runs = sorted({row.runs for row in summary.rows})
     return Table(
         title=summary.title,
@@ -36,23 +39,9 @@ def evaluation_table(summary: EvaluationSummary) -> Table:
     )
 
 
-def _cells(row: EvaluationRow) -> list[Cell | Value]:
-    natural = row.attack == NONE
-    return [
-        "natural" if natural else row.attack,
-        "" if natural else row.level,
-        row,
-        row.standard_error,
-        row.vote,
-        row.worst,
-        row.n,
-        row.seconds,
-    ]
-
-
 def caveats(summary: EvaluationSummary) -> list[str]:
-    """What must be said below the results, whatever they are."""
-    lines = [] if summary.complete else ["The run is not finished: these are the figures so far."]
+    """What a reader of the results must know."""
+    lines = [] if summary.complete else [UNFINISHED]
     if summary.warning:
         lines.append(f"WARNING: {summary.warning}")
     if any(row.audit for row in summary.rows):

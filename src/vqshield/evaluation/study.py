@@ -1,4 +1,4 @@
-"""Accuracy of a defended classifier under attack, image by image, in a run that may stop at any moment."""
+"""Accuracy of a defended classifier under attack, image by image, in a run that resumes after any stop."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -56,29 +56,24 @@ if TYPE_CHECKING:
     from vqshield.reports.table import Table
 
 ALL = "adaptive"
-"""The row of the strongest attack for each image, of all that were given: an attacker may choose, too."""
+"""The row of the strongest attack on each image, of all that are measured: an attacker may choose, too."""
 NOT_RUN = "not run"
 
-# It stops with every image that it breaks: a bare classifier's soon, others not before all has been tried.
+# Forward passes per image: it stops at images that it breaks, soon for a bare classifier, late for others.
 _AUTOATTACK = {"bare": 150, "standard": 3000, "rand": 4000}
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationRecord(Record):
-    """One image, by one attack, in front of one defense.
-
-    image: its place in the data; distance: how far the attack moved it.
-    selected: right answers among the draws that attacks are compared on; None where there is no attack.
-    predictions: the answers of the runs that are reported.
-    """
+    """One image under one attack in front of one defense."""
 
     attack: str
     level: str
-    image: int
+    image: int  # its place in the data
     label: int
-    distance: float
-    selected: int | None
-    predictions: tuple[int, ...]
+    distance: float  # how far the attack moved it
+    selected: int | None  # right answers among the samples that attacks are compared on; None without attack
+    predictions: tuple[int, ...]  # of the runs that are reported
 
     @property
     def key(self) -> Key:
@@ -103,8 +98,7 @@ class EvaluationManifest(AttackManifest):
 class EvaluationCell(AttackCell):
     """One attack (or none) on one chunk of images in front of one defense (or none).
 
-    later: the members of a suite, each with its level, that are tried after the attack on what it leaves;
-        none but in a fast suite, where the members are cells of their own otherwise.
+    The members of a suite with fast gradients are one cell: the first, and the later ones with their levels.
     """
 
     level: str
@@ -112,7 +106,7 @@ class EvaluationCell(AttackCell):
 
     @property
     def keys(self) -> list[Key]:
-        return [(self.defense, each.attack, image) for each in self.in_turn for image in self.images]
+        return [(self.defense, cell.attack, image) for cell in self.in_turn for image in self.images]
 
     @property
     def in_turn(self) -> list["EvaluationCell"]:
@@ -123,24 +117,14 @@ class EvaluationCell(AttackCell):
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation(AttackStudy[EvaluationManifest, EvaluationCell, EvaluationRecord]):
-    """Every attack on every image in front of every defense.
+    """Every attack on every image in front of every defense; settings as of `evaluate`.
 
-    All images are attacked, those already misclassified too. Draws that attacks are found with, draws that
-    they are compared on, and draws that are reported have seeds of their own. Attacks that ignore the defense
-    run once for all defenses.
+    All images are attacked, those already misclassified too. Attacks that ignore the defense run once for all
+    defenses. A chunk of `batch` images is a unit of work, whose results depend on nothing but the study.
 
     The members of a suite whose gradients are faster than float32 ("adaptive-v1:precision=bf16") are tried in
     turn: each on those images alone that the one before it did not make wrong in every selection draw. The
     others count for it as they did for the one before.
-
-    Attributes:
-        defenses: by text, "swrd:size=3"; "none": attack the bare classifier too, as a baseline. Its natural
-            accuracy is measured in any case.
-        attacks: by text, "pgd:steps=20,eot=5", or names of suites.
-        norm, eps, runs, selection, seed, batch: as of AttackSettings; a chunk of `batch` images is a unit of
-            work, whose results depend on nothing but the study.
-        batch_norm: which statistics batch norms use behind the defenses, a spec string of
-            `vqshield.runs.batch_norm.BatchNorm`.
     """
 
     defenses: tuple[str, ...] = (NONE,)
@@ -170,14 +154,15 @@ class Evaluation(AttackStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
     @staticmethod
     def cells_of(manifest: EvaluationManifest) -> list[EvaluationCell]:
         """Chunk after chunk: a run that is stopped has every attack on the same images."""
-        # The bare classifier, always: what a defense costs is seen beside it.
+        # The bare classifier, always: it shows what a defense costs.
         plan = [(NONE, [(NONE, NONE)])]
         for defense in manifest.defenses:
             plan += [(defense.name, [(NONE, NONE)])] if defense.name != NONE else []
             for attack in manifest.attacks:
-                members = [(each.name, _level(defense, each, manifest)) for each in attack.threats]
-                in_turn = all(each.precision is not None for each in attack.threats)
-                plan += [(defense.name, members)] if in_turn else [(defense.name, [each]) for each in members]
+                members = [(threat.name, _level(defense, threat, manifest)) for threat in attack.threats]
+                in_turn = all(threat.precision is not None for threat in attack.threats)
+                parts = [members] if in_turn else [[member] for member in members]
+                plan += [(defense.name, part) for part in parts]
         return [
             EvaluationCell(defense=name, attack=attack, level=level, images=images, later=tuple(later))
             for images in chunks(manifest.data.images, manifest.batch)
@@ -199,56 +184,49 @@ class Evaluation(AttackStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
         models = dict.fromkeys((self.target.model, self.classifier_behind(cell.defense)))
         with counted(self.title(cell), progress, *models):
             images, labels = self.target.part(cell.images)
-            left, held = torch.arange(len(images)), list[EvaluationRecord]()
+            places, latest = list(range(len(images))), dict[int, EvaluationRecord]()
             for attack in cell.in_turn:
-                found = self._measured(attack, images, labels, left)
-                if len(found) < len(images):  # the others were lost before
-                    lost = [replace(each, attack=attack.attack, level=attack.level) for each in held]
-                    for place, record in zip(left.tolist(), found, strict=True):
-                        lost[place] = record
-                    found = lost
-                records, held = records + found, found
-                left = torch.tensor(
-                    [place for place, each in enumerate(held) if each.selected], dtype=torch.int64
-                )
+                for place, record in latest.items():
+                    latest[place] = replace(record, attack=attack.attack, level=attack.level)
+                latest |= self._measured(attack, images, labels, places)
+                records += latest.values()
+                places = [place for place, record in latest.items() if record.selected]
         return records
 
     def _measured(
-        self, cell: EvaluationCell, images: Tensor, labels: Tensor, left: Tensor
-    ) -> list[EvaluationRecord]:
-        """The records of one attack on those images of the chunk that are left."""
-        if len(left) == 0:
-            return []
-        if len(left) < len(images):
-            places = left.to(images.device)
-            part, images, labels = Part(places, len(images)), images[places], labels[places]
-            attacking: AbstractContextManager[None] = asking_about(part)
-        else:
-            attacking = nullcontext()
-        found = images
+        self, cell: EvaluationCell, images: Tensor, labels: Tensor, places: Sequence[int]
+    ) -> dict[int, EvaluationRecord]:
+        """The records of one attack on some images of the chunk, by their places."""
+        if not places:
+            return {}
+        attacking: AbstractContextManager[None] = nullcontext()
+        if len(places) < len(images):
+            index = torch.tensor(places, device=images.device)
+            attacking = asking_about(Part(index, len(images)))
+            images, labels = images[index], labels[index]
+        attacked = images
         if cell.attack != NONE:
             with attacking:
-                found = self._attacked(cell, images, labels)
-        judged = self.judged(cell, images, found, labels)
-        return [
-            EvaluationRecord(
-                defense=cell.defense, attack=cell.attack, level=cell.level, image=cell.images[place], **each
+                attacked = self._attacked(cell, images, labels)
+        return {
+            place: EvaluationRecord(
+                defense=cell.defense, attack=cell.attack, level=cell.level, image=cell.images[place], **row
             )
-            for place, each in zip(left.tolist(), judged, strict=True)
-        ]  # fmt: skip
+            for place, row in zip(places, self.judged(cell, images, attacked, labels), strict=True)
+        }  # fmt: skip
 
     def cost(self, cell: EvaluationCell) -> int:
-        """About how many images are classified for it.
+        """About how many images are classified.
 
         An attack that ignores the defense is counted once, for the first defense: the others find it done.
         """
         draws = 0
-        for each in cell.in_turn:
+        for attack in (cell.attack, *(name for name, _ in cell.later)):
             draws += self.runs
-            if each.attack != NONE:
+            if attack != NONE:
                 draws += self.selection_runs
-                if not self._threats[each.attack].ignores_defense or cell.defense == self.defenses[0]:
-                    draws += self._efforts[each.attack]
+                if not self._threats[attack].ignores_defense or cell.defense == self.defenses[0]:
+                    draws += self._efforts[attack]
         return draws * len(cell.images)
 
     def needs(self, cell: EvaluationCell) -> tuple[str, int] | None:
@@ -279,11 +257,11 @@ class Evaluation(AttackStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
 
     @cached_property
     def _places(self) -> dict[str, tuple[str, int]]:
-        """Where each attack is found: the text that names it, and its place in the suite."""
+        """The spec string of each attack, and its place in the suite."""
         return {
-            each.name: (text, place)
-            for text in self.attacks
-            for place, each in enumerate(expand(text, self.ball))
+            threat.name: (spec, place)
+            for spec in self.attacks
+            for place, threat in enumerate(expand(spec, self.ball))
         }
 
     @cached_property
@@ -304,20 +282,18 @@ class Evaluation(AttackStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
             with torch_seeded(seed):
                 return self.store.bare(threat, model, images, labels, seed=seed)
         seed = self.seed_of(cell, "attack")
-        model = self.attacked_classifier(cell.defense)
+        threat, model = self._threat(cell.attack, seed=seed), self.attacked_classifier(cell.defense)
         defense = defense_from(cell.defense, seed=self.seed_of(cell, "attacked draws"))
         with torch_seeded(seed):
-            return self._threat(cell.attack, seed=seed)(
-                model, defense and defense.to(images.device), images, labels
-            )
+            return threat(model, defense and defense.to(images.device), images, labels)
 
     def _is_bare(self, cell: EvaluationCell) -> bool:
         """Whether the attack is one on the classifier alone."""
         return cell.defense == NONE or self._threats[cell.attack].ignores_defense
 
     def _threat(self, name: str, *, seed: int) -> Threat:
-        text, place = self._places[name]
-        return expand(text, self.ball, seed=seed)[place]
+        spec, place = self._places[name]
+        return expand(spec, self.ball, seed=seed)[place]
 
 
 def _level(defense: DefenseId, threat: ThreatId, manifest: EvaluationManifest) -> str:
@@ -330,7 +306,7 @@ def _level(defense: DefenseId, threat: ThreatId, manifest: EvaluationManifest) -
 
 
 def _effort(threat: Threat) -> int:
-    """About how often the attack asks about each image."""
+    """About how often the attack calls the model for each image."""
     bare = threat.surrogate == NONE
     if isinstance(threat.attack, AutoAttack):
         return _AUTOATTACK["bare" if bare else threat.attack.version]
@@ -342,22 +318,15 @@ def _effort(threat: Threat) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationRow(Accuracy):
-    """The accuracy under one attack, one suite or all attacks together in front of a defense.
-
-    Attributes:
-        level: how much the attack knows; "none" for clean accuracy.
-        vote: accuracy of the runs' most frequent answer; worst: share of images right in every run.
-        seconds: how long it took, as far as known.
-        audit: of the robust accuracy; none is shown without one, or without the words that there is none.
-    """
+    """The accuracy under one attack, one suite or all attacks together in front of a defense."""
 
     defense: str
     attack: str
-    level: str
-    vote: float
-    worst: float
-    seconds: float | None
-    audit: str | None = field(default=None, metadata={"omit": True})
+    level: str  # how much the attack knows; "none" for clean accuracy
+    vote: float  # accuracy of the runs' most frequent answer
+    worst: float  # share of images right in every run
+    seconds: float | None  # as far as known
+    audit: str | None = field(default=None, metadata={"omit": True})  # of a robust accuracy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -387,23 +356,21 @@ class EvaluationSummary:
     def of(cls, recorded: Recorded[EvaluationManifest, EvaluationRecord]) -> "EvaluationSummary":
         """From records: every attack, every suite, and all attacks together, for every defense."""
         manifest, seconds = recorded.manifest, recorded.seconds
-        found: dict[tuple[str, str], dict[int, EvaluationRecord]] = {}
+        by_attack: dict[tuple[str, str], dict[int, EvaluationRecord]] = {}
         for record in recorded.records:
-            found.setdefault((record.defense, record.attack), {})[record.image] = record
+            by_attack.setdefault((record.defense, record.attack), {})[record.image] = record
         cells = Evaluation.cells_of(manifest)
         rows = []
         for defense in dict.fromkeys(cell.defense for cell in cells):
             for name, members in _groups(manifest).items():
-                part = [found.get((defense, member), {}) for member in members]
-                took = [seconds.get((defense, member)) for member in members]
-                row = _row(defense, name, part, took)
-                if row is not None:
-                    rows.append(row)
+                keys = [(defense, member) for member in members]
+                took = [seconds[key] for key in keys if key in seconds]
+                rows += _rows(defense, name, [by_attack.get(key, {}) for key in keys], took)
         return cls(
             title=f"Accuracy of {manifest.data.images} images of {manifest.data.name}, "
             f"classifier {manifest.classifier.described}"
             + (f", batch norm {manifest.batch_norm}" if manifest.batch_norm else ""),
-            complete=sum(map(len, found.values())) == sum(len(cell.keys) for cell in cells),
+            complete=len(recorded.records) == sum(len(cell.keys) for cell in cells),
             rows=tuple(rows),
             audit=NOT_RUN,
             warning=_warning(manifest, recorded.records),
@@ -413,7 +380,7 @@ class EvaluationSummary:
 
 
 def _groups(manifest: EvaluationManifest) -> dict[str, list[str]]:
-    """The rows of a defense: name → the attacks whose minimum it shows."""
+    """The attacks whose strongest each row of a defense shows, by the row's name."""
     groups, every = {NONE: [NONE]}, list[str]()
     for attack in manifest.attacks:
         members = [threat.name for threat in attack.threats]
@@ -423,32 +390,29 @@ def _groups(manifest: EvaluationManifest) -> dict[str, list[str]]:
     return {**groups, ALL: every} if every else groups
 
 
-def _row(
-    defense: str,
-    attack: str,
-    part: Sequence[Mapping[int, EvaluationRecord]],
-    took: Sequence[float | None],
-) -> EvaluationRow | None:
-    """Over the images that every member was tried on; None where there are none."""
-    draws = strongest_draws(part)
+def _rows(
+    defense: str, attack: str, members: Sequence[Mapping[int, EvaluationRecord]], seconds: Sequence[float]
+) -> list[EvaluationRow]:
+    """The row of the images that every member was tried on; none where there are no such images."""
+    draws = strongest_draws(members)
     if draws is None:
-        return None
-    known = [each for each in took if each is not None]
-    levels = [next(iter(each.values())).level for each in part]
-    return EvaluationRow.of(
+        return []
+    levels = [next(iter(records.values())).level for records in members]
+    row = EvaluationRow.of(
         draws,
         defense=defense,
         attack=attack,
         level=max(levels, key=(NONE, *LEVELS).index),
         vote=draws.vote(),
         worst=draws.worst(),
-        seconds=round(sum(known), 1) if known else None,
+        seconds=round(sum(seconds), 1) if seconds else None,
         audit=None if attack == NONE else NOT_RUN,
     )
+    return [row]
 
 
 def _warning(manifest: EvaluationManifest, records: Sequence[EvaluationRecord]) -> str | None:
-    """What a reader of robust accuracies must know before believing them."""
+    """What a reader of robust accuracies must know."""
     levels, warnings = {threat.level for threat in manifest.threats}, []
     if not levels:
         warnings.append("no attack was given: these numbers say nothing about robustness")
@@ -460,7 +424,7 @@ def _warning(manifest: EvaluationManifest, records: Sequence[EvaluationRecord]) 
             "that vq.defend made, as it is, and they use the strongest surrogate"
         )
     if not manifest.classifier.random and any(
-        len({*each.predictions}) > 1 for each in records if each.defense == NONE
+        len({*record.predictions}) > 1 for record in records if record.defense == NONE
     ):
         warnings.append(
             "the classifier is random on some of these images, though not on the first ones: attacks on it "
@@ -493,11 +457,11 @@ def evaluate(
     executor: Executor | None = None,
     progress: Progress = no_progress,
 ) -> EvaluationSummary:
-    """Measure how much of a classifier's accuracy attacks leave, with and without a defense.
+    """Measure a classifier's accuracy under attacks, with and without a defense.
 
-    Every image is attacked. Draws that attacks are found with, compared on and reported by are different
-    ones, so that luck does not count as strength. The natural accuracy of the bare classifier is always there
-    to compare with.
+    Every image is attacked. Samples that attacks are found with, compared on and reported by are different
+    ones, so that luck does not count as strength. The clean accuracy of the bare classifier is always
+    measured.
 
     Args:
         model: a module from images in [0, 1] to logits, a model that `vq.defend` made, or the name of a
@@ -554,5 +518,5 @@ def evaluate(
             batch=batch,
             batch_norm=batch_norm,
         )
-        found = run_study(study, out, executor=executor, progress=progress)
-    return EvaluationSummary.of(found)
+        recorded = run_study(study, out, executor=executor, progress=progress)
+    return EvaluationSummary.of(recorded)

@@ -4,6 +4,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
+UNFINISHED = "The run is not finished: these are the results so far."
 _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
 _LATEX = {
     **{char: f"\\{char}" for char in "&%$#_{}"},
