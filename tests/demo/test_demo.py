@@ -59,7 +59,11 @@ def test_page_and_terminal_show_the_figures_and_the_pictures(finished: tuple[Pat
     assert "report.html" in finished[1]
     for shown in (finished[1], page):
         figures = shown.index("RandDisc")
-        assert shown.index("For: models behind an interface") < shown.index("Not for: anybody") < figures
+        assert (
+            shown.index("For: models behind an interface")
+            < shown.index("Not for: models whose weights")
+            < figures
+        )
         assert "vqshield harden --defense none --method adversarial" in shown
     assert "square, 12 calls" in page
 

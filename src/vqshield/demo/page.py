@@ -6,6 +6,7 @@ from vqshield.attacks import Linf
 from vqshield.core.settings import format_settings, format_value
 from vqshield.demo.pictures import GalleryRow
 from vqshield.demo.study import DemoRow, DemoSummary, Threat
+from vqshield.models.draws import Accuracy
 from vqshield.reports.html import page
 from vqshield.reports.table import Cell, Column, Table
 from vqshield.reports.text import duration
@@ -22,9 +23,8 @@ _TITLES: dict[Threat, str] = {
 FOR_WHOM = (
     "For: models behind an interface that answers queries, and images that were made to fool other models. "
     "Fine-tune the classifier behind the shield first (vqshield harden); the last row is one.",
-    "Not for: anybody whose weights an attacker may have; the last column is theirs. Use adversarial "
-    "training (vqshield harden --defense none --method adversarial) or a certificate (vqshield certify) "
-    "there.",
+    "Not for: models whose weights an attacker may have; the last column is theirs. Use adversarial training "
+    "(vqshield harden --defense none --method adversarial) or a certificate (vqshield certify) there.",
 )
 """What a reader should know before any number."""
 
@@ -42,8 +42,11 @@ def demo_table(summary: DemoSummary) -> Table:
             *(Column(key, title, "percent", help=attacks.get(key, "")) for key, title in _TITLES.items()),
         ],
         rows=[
-            [_name(*found.values()), *(_accuracy(found.get(threat)) for threat in _TITLES)]
-            for found in rows.values()
+            [
+                Cell(defense, notes=_settings(next(iter(by_threat.values())))),
+                *(_accuracy(by_threat.get(threat)) for threat in _TITLES),
+            ]
+            for defense, by_threat in rows.items()
         ],
         caption=f"accuracy in %, ± standard error over images, "
         f"N = {max((row.n for row in summary.rows), default=0)} images; attacks: "
@@ -52,14 +55,15 @@ def demo_table(summary: DemoSummary) -> Table:
     )
 
 
-def _name(row: DemoRow, *_: DemoRow) -> Cell:
-    return Cell(row.defense, notes=(format_settings(row.settings),) if row.settings else ())
+def _settings(row: DemoRow) -> list[str]:
+    return [format_settings(row.settings)] if row.settings else []
 
 
 def _accuracy(row: DemoRow | None) -> Cell:
     if row is None:
         return Cell(None)
-    return Cell(row.accuracy, mark="low" if row.robust < row.natural / 2 else "")
+    robust = Accuracy(mean=row.robust, standard_error=row.standard_error, runs=row.runs, n=row.n)
+    return Cell(robust, mark="low" if row.robust < row.natural / 2 else "")
 
 
 def render_demo(summary: DemoSummary, gallery: Sequence[GalleryRow]) -> str:

@@ -1,17 +1,16 @@
-"""The first minute: the bundled classifier with and without each defense, clean, and under four attackers.
+"""The bundled classifier with and without each defense, on clean images and under four attackers.
+
+The attackers, from the weakest: images made for the other of the two bundled networks (transfer); PGD on the
+bare classifier (ignorant); score-based queries (score); PGD through the shield with gradients made for
+quantizers, averaged over several samples (adaptive). Reported samples are fresh: no attack has seen them.
 
 The last rows are the same network calibrated behind swRD on unlabelled images, and fine-tuned behind swRD
 with noise on the image, which is how a shield should be used.
-
-From the one who knows least: images made to fool the other of the two bundled networks (transfer); images
-made with the very weights, the shield left out (ignorant); a few calls of the model, by its scores (score);
-an attack through the shield, with gradients made for quantizers, averaged over several draws (adaptive).
-What is reported are fresh draws that no attack has seen.
 """
 
-import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,22 +24,20 @@ from vqshield.core import checks
 from vqshield.core.display_names import NONE, display_name
 from vqshield.core.environment import environment
 from vqshield.core.serialization import Json
-from vqshield.data import ImageSet, sample
+from vqshield.data import sample
 from vqshield.defended import Defended
 from vqshield.defenses import SWRD, Defense, create, list_defenses
 from vqshield.demo.pictures import GalleryPicture, GalleryRow, png, png_uri
-from vqshield.models.draws import Accuracy, Draws, draw_predictions
+from vqshield.models.draws import Draws, draw_predictions
 from vqshield.training.calibration import calibrate
 
 BEST = display_name("swrd")
 CALIBRATED = f"{BEST}, calibrated"
 TUNED = f"{BEST} with noise, tuned classifier"
-CALIBRATION_IMAGES = 200
-"""Of the bundled images that are not reported on; the row is left out where too few remain."""
+CALIBRATION_IMAGES = 200  # at most, of the bundled images that are not attacked
 _FEWEST_TO_CALIBRATE = 16
 GALLERY_ROWS = 6
 IMAGES_AT_ONCE = 50
-
 
 Threat = Literal["none", "transfer", "ignorant", "score", "adaptive"]
 
@@ -95,33 +92,21 @@ class DemoSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class DemoRow:
-    """Accuracy of one defense under one threat.
-
-    Attributes:
-        natural, robust: clean and robust accuracy as fractions of the same n images, mean over runs.
-        standard_error: of robust, over images.
-    """
+    """Accuracy of one defense under one threat."""
 
     defense: str
     settings: Mapping[str, Json]
     threat: Threat
     attack: str
-    natural: float
-    robust: float
-    standard_error: float
+    natural: float  # clean accuracy as a fraction of n images, mean over runs
+    robust: float  # the same under the threat
+    standard_error: float  # of robust, over images
     runs: int
     n: int
 
     def __post_init__(self) -> None:
         for name in ("natural", "robust"):
             checks.real(name, getattr(self, name), most=1)
-
-    @property
-    def accuracy(self) -> Accuracy:
-        """Robust accuracy as the type that tables show; the demo does not record the spread between runs."""
-        return Accuracy(
-            mean=self.robust, std=math.nan, standard_error=self.standard_error, runs=self.runs, n=self.n
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,33 +125,42 @@ class DemoSummary:
 
 
 class Demo:
-    """Runs defense by defense; summary() and gallery() hold whatever is finished so far."""
+    """Runs defense by defense; summary() and gallery() hold whatever is finished so far.
+
+    Args:
+        settings: what is run.
+        report: called with what is going on and how many images were just classified.
+    """
 
     def __init__(self, settings: DemoSettings, report: Callable[[str, int], None]) -> None:
-        """`report` is called with what is going on and how many images were just classified."""
         self.settings, self._report = settings, report
-        self.data: ImageSet = sample(settings.limit)
-        self._others = sample().floats(slice(settings.limit, settings.limit + CALIBRATION_IMAGES))
+        self.data = sample(settings.limit)
+        others = sample().floats(slice(settings.limit, settings.limit + CALIBRATION_IMAGES))
+        self._to_calibrate = others if len(others) >= _FEWEST_TO_CALIBRATE else None
         self.images, self.labels = self.data.floats(), self.data.labels
         self.classifier: nn.Module = _InParts(small_cifar10())
         self.rows: list[DemoRow] = []
-        self.shown: dict[str, tuple[Tensor, Tensor]] = {}  # caption → images, answers
+        self.shown: dict[str, tuple[Tensor, Tensor]] = {}  # images and answers by caption
         self.seconds = 0.0
+        self._defenses = len(list_defenses()) + 1 + (self._to_calibrate is not None)
 
     @property
     def work(self) -> int:
         """How many images will be classified in all: what a progress bar counts."""
-        each, options = len(self.images), self.settings
+        options = self.settings
         attacked = 2 * options.steps  # both networks without a shield
         bare = options.calls + 4
         defended = options.steps * options.eot + options.calls + 5 * options.samples
-        return each * (attacked + bare + defended * (self._defenses - 1))
+        return len(self.images) * (attacked + bare + defended * self._defenses)
 
     def run(self) -> None:
         """Measure everything, the undefended classifier first."""
         began, seed = time.perf_counter(), self.settings.seed
         tuned = _InParts(small_cifar10_hardened())
-        for_bare, for_tuned = (self._without_shield(each) for each in (self.classifier, tuned))
+        for_bare, for_tuned = (
+            self.settings.ignorant(_Counted(network, self._report, "attacks"), self.images, self.labels)
+            for network in (self.classifier, tuned)
+        )
 
         def measure(name: str, classifier: nn.Module, defense: Defense | None) -> None:
             own, other = (for_tuned, for_bare) if classifier is tuned else (for_bare, for_tuned)
@@ -176,16 +170,20 @@ class Demo:
         measure(NONE, self.classifier, None)
         for name in list_defenses():
             measure(display_name(name), self.classifier, create(name, seed=seed))
-        if self._calibrates:
+        if self._to_calibrate is not None:
             self._report(CALIBRATED, 0)
-            measure(CALIBRATED, _InParts(self._calibrated()), create("swrd", seed=seed))
+            behind = create("swrd", seed=0)
+            calibrated = calibrate(
+                "small-cifar10", self._to_calibrate, defense=behind, device="cpu"
+            ).classifier
+            measure(CALIBRATED, _InParts(fastest_form(calibrated)), create("swrd", seed=seed))
         measure(TUNED, tuned, SWRD.hardened("cifar10", seed=seed))
 
     def summary(self) -> DemoSummary:
         """What is finished so far."""
         return DemoSummary(
             title=f"Accuracy of {len(self.images)} CIFAR-10 test images, bundled small classifier",
-            complete=len({row.defense for row in self.rows}) == self._defenses,
+            complete=len({row.defense for row in self.rows}) == self._defenses + 1,
             epsilon=self.settings.eps,
             rows=tuple(self.rows),
             sentences=tuple(sentences(self.rows, self.settings)),
@@ -196,33 +194,20 @@ class Demo:
         )
 
     def gallery(self) -> list[GalleryRow]:
-        """A few images of different classes: clean, attacked, and what each defense makes of them."""
-        return [
-            GalleryRow(
-                label=self.data.classes[int(self.labels[index])],
-                pictures=tuple(self._picture(caption, index) for caption in self.shown),
-            )
-            for index in range(min(GALLERY_ROWS, len(self.images)))
-        ]
-
-    @property
-    def _calibrates(self) -> bool:
-        return len(self._others) >= _FEWEST_TO_CALIBRATE
-
-    @property
-    def _defenses(self) -> int:
-        """How many rows of defenses there will be, the one without a defense included."""
-        return len(list_defenses()) + 2 + self._calibrates
-
-    def _calibrated(self) -> nn.Module:
-        """The bundled classifier calibrated behind swRD, in its fast form."""
-        found = calibrate("small-cifar10", self._others, defense=create("swrd", seed=0), device="cpu")
-        return fastest_form(found.classifier)
-
-    def _without_shield(self, classifier: nn.Module) -> Tensor:
-        """Images made to fool a bare network."""
-        model = _Counted(classifier, lambda count: self._report("attacks", count))
-        return self.settings.ignorant(model, self.images, self.labels)
+        """A few images of different classes: clean, attacked, and behind each defense."""
+        classes, rows = self.data.classes, []
+        for index, label in enumerate(self.labels[:GALLERY_ROWS].tolist()):
+            pictures = [
+                GalleryPicture(
+                    caption=caption,
+                    image=png_uri(png(images[index])),
+                    verdict=classes[int(answers[index])],
+                    correct=int(answers[index]) == label,
+                )
+                for caption, (images, answers) in self.shown.items()
+            ]
+            rows.append(GalleryRow(label=classes[label], pictures=tuple(pictures)))
+        return rows
 
     def _measure(
         self,
@@ -236,7 +221,7 @@ class Demo:
         """Accuracy under every attacker; without a defense nothing is random, and one run is enough."""
         options, runs = self.settings, 1 if defense is None else self.settings.samples
         shielded = None if defense is None else Defended(classifier, defense, surrogate="soft")
-        model = _Counted(shielded or classifier, lambda count: self._report(name, count))
+        model = _Counted(shielded or classifier, self._report, name)
 
         def judged(images: Tensor) -> Draws:
             return draw_predictions(model, images, self.labels, runs=runs)
@@ -254,7 +239,7 @@ class Demo:
                 self._show_quantized(f"attacked, then {name}", shielded, ignorant)
             if name == BEST:
                 self._show_quantized(f"attacked through {name}, then {name}", shielded, attacked)
-        found: dict[Threat, tuple[str, Draws]] = {
+        measured: dict[Threat, tuple[str, Draws]] = {
             "none": ("none", natural),
             "transfer": (pgd, judged(transferred)),
             "ignorant": (pgd, unaware),
@@ -273,28 +258,21 @@ class Demo:
                 runs=runs,
                 n=len(self.images),
             )
-            for threat, (attack, under) in found.items()
+            for threat, (attack, under) in measured.items()
         ]
 
     def _informed(self, model: "_Counted") -> Tensor:
-        """Adversarial images through the shield; images misclassified in every sample take no more steps.
-
-        The progress bar counts the steps as planned, also those that are not taken.
-        """
+        """Adversarial images through the shield; images misclassified in every sample take no more steps."""
         options = self.settings
-        end = model.count + options.steps * options.eot * len(self.images)
-        counted = _Counted(model.model, lambda count: model.report(min(count, end - model.count)))
-        averaged = EOT(counted, draws=options.eot)
-        found = options.adaptive(averaged, self.images, self.labels, drop_lost=True)
-        model.report(end - model.count)
-        return found
+        with model.counting(options.steps * options.eot * len(self.images)):
+            averaged = EOT(model, draws=options.eot)
+            return options.adaptive(averaged, self.images, self.labels, drop_lost=True)
 
     def _queried(self, model: "_Counted") -> Tensor:
         """Images of an attacker who queries the model for its scores; every sample is a call."""
-        options, before = self.settings, model.count
-        found = options.score.trace(model, self.images, self.labels, calls=(options.calls,)).images[-1]
-        model.report(options.calls * len(self.images) - (model.count - before))  # it may end before that
-        return found
+        options = self.settings
+        with model.counting(options.calls * len(self.images)):
+            return options.score.trace(model, self.images, self.labels, calls=(options.calls,)).images[-1]
 
     def _show(self, caption: str, images: Tensor, answers: Tensor) -> None:
         self.shown[caption] = images[:GALLERY_ROWS], answers[:GALLERY_ROWS]
@@ -304,51 +282,38 @@ class Demo:
         quantized = shielded.defense(images[:GALLERY_ROWS])
         self._show(caption, quantized, shielded.classifier(quantized).argmax(1))
 
-    def _picture(self, caption: str, index: int) -> GalleryPicture:
-        images, answers = self.shown[caption]
-        answer = int(answers[index])
-        return GalleryPicture(
-            caption=caption,
-            image=png_uri(png(images[index])),
-            verdict=self.data.classes[answer],
-            correct=answer == int(self.labels[index]),
-        )
-
 
 def sentences(rows: Sequence[DemoRow], settings: DemoSettings) -> list[str]:
     """What the results mean, in a few sentences."""
     accuracy = {(row.defense, row.threat): row.robust for row in rows}
     if (BEST, "adaptive") not in accuracy:
         return []
-    said = [
-        f"Against an attack that does not know of the shield, {BEST} keeps "
-        f"{accuracy[BEST, 'ignorant']:.0%} of the images right where the bare classifier keeps "
-        f"{accuracy[NONE, 'ignorant']:.0%}; on clean images it costs "
-        f"{100 * (accuracy[NONE, 'none'] - accuracy[BEST, 'none']):.0f} points "
-        f"({accuracy[NONE, 'none']:.0%} to {accuracy[BEST, 'none']:.0%}).",
-        f"An attacker who knows of it and attacks through it leaves {accuracy[BEST, 'adaptive']:.0%} "
-        f"with only {settings.steps} steps of {settings.eot} draws, and longer attacks lower it: "
-        "the shield does not protect against an adversary who expects it.",
+    share = {key: f"{value:.0%}" for key, value in accuracy.items()}
+    cost = 100 * (accuracy[NONE, "none"] - accuracy[BEST, "none"])
+    text = [
+        f"Against an attack that ignores the shield, {BEST} classifies {share[BEST, 'ignorant']} of the "
+        f"images correctly and the bare classifier {share[NONE, 'ignorant']}; on clean images it costs "
+        f"{cost:.0f} points ({share[NONE, 'none']} to {share[BEST, 'none']}).",
+        f"Under an adaptive attack through the shield, accuracy is {share[BEST, 'adaptive']} with only "
+        f"{settings.steps} steps of {settings.eot} draws, and longer attacks lower it: the shield does not "
+        "protect against an adversary who expects it.",
     ]
     if (CALIBRATED, "none") in accuracy:
-        said.append(
+        text.append(
             f"Calibrated on {CALIBRATION_IMAGES} unlabelled images at most, without training, {BEST} has "
-            f"{accuracy[CALIBRATED, 'none']:.0%} on clean images and "
-            f"{accuracy[CALIBRATED, 'ignorant']:.0%} against the attack that does not know of the shield "
-            "(`vqshield calibrate`)."
+            f"{share[CALIBRATED, 'none']} on clean images and {share[CALIBRATED, 'ignorant']} against the "
+            "attack that ignores the shield (`vqshield calibrate`)."
         )
     if (TUNED, "adaptive") in accuracy:
-        said += [
+        text += [
             f"With noise on the image and a classifier that was fine-tuned behind both, {BEST} has "
-            f"{accuracy[TUNED, 'none']:.0%} on clean images and keeps {accuracy[TUNED, 'ignorant']:.0%} "
-            "against the attack that does not know of the shield, and "
-            f"{accuracy[TUNED, 'adaptive']:.0%} against the short one that does.",
-            f"An attacker who may ask {settings.calls} times for each image and sees the scores leaves "
-            f"{accuracy[TUNED, 'score']:.0%} right with that one, {accuracy[BEST, 'score']:.0%} without "
-            f"tuning and noise, and {accuracy[NONE, 'score']:.0%} without a shield; `vqshield ladder` "
-            "tries 10,000 calls.",
+            f"{share[TUNED, 'none']} on clean images, {share[TUNED, 'ignorant']} against the attack that "
+            f"ignores the shield, and {share[TUNED, 'adaptive']} against the short adaptive one.",
+            f"Against {settings.calls} score-based queries per image, that one has {share[TUNED, 'score']}, "
+            f"{BEST} without tuning and noise {share[BEST, 'score']}, and the bare classifier "
+            f"{share[NONE, 'score']}; `vqshield ladder` tries 10,000 calls.",
         ]
-    return said
+    return text
 
 
 class _InParts(nn.Module):
@@ -363,18 +328,26 @@ class _InParts(nn.Module):
 
 
 class _Counted(nn.Module):
-    """The same model, which reports how many images it has classified."""
+    """The same model, which reports how many images it classifies."""
 
-    def __init__(self, model: nn.Module, tell: Callable[[int], None]) -> None:
+    def __init__(self, model: nn.Module, report: Callable[[str, int], None], doing: str) -> None:
         super().__init__()
-        self.model, self._tell, self.count = model, tell, 0
+        self.model, self._report, self._doing = model, report, doing
+        self._planned: int | None = None
 
     def forward(self, images: Tensor) -> Tensor:
         logits: Tensor = self.model(images)
-        self.report(len(images))
+        count = len(images)
+        if self._planned is not None:
+            count = min(count, self._planned)
+            self._planned -= count
+        self._report(self._doing, count)
         return logits
 
-    def report(self, count: int) -> None:
-        """That number of images is done."""
-        self.count += count
-        self._tell(count)
+    @contextmanager
+    def counting(self, planned: int) -> Iterator[None]:
+        """Report that many images meanwhile, whether more or fewer of them are classified."""
+        self._planned = planned
+        yield
+        self._report(self._doing, self._planned)
+        self._planned = None
