@@ -2,9 +2,9 @@
 
 import recorded
 from fast_attack_table import first_look
-from tables import machine
+from tables import accuracy, machine
 from vqshield.core.display_names import display_defense
-from vqshield.ladders.page import figure_text, ladder_lines, ladder_markdown
+from vqshield.ladders.page import ladder_lines
 from vqshield.ladders.study import LadderRow, LadderSummary
 from vqshield.reports.text import markdown_table, percent
 
@@ -27,7 +27,7 @@ def ladder() -> str:
         f"{percent(share)} ({number})" for number, share in zip(summary.tries, natural.tries, strict=True)
     )
     return (
-        f"{ladder_markdown(summary)}\n\n"
+        f"{summary.table.without('needs').markdown()}\n\n"
         f"{summary.images} images of {summary.data}, ε = {round(chosen.eps * 255)}/255, accuracy in % ± "
         f"standard error over images, {natural.runs} draws behind each figure, seed {chosen.seed}; seconds: "
         f"all images, first column; {machine(summary.machine)}. Natural accuracy of the shielded model where "
@@ -59,4 +59,4 @@ def ladder_short() -> str:
 
 
 def _figure(found: LadderRow | str) -> str:
-    return "–" if isinstance(found, str) else figure_text(found)
+    return "–" if isinstance(found, str) else accuracy(found.mean, found.standard_error)

@@ -10,7 +10,6 @@ import recorded
 from recorded import Record
 from tables import accuracy, listed, machine, percent, percent_or_dash, signed, table
 from vqshield.core.display_names import NONE, display_defense
-from vqshield.ladders.page import figure_text
 from vqshield.ladders.study import MAIN, LadderRow, LadderSummary, Subject
 from vqshield_paper.corruptions import list_corruptions
 
@@ -121,7 +120,7 @@ def _best(found: Mapping[str, LadderRow | None]) -> list[str]:
 
 
 def _cell(row: LadderRow | None) -> str:
-    return "–" if row is None else figure_text(row)
+    return "–" if row is None else accuracy(row.mean, row.standard_error)
 
 
 def _made_with(summary: LadderSummary, subjects: Sequence[Subject]) -> str:

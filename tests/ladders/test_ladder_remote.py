@@ -132,7 +132,7 @@ def test_a_source_of_other_classes_and_an_attack_that_needs_gradients_are_refuse
     ten = RemoteAttacks(target=target, attacks=transfers(("small-cifar10",), "pgd:steps=1", 0.0))
     with pytest.raises(InvalidInputError, match="tells 10 classes apart, the data has 3"):
         ten.in_memory()
-    with pytest.raises(InvalidInputError, match="'pgd' is none that asks for answers alone"):
+    with pytest.raises(InvalidInputError, match="'pgd' needs more than answers; give square or rays"):
         RemoteAttacks(target=target, attacks=(RemoteAttack(name="pgd", rung="score", attack="pgd"),))
     with pytest.raises(InvalidInputError, match="attack 'square' is given twice"):
         RemoteAttacks(target=target, attacks=(SCORE, SCORE))

@@ -9,7 +9,6 @@ from rich.console import Console
 from pages import Page
 from vqshield.ladders.page import (
     ladder_lines,
-    ladder_markdown,
     ladder_notes,
     render_ladder,
     subject_title,
@@ -80,13 +79,13 @@ def test_the_table_shows_every_figure_with_what_it_costs(summary, width: int) ->
 
 def test_the_notes_say_what_was_not_run_not_finished_and_not_audited(summary) -> None:
     notes = ladder_notes(summary)
-    assert "The ladder is not finished: these are the figures so far." in notes
+    assert "The ladder is not finished: these are the results so far." in notes
     assert "transfer not run for model, bare: no source was given." in notes
     assert "bare: net.safetensors, no shield" in notes
     assert notes[-1].startswith("Audit: not run.")
     again = [note for note in notes if "may be sent 2 times" in note]
     assert len(again) == 1, "only where a further try can turn out otherwise"
-    assert "model, where" in again[0]
+    assert "model, if an" in again[0]
     assert "no attack 45.0" in again[0]
 
 
@@ -119,7 +118,7 @@ def test_the_same_ladder_gives_the_same_picture(summary) -> None:
 
 
 def test_a_document_gets_the_same_figures(summary) -> None:
-    lines = ladder_markdown(summary).splitlines()
+    lines = summary.table.without("needs").markdown().splitlines()
     assert lines[0] == "| attacker | knows | model | bare | calls | seconds |"
     assert len(lines) == 2 + len(ladder_lines(summary))
     assert {line.count("|") for line in lines} == {7}

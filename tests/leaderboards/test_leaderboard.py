@@ -147,7 +147,7 @@ def test_the_command_sums_up_a_folder(finished: tuple[Path, BoardSummary]) -> No
     assert PAGE in result.stdout
     wrong = CliRunner().invoke(app, ["leaderboard", "nothing.toml", "--out", str(out)])
     assert wrong.exit_code == 2
-    assert "nothing.toml is no file" in wrong.stderr
+    assert "nothing.toml is not a file" in wrong.stderr
 
 
 @pytest.fixture(scope="module")

@@ -1,21 +1,21 @@
-"""A ladder's results: a table for terminals, pages and documents, and a page with the curves as well."""
+"""A ladder as a table for terminals, pages and documents, and as a page with curves."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from vqshield.core.display_names import NONE, display_defense
 from vqshield.core.settings import format_value
 from vqshield.ladders.plot import ladder_plot
 from vqshield.ladders.rungs import RUNGS, Rung
-from vqshield.ladders.study import MAIN, LadderRow, LadderSummary, Subject
+from vqshield.ladders.study import MAIN, LadderRow, LadderSummary, NotMeasured, Subject
 from vqshield.reports.html import page
 from vqshield.reports.table import Cell, Column, Table
 from vqshield.reports.text import percent
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class LadderLine:
-    """One rung, at one number of calls, and its result for each subject; a reason where it has none."""
+    """One rung, at one number of calls: the row of each subject, or the reason why it has none."""
 
     rung: Rung
     calls: int | None
@@ -23,33 +23,32 @@ class LadderLine:
 
     @property
     def title(self) -> str:
-        """The rung, with its calls."""
         return self.rung.title if self.calls is None else f"{self.rung.title}, {self.calls:,} calls"
 
     @property
     def seconds(self) -> float | None:
-        """How long it took for the first subject that knows."""
-        known = [row.seconds for row in self.figures if isinstance(row, LadderRow)]
-        return next((each for each in known if each is not None), None)
+        """The seconds of the first subject that has them."""
+        known = (row.seconds for row in self.figures if isinstance(row, LadderRow))
+        return next((seconds for seconds in known if seconds is not None), None)
 
 
 def ladder_lines(summary: LadderSummary) -> list[LadderLine]:
     """The rungs from the bottom up, query rungs once for each number of calls."""
-    subjects = [each.name for each in summary.plan.subjects]
-    reasons = {(each.subject, each.rung): each.reason for each in summary.plan.not_measured}
+    reasons = {(missing.subject, missing.rung): missing.reason for missing in summary.plan.not_measured}
     lines = []
     for rung in RUNGS:
         rows = {(row.subject, row.calls): row for row in summary.rows if row.rung == rung.name}
-        for calls in sorted({calls for _, calls in rows}, key=lambda each: each or 0) or [None]:
+        for calls in sorted({calls for _, calls in rows}, key=lambda calls: calls or 0) or [None]:
             figures = tuple(
-                rows.get((name, calls)) or reasons.get((name, rung.name), "not finished") for name in subjects
+                rows.get((subject.name, calls)) or reasons.get((subject.name, rung.name), "not finished")
+                for subject in summary.plan.subjects
             )
-            lines.append(LadderLine(rung=rung, calls=calls, figures=figures))
+            lines.append(LadderLine(rung, calls, figures))
     return lines
 
 
 def subject_title(subject: Subject) -> str:
-    """A subject as a heading says it."""
+    """A subject with its classifier and its defense."""
     name = "this model" if subject.name == MAIN else subject.name
     shield = "no shield" if subject.defense == NONE else display_defense(subject.defense)
     return f"{name}: {subject.classifier}, {shield}"
@@ -64,8 +63,8 @@ def ladder_table(summary: LadderSummary) -> Table:
             Column("knows", "knows"),
             Column("needs", "needs"),
             *(
-                Column(each.name, each.name, "percent", help=subject_title(each))
-                for each in summary.plan.subjects
+                Column(subject.name, subject.name, "percent", help=subject_title(subject))
+                for subject in summary.plan.subjects
             ),
             Column("calls", "calls", "count", help="of the model, for an image"),
             Column("seconds", "seconds", "number", format=".0f"),
@@ -75,7 +74,7 @@ def ladder_table(summary: LadderSummary) -> Table:
                 Cell(line.title, notes=(f"knows {line.rung.knows}",)),
                 line.rung.knows,
                 line.rung.needs,
-                *(_cell(summary, each) for each in line.figures),
+                *(_cell(summary, figure) for figure in line.figures),
                 line.calls or 0,
                 Cell("") if line.seconds is None else line.seconds,
             ]
@@ -89,7 +88,7 @@ def ladder_table(summary: LadderSummary) -> Table:
 
 
 def _cell(summary: LadderSummary, figure: LadderRow | str) -> Cell:
-    """A result, marked where less than half of the clean accuracy is left."""
+    """An accuracy, marked if it is below half of the clean accuracy."""
     if isinstance(figure, str):
         return Cell(None, notes=(figure,))
     natural = summary.row("natural", figure.subject)
@@ -97,43 +96,37 @@ def _cell(summary: LadderSummary, figure: LadderRow | str) -> Cell:
     return Cell(figure, mark="low" if low else "")
 
 
-def figure_text(figure: LadderRow | str) -> str:
-    """A result with its standard error, or that there is none."""
-    if isinstance(figure, str):
-        return "not run"
-    return f"{percent(figure.mean)} ± {percent(figure.standard_error)}"
-
-
 def ladder_notes(summary: LadderSummary) -> list[str]:
-    """What must be said below the table: who the subjects are, and what was neither run nor audited."""
-    lines = [] if summary.complete else ["The ladder is not finished: these are the figures so far."]
+    """The lines below the table: its subjects, rungs that were not run, and the missing audit."""
+    lines = [] if summary.complete else ["The ladder is not finished: these are the results so far."]
     lines += [f"WARNING: {warning}" for warning in summary.warnings]
     caveat = summary.plan.settings.ball.caveat
     lines += [] if caveat is None else [f"WARNING: {caveat}."]
-    lines += [subject_title(each) for each in summary.plan.subjects]
-    lines += not_run_lines((each.rung, each.reason, each.subject) for each in summary.plan.not_measured)
-    lines += _tries_lines(summary)
-    lines.append(
-        f"Audit: {summary.audit}. Take every figure under attack for an upper bound of what is left."
-    )
-    return lines
+    lines += [subject_title(subject) for subject in summary.plan.subjects]
+    lines += not_run_lines(summary.plan.not_measured)
+    lines += [
+        f"{name}, if an image may be sent {summary.tries[-1]} times and one wrong answer is enough: "
+        f"{', '.join(f'{_called(row)} {percent(row.tries[-1])}' for row in rows)} %."
+        for name, rows in _random_rows(summary).items()
+    ]
+    return [*lines, f"Audit: {summary.audit}. Every accuracy under attack is an upper bound."]
 
 
-def not_run_lines(missing: Iterable[tuple[str, str, str]]) -> list[str]:
-    """A sentence for each rung and reason of triples with what was not run for that reason."""
+def not_run_lines(missing: Iterable[NotMeasured]) -> list[str]:
+    """A sentence for each rung and reason."""
     names: dict[tuple[str, str], list[str]] = {}
-    for rung, reason, name in missing:
-        names.setdefault((rung, reason), []).append(name)
-    return [f"{rung} not run for {', '.join(each)}: {reason}." for (rung, reason), each in names.items()]
+    for each in missing:
+        names.setdefault((each.rung, each.reason), []).append(each.subject)
+    return [f"{rung} not run for {', '.join(group)}: {reason}." for (rung, reason), group in names.items()]
 
 
 def _random_rows(summary: LadderSummary) -> dict[str, list[LadderRow]]:
-    """The rows of random subjects, by subject: there a further try may turn out otherwise."""
-    random = [row.subject for row in summary.rows if row.tries[0] != row.tries[-1]]
+    """The rows of random subjects, by subject: another try may have another result."""
+    random = {row.subject for row in summary.rows if row.tries[0] != row.tries[-1]}
     return {
-        each.name: [row for row in summary.rows if row.subject == each.name]
-        for each in summary.plan.subjects
-        if each.name in random
+        subject.name: [row for row in summary.rows if row.subject == subject.name]
+        for subject in summary.plan.subjects
+        if subject.name in random
     }
 
 
@@ -142,17 +135,8 @@ def _called(row: LadderRow) -> str:
     return title if row.calls is None else f"{title} {row.calls:,}"
 
 
-def _tries_lines(summary: LadderSummary) -> list[str]:
-    """How much is left where the attacker may send an image again."""
-    return [
-        f"{name}, where an image may be sent {summary.tries[-1]} times and one wrong answer is enough: "
-        f"{', '.join(f'{_called(row)} {percent(row.tries[-1])}' for row in rows)} %."
-        for name, rows in _random_rows(summary).items()
-    ]
-
-
-def tries_table(summary: LadderSummary) -> Table:
-    """The accuracy of random subjects where the attacker may send an image several times."""
+def _tries_table(summary: LadderSummary) -> Table:
+    """The accuracy of random subjects if the attacker may send an image several times."""
     return Table(
         title="When the attacker may try again",
         columns=[
@@ -167,19 +151,14 @@ def tries_table(summary: LadderSummary) -> Table:
             for name, rows in _random_rows(summary).items()
             for row in rows
         ],
-        caption="A random model answers differently each time. Accuracy in % where the same image may be "
-        "sent several times and one wrong answer is enough.",
+        caption="A random model answers differently each time. Accuracy in % if the same image may be sent "
+        "several times and one wrong answer is enough.",
     )
-
-
-def ladder_markdown(summary: LadderSummary) -> str:
-    """The table for a document."""
-    return ladder_table(summary).without("needs").markdown()
 
 
 def render_ladder(summary: LadderSummary) -> str:
     """The page: the table, the plot, attackers who try again, and what it was made with."""
-    tries = tries_table(summary)
+    tries, settings = _tries_table(summary), summary.plan.settings
     return page(
         "ladder.html",
         title=summary.title,
@@ -187,20 +166,18 @@ def render_ladder(summary: LadderSummary) -> str:
         plot=ladder_plot(summary) if summary.rows else None,
         tries=tries.html() if tries.rows else None,
         notes=ladder_notes(summary),
-        facts=_facts(summary),
+        facts=[
+            ("Budget", settings.ball.budget),
+            ("Images", f"{summary.images} of {summary.data}"),
+            ("Ignorant attack", settings.ignorant),
+            ("Transfer attack", f"{settings.transfer}, input diversity {format_value(settings.diversity)}"),
+            (
+                "Query attacks",
+                f"square and rays, {' and '.join(map(str, settings.draws))} draws per query",
+            ),
+            ("White-box attack", settings.suite),
+            ("Draws behind an accuracy", str(settings.runs)),
+            ("Seed", str(settings.seed)),
+            *summary.machine.items(),
+        ],
     )
-
-
-def _facts(summary: LadderSummary) -> Sequence[tuple[str, str]]:
-    chosen = summary.plan.settings
-    return [
-        ("Budget", chosen.ball.budget),
-        ("Images", f"{summary.images} of {summary.data}"),
-        ("Ignorant attack", chosen.ignorant),
-        ("Transfer attack", f"{chosen.transfer}, input diversity {format_value(chosen.diversity)}"),
-        ("Query attacks", f"square and rays, with {' and '.join(map(str, chosen.draws))} draws a query"),
-        ("White-box attack", chosen.suite),
-        ("Draws behind a figure", str(chosen.runs)),
-        ("Seed", str(chosen.seed)),
-        *summary.machine.items(),
-    ]

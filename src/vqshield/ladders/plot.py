@@ -1,4 +1,4 @@
-"""The picture of a ladder: what is left on every rung, and over the calls of query attacks."""
+"""The picture of a ladder: accuracy on every rung, and over the calls of query attacks."""
 
 from typing import TYPE_CHECKING
 
@@ -15,9 +15,7 @@ _QUERIES = {"score": "-", "decision": "--"}
 
 
 def ladder_plot(summary: LadderSummary) -> Plot:
-    """Two panels: accuracy over rungs, a colour per subject; and over calls, by score solid, by decision
-    dashed.
-    """
+    """Two panels, a colour per subject: accuracy over rungs, and over the calls of query attacks."""
     text = (
         "Accuracy on every rung of the ladder, and over the calls of query attacks, a colour per "
         "subject. The values are in the table."
@@ -26,25 +24,27 @@ def ladder_plot(summary: LadderSummary) -> Plot:
 
 
 def _draw(picture: "Figure", summary: LadderSummary, *, stacked: bool) -> None:
-    shape = (2, 1) if stacked else (1, 2)
     picture.set_size_inches((5.2, 7.6) if stacked else (10.4, 4.0))
-    rungs, queries = picture.subplots(*shape).flat
+    rungs, queries = picture.subplots(*((2, 1) if stacked else (1, 2))).flat
     _draw_rungs(rungs, summary)
     _draw_queries(queries, summary)
+    for axes in (rungs, queries):
+        axes.set_ylim(-2, 102)
+        axes.set_yticks(range(0, 101, 25))
+        axes.set_ylabel("accuracy in %")
     handles, labels = rungs.get_legend_handles_labels()
     picture.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 2 if stacked else 4))
 
 
 def _draw_rungs(axes: "Axes", summary: LadderSummary) -> None:
-    measured = [rung for rung in RUNGS if summary.row(rung.name) or _any(summary, rung.name)]
-    beside = [
-        0.12 * (number - (len(summary.plan.subjects) - 1) / 2) for number in range(len(summary.plan.subjects))
-    ]
-    for number, subject in enumerate(summary.plan.subjects):
-        rows = [(place, summary.row(rung.name, subject.name)) for place, rung in enumerate(measured)]
-        drawn = [(place, row) for place, row in rows if row is not None]
+    subjects = summary.plan.subjects
+    rungs = [rung.name for rung in RUNGS if any(row.rung == rung.name for row in summary.rows)]
+    for number, subject in enumerate(subjects):
+        rows = {place: summary.row(rung, subject.name) for place, rung in enumerate(rungs)}
+        drawn = [(place, row) for place, row in rows.items() if row is not None]
+        shift = 0.12 * (number - (len(subjects) - 1) / 2)
         axes.errorbar(
-            [place + beside[number] for place, _ in drawn],
+            [place + shift for place, _ in drawn],
             [100 * row.mean for _, row in drawn],
             yerr=[100 * row.standard_error for _, row in drawn],
             color=LIGHT.series[number % len(LIGHT.series)],
@@ -54,9 +54,8 @@ def _draw_rungs(axes: "Axes", summary: LadderSummary) -> None:
             markersize=8 if subject.name == MAIN else 5,
             label="this model" if subject.name == MAIN else subject.name,
         )
-    axes.set_xticks(range(len(measured)), [rung.name for rung in measured], rotation=30, ha="right")
-    axes.set_title("What each attacker leaves, queries after the most calls")
-    _accuracy_axis(axes)
+    axes.set_xticks(range(len(rungs)), rungs, rotation=30, ha="right")
+    axes.set_title("Accuracy under each attacker, queries after the most calls")
 
 
 def _draw_queries(axes: "Axes", summary: LadderSummary) -> None:
@@ -75,16 +74,5 @@ def _draw_queries(axes: "Axes", summary: LadderSummary) -> None:
                 linestyle=line,
                 markersize=4,
             )
-    axes.set_xlabel("calls of the model for an image, every draw counted")
+    axes.set_xlabel("calls of the model per image, every draw counted")
     axes.set_title("Queries by score (solid) and by decision (dashed)")
-    _accuracy_axis(axes)
-
-
-def _accuracy_axis(axes: "Axes") -> None:
-    axes.set_ylim(-2, 102)
-    axes.set_yticks(range(0, 101, 25))
-    axes.set_ylabel("accuracy in %")
-
-
-def _any(summary: LadderSummary, rung: str) -> bool:
-    return any(row.rung == rung for row in summary.rows)

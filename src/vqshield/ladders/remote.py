@@ -1,6 +1,4 @@
-"""Attackers without the weights, image by image: those who ask the model, and those who attack models of
-their own and send what they found.
-"""
+"""Attackers without the weights: they query the model, or send images that fool their own models."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -33,15 +31,15 @@ from vqshield.runs.target import ClassifierId, short_name
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteAttack:
-    """An attack by somebody who does not hold the weights.
+    """An attack without the weights.
 
     Attributes:
-        name: what it is called in records.
-        rung: the rung of the ladder that it belongs to.
-        attack: by text, "square:eot=5", or a suite; member: which of the suite's.
-        sources: classifiers that the attacker holds, which the attack is run on, as one where there are
-            several; none: the attacked model is asked.
-        behind: whether the sources stand behind the defense that is attacked.
+        name: its name in records.
+        rung: its rung of the ladder.
+        attack: a spec string, "square:eot=5", or a suite; member: the place in the suite.
+        sources: the attacker's own classifiers, which are attacked as one ensemble; none: the attack queries
+            the attacked model.
+        behind: whether the sources are behind the defense that is attacked.
         diversity: how often a source sees an image at another size and place.
     """
 
@@ -54,7 +52,6 @@ class RemoteAttack:
     diversity: float = 0.0
 
     def threat(self, ball: Ball, *, seed: int = 0) -> Threat:
-        """The attack itself."""
         return expand(self.attack, ball, seed=seed)[self.member]
 
 
@@ -71,7 +68,7 @@ class RemoteId:
 
     @property
     def asks(self) -> bool:
-        """Whether it asks the attacked model."""
+        """Whether it queries the attacked model."""
         return not self.sources
 
 
@@ -79,8 +76,8 @@ class RemoteId:
 class RemoteRecord(Record):
     """One image, by one attack, after one number of calls.
 
-    calls: how many calls of the model the attacker was allowed, used: how many this image took; every draw
-    is a call. selected, predictions: as of an EvaluationRecord.
+    calls: the attacker's budget of calls; used: calls for this image; every draw is a call.
+    selected, predictions: as of an EvaluationRecord.
     """
 
     attack: str
@@ -121,15 +118,14 @@ class RemoteCell(AttackCell):
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteAttacks(AttackStudy[RemoteManifest, RemoteCell, RemoteRecord]):
-    """What attackers without the weights leave of a classifier behind a defense.
+    """Attacks without the weights on a classifier behind a defense.
 
-    A query attack is one search: what it had found after each number of calls is sent to fresh draws of the
-    model.
+    A query attack is one search. The images that it has found after each number of calls are judged by fresh
+    draws of the model.
 
     Attributes:
-        defense: by text; "none": the bare classifier.
-        attacks: by whom.
-        calls: the numbers of calls at which query attacks are stopped and looked at, ascending.
+        defense: a spec string; "none": the bare classifier.
+        calls: the numbers of calls after which query attacks are judged, ascending.
         norm, eps, runs, selection, seed, batch: as of AttackSettings.
     """
 
@@ -148,8 +144,7 @@ class RemoteAttacks(AttackStudy[RemoteManifest, RemoteCell, RemoteRecord]):
             attack = each.threat(self.ball).attack
             if not each.sources and not isinstance(attack, QueryAttack):
                 raise InvalidInputError(
-                    f"attack {each.attack!r} is none that asks for answers alone; "
-                    "give square or rays, or sources that it is run on"
+                    f"attack {each.attack!r} needs more than answers; give square or rays, or sources for it"
                 )
 
     def described(self) -> Mapping[str, Any]:
@@ -205,7 +200,6 @@ class RemoteAttacks(AttackStudy[RemoteManifest, RemoteCell, RemoteRecord]):
         return records
 
     def cost(self, cell: RemoteCell) -> int:
-        """About how many images are classified for it."""
         attack = self._attacks[cell.attack]
         search = cell.calls[-1]
         if attack.sources:
@@ -223,21 +217,22 @@ class RemoteAttacks(AttackStudy[RemoteManifest, RemoteCell, RemoteRecord]):
         return {name: load_classifier(name, device=self.target.place) for name in names}
 
     def _source_id(self, name: str) -> ClassifierId:
-        """Which classifier a source is; one that does not take these images is refused here."""
+        """The identity of a source, which must take these images."""
         model, (image, _) = self._sources[name], self.target.part(range(1))
         with torch.no_grad():
-            told = ask_for_logits(model, image).shape[1]
-        classes = len(self.target.images.classes)
-        if told != classes:
-            raise InvalidInputError(f"source {name!r} tells {told} classes apart, the data has {classes}")
-        held = is_source(name)
-        digest = weights_digest(model) if held else hashlib.sha256(Path(name).read_bytes()).hexdigest()
+            logits = ask_for_logits(model, image)
+        if logits.shape[1] != (classes := len(self.target.images.classes)):
+            raise InvalidInputError(
+                f"source {name!r} tells {logits.shape[1]} classes apart, the data has {classes}"
+            )
+        named = is_source(name)
+        digest = weights_digest(model) if named else hashlib.sha256(Path(name).read_bytes()).hexdigest()
         return ClassifierId(name=short_name(name), sha256=digest)
 
     def _found(
         self, attack: RemoteAttack, cell: RemoteCell, images: Tensor, labels: Tensor
     ) -> list[tuple[Tensor, list[int]]]:
-        """At each number of calls, the images and how many calls each took."""
+        """The images after each number of calls, and how many calls each took."""
         seed = self.seed_of(cell, "attack")
         defense = defense_from(self.defense, seed=self.seed_of(cell, "attacked draws"))
         if defense is not None:
@@ -245,8 +240,8 @@ class RemoteAttacks(AttackStudy[RemoteManifest, RemoteCell, RemoteRecord]):
         threat = attack.threat(self.ball, seed=seed)
         with torch_seeded(seed):
             if attack.sources:
-                held = [self._sources[name] for name in attack.sources]
-                source = held[0] if len(held) == 1 else Ensemble(held)
+                models = [self._sources[name] for name in attack.sources]
+                source = models[0] if len(models) == 1 else Ensemble(models)
                 if attack.diversity:
                     source = DiverseInputs(source, probability=attack.diversity, seed=seed)
                 shield = defense if attack.behind else None
@@ -260,7 +255,7 @@ class RemoteAttacks(AttackStudy[RemoteManifest, RemoteCell, RemoteRecord]):
             return list(zip(trace.images, trace.used.tolist(), strict=True))
 
     def _asked_model(self, threat: Threat, defense: Defense | None) -> nn.Module:
-        """What a query attack asks: several draws a query only where draws differ."""
+        """The model that a query attack calls: several draws per query only if draws differ."""
         model = threat.in_precision(self.target.model)
         if defense is not None:
             model = Defended(model, defense)
@@ -270,16 +265,13 @@ class RemoteAttacks(AttackStudy[RemoteManifest, RemoteCell, RemoteRecord]):
 
 
 def transfers(sources: Sequence[str], attack: str, diversity: float) -> tuple[RemoteAttack, ...]:
-    """Transfer from each source alone and, where there are several, from all of them as one."""
+    """Transfer from each source alone and, if there are several, from all of them as one."""
+    names = {source: source if is_source(source) else Path(source).stem for source in sources}
     groups = [(source,) for source in sources] + ([tuple(sources)] if len(sources) > 1 else [])
     return tuple(
         RemoteAttack(
-            name=f"transfer/{_short(group)}", rung="transfer", attack=attack, sources=group,
-            diversity=diversity,
+            name=f"transfer/{'+'.join(names[source] for source in group)}", rung="transfer", attack=attack,
+            sources=group, diversity=diversity,
         )
         for group in groups
     )  # fmt: skip
-
-
-def _short(sources: Sequence[str]) -> str:
-    return "+".join(each if is_source(each) else Path(each).stem for each in sources)

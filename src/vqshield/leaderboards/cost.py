@@ -1,4 +1,4 @@
-"""What a defense costs: milliseconds an image, of the defense alone and of the model behind it."""
+"""The cost of a defense: milliseconds per image, of the defense alone and of the model behind it."""
 
 import statistics
 import time
@@ -12,6 +12,7 @@ from vqshield.core import checks
 from vqshield.core.display_names import NONE
 from vqshield.defended import Defended
 from vqshield.runs.arguments import defense_from
+from vqshield.runs.attack_study import AttackCell
 from vqshield.runs.manifests import DefenseId, TargetManifest
 from vqshield.runs.records import Key, Record
 from vqshield.runs.study import CellProgress, TargetStudy, no_cell_progress
@@ -21,10 +22,9 @@ COST = "cost"
 
 @dataclass(frozen=True, kw_only=True)
 class CostRecord(Record):
-    """Medians of repeated calls, in milliseconds an image.
+    """Medians of repeated calls on `batch` images, in milliseconds per image.
 
-    batch: images that a call held. defense_ms: the defense alone, 0 where there is none; model_ms: the
-    defense and the classifier.
+    defense_ms: the defense alone, 0 for none; model_ms: the defense and the classifier.
     """
 
     batch: int
@@ -46,24 +46,12 @@ class CostManifest(TargetManifest):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CostCell:
-    """The unit of work: the defense and the model, timed one after the other."""
-
-    defense: str
-
-    @property
-    def keys(self) -> list[Key]:
-        """What its record is of."""
-        return [(self.defense, COST, 0)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cost(TargetStudy[CostManifest, CostCell, CostRecord]):
-    """How long an image takes. Alone among studies, its records depend on what else the machine does.
+class Cost(TargetStudy[CostManifest, AttackCell, CostRecord]):
+    """The time per image, as one cell. Unlike other records, these depend on what else the machine does.
 
     Attributes:
-        defense: by text; "none": the bare classifier.
-        batch: images in a call, or all of the target's where there are fewer.
+        defense: a spec string; "none": the bare classifier.
+        batch: images in a call, or all of the target's if there are fewer.
         repeats: calls whose median counts.
     """
 
@@ -81,10 +69,10 @@ class Cost(TargetStudy[CostManifest, CostCell, CostRecord]):
         _ = self.built  # refuses an unknown defense
 
     @staticmethod
-    def cells_of(manifest: CostManifest) -> list[CostCell]:
-        return [CostCell(defense=manifest.defense.name)]
+    def cells_of(manifest: CostManifest) -> list[AttackCell]:
+        return [AttackCell(defense=manifest.defense.name, attack=COST, images=range(1))]
 
-    def measure(self, cell: CostCell, progress: CellProgress = no_cell_progress) -> list[CostRecord]:
+    def measure(self, cell: AttackCell, progress: CellProgress = no_cell_progress) -> list[CostRecord]:
         images, _ = self.target.part(range(self.batch))
         defense, model = defense_from(self.defense, seed=0), self.target.model
         if defense is not None:
@@ -99,11 +87,10 @@ class Cost(TargetStudy[CostManifest, CostCell, CostRecord]):
             )
         ]
 
-    def cost(self, cell: CostCell) -> int:
-        """Two kinds of calls, each once more to warm up."""
-        return 2 * (self.repeats + 1) * self.batch
+    def cost(self, cell: AttackCell) -> int:
+        return 2 * (self.repeats + 1) * self.batch  # once more to warm up
 
-    def title(self, cell: CostCell) -> str:
+    def title(self, cell: AttackCell) -> str:
         return f"{cell.defense}, {COST}"
 
     @torch.no_grad()
@@ -112,10 +99,10 @@ class Cost(TargetStudy[CostManifest, CostCell, CostRecord]):
         seconds = []
         for _ in range(self.repeats):
             _wait(images.device)
-            began = time.perf_counter()
+            start = time.perf_counter()
             call(images)
             _wait(images.device)
-            seconds.append(time.perf_counter() - began)
+            seconds.append(time.perf_counter() - start)
         return round(1000 * statistics.median(seconds) / len(images), 4)
 
 

@@ -1,8 +1,7 @@
-"""A leaderboard: a page that sorts by a click, Markdown, a table in the terminal, and leaderboard.json."""
+"""A leaderboard as a page that sorts by a click, Markdown, a table in the terminal, and leaderboard.json."""
 
 import base64
 import hashlib
-from collections.abc import Sequence
 from pathlib import Path
 
 from vqshield.auditing import read_audit
@@ -10,18 +9,15 @@ from vqshield.auditing.page import render_audit
 from vqshield.core.files import write_atomically, write_json
 from vqshield.core.serialization import to_plain
 from vqshield.ladders.page import not_run_lines
-from vqshield.ladders.rungs import RUNGS, RungName
-from vqshield.leaderboards.rows import BoardRow
-from vqshield.leaderboards.study import RUNGS_SHOWN, BoardFigure, BoardResult, BoardSummary
+from vqshield.ladders.rungs import RUNGS, Rung
+from vqshield.ladders.study import NotMeasured
+from vqshield.leaderboards.study import RUNGS_SHOWN, BoardAudit, BoardFigure, BoardResult, BoardSummary
 from vqshield.reports.html import TEMPLATES, page
 from vqshield.reports.table import Cell, Column, Note, Table
 from vqshield.reports.text import escape_markdown, percent
 
 PAGE, SUMMARY, MARKDOWN = "leaderboard.html", "leaderboard.json", "leaderboard.md"
-_WORDS: dict[RungName, str] = {
-    "natural": "natural", "transfer": "transfer", "ignorant": "ignorant", "score": "by score",
-    "decision": "by decision", "white-box": "white-box",
-}  # fmt: skip
+_WORDS = {"score": "by score", "decision": "by decision"}
 
 
 def write_board(out: Path, summary: BoardSummary) -> None:
@@ -29,25 +25,17 @@ def write_board(out: Path, summary: BoardSummary) -> None:
     for result in summary.rows:
         if result.audit is not None:
             report = render_audit(read_audit(out / result.audit.file))
-            write_atomically(out / _audit_page(result), report.encode())
+            write_atomically(out / _audit_page(result.audit), report.encode())
     write_json(out / SUMMARY, to_plain(summary))
     markdown = f"{board_markdown(summary, links=True)}\n\nAttacks: {summary.settings.ladder.ball.budget}.\n"
     write_atomically(out / MARKDOWN, markdown.encode())
     write_atomically(out / PAGE, render_board(summary).encode())
 
 
-def ranked(summary: BoardSummary) -> list[BoardResult]:
-    """The rows from the best to the worst by the lowest figure; those whose audit failed, and those without
-    a figure, after all others.
-    """
-    return sorted(
-        summary.rows,
-        key=lambda each: (
-            each.lowest is None,
-            _is_doubted(each),
-            0.0 if each.lowest is None else -each.lowest.mean,
-        ),
-    )
+def _rank(result: BoardResult) -> tuple[bool, bool, float]:
+    """From the highest lowest accuracy on, then rows whose audit failed, then rows without an accuracy."""
+    lowest = 0.0 if result.lowest is None else result.lowest.mean
+    return result.lowest is None, _is_doubted(result), -lowest
 
 
 def board_table(summary: BoardSummary) -> Table:
@@ -58,59 +46,71 @@ def board_table(summary: BoardSummary) -> Table:
             Column("defense", "defense"),
             Column("classifier", "classifier"),
             Column("made_by", "made by"),
-            *(Column(rung, _WORDS[rung], "percent", help=_needs(rung)) for rung in RUNGS_SHOWN),
+            *(
+                Column(rung.name, _WORDS.get(rung.name, rung.name), "percent", help=_needs(rung))
+                for rung in RUNGS
+                if rung.name in RUNGS_SHOWN
+            ),
             Column("lowest", "lowest", "percent", help="of all attackers"),
             Column("audit", "audit", help="of white-box"),
             Column("ms", "ms", "number", help="an image", ascending=True),
         ],
-        rows=[_cells(result) for result in ranked(summary)],
+        rows=[_cells(result) for result in sorted(summary.rows, key=_rank)],
         caption=f"attacks: {summary.settings.ladder.ball.budget}; accuracy in %, ± standard error over "
         "images; ms: of the model, for an image; struck out: the audit failed, so the accuracy may be lower",
     )
 
 
+def _needs(rung: Rung) -> str:
+    return "" if rung.name == "natural" else f"needs {rung.needs}"
+
+
 def _cells(result: BoardResult) -> list[Cell]:
     row, audit, cost = result.row, result.audit, result.cost
-    flags = f"{len(audit.not_passed)} not passed, " if audit and audit.not_passed else ""
+    unknown = Cell(None, notes=("not run yet",))
+    credits = [Note(text) for text in (row.classifier, row.made_by) if text]
+    if row.paper:
+        credits.append(Note(row.paper, url=row.paper if row.paper.startswith("https://") else None))
+    audited = timed = unknown
+    if audit is not None:
+        flags = f"{len(audit.not_passed)} not passed, " if audit.not_passed else ""
+        audited = Cell(audit.verdict, notes=(f"{flags}{audit.n} images",), file=_audit_page(audit))
+    if cost is not None:
+        timed = Cell(cost.model_ms, notes=(f"defense {cost.defense_ms:.3g}",), file=cost.records)
     return [
-        Cell(row.shown, badge="control" if row.control else "", notes=tuple(_credits(row))),
+        Cell(row.shown, badge="control" if row.control else "", notes=credits),
         Cell(row.classifier),
         Cell(row.made_by or ""),
-        *(_cell(result, result.figure(rung), result.not_run.get(rung)) for rung in RUNGS_SHOWN),
-        _cell(result, result.lowest, lowest=True),
-        Cell(None, notes=("not run yet",))
-        if audit is None
-        else Cell(audit.verdict, notes=(f"{flags}{audit.n} images",), file=_audit_page(result)),
-        Cell(None, notes=("not run yet",))
-        if cost is None
-        else Cell(cost.model_ms, notes=(f"defense {cost.defense_ms:.3g}",), file=cost.records),
+        *(_accuracy(result, result.figure(rung), result.not_run.get(rung)) for rung in RUNGS_SHOWN),
+        _accuracy(result, result.lowest, lowest=True),
+        audited,
+        timed,
     ]
 
 
-def _credits(row: BoardRow) -> list[Note]:
-    """Whose a row is."""
-    notes = [Note(each) for each in (row.classifier, row.made_by) if each]
-    if row.paper:
-        notes.append(Note(row.paper, url=row.paper if row.paper.startswith("https://") else None))
-    return notes
-
-
-def _cell(
+def _accuracy(
     result: BoardResult, figure: BoardFigure | None, why: str | None = None, *, lowest: bool = False
 ) -> Cell:
-    """An accuracy that leads to its records, and to the audit where it is one under attack."""
+    """An accuracy with a link to its records, and one to the audit if it is under attack."""
     if figure is None:
         return Cell(None, notes=(why or "not finished",))
     notes = []
     if lowest:
-        notes.append(Note(_WORDS[figure.rung]))
+        notes.append(Note(_WORDS.get(figure.rung, figure.rung)))
     elif figure.calls is not None:
         notes.append(Note(f"{figure.calls:,} calls"))
-    attacked = figure.rung != "natural" and result.audit is not None
-    if attacked:
-        notes.append(Note(f"audit {_verdict(result)}", file=_audit_page(result)))
-    struck = attacked and _is_doubted(result) and figure.mean > 0
+    struck = figure.rung != "natural" and _is_doubted(result) and figure.mean > 0
+    if figure.rung != "natural" and result.audit is not None:
+        notes.append(Note(f"audit {result.audit.verdict}", file=_audit_page(result.audit)))
     return Cell(figure, notes=notes, mark="struck" if struck else "", file=figure.records)
+
+
+def _is_doubted(result: BoardResult) -> bool:
+    return result.audit is not None and result.audit.verdict == "failed"
+
+
+def _audit_page(audit: BoardAudit) -> str:
+    return audit.file.removesuffix(".json") + ".html"
 
 
 def board_markdown(summary: BoardSummary, *, links: bool) -> str:
@@ -120,25 +120,27 @@ def board_markdown(summary: BoardSummary, *, links: bool) -> str:
 
 
 def board_notes(summary: BoardSummary) -> list[str]:
-    """What must be said under the figures."""
-    notes = [] if summary.complete else ["The board is not finished: these are the figures so far."]
+    """The lines below the table."""
+    notes = [] if summary.complete else ["The board is not finished: these are the results so far."]
     caveat = summary.settings.ladder.ball.caveat
     notes += [] if caveat is None else [f"WARNING: {caveat}."]
     for result in summary.rows:
         audit = result.audit
         if audit is not None and audit.verdict in ("failed", "suspicious"):
-            told = ", ".join(f"{name} {outcome}" for name, outcome in audit.not_passed.items())
+            flags = ", ".join(f"{name} {outcome}" for name, outcome in audit.not_passed.items())
             notes.append(
                 f"{result.row.name}: its audit {'failed' if audit.verdict == 'failed' else 'is suspicious'} "
-                f"({told}). On {audit.n} images the suite left {percent(audit.reported)} %, the strongest "
-                f"attack of the audit {percent(audit.lowest)} %."
+                f"({flags}). Accuracy of {audit.n} images: {percent(audit.reported)} % under the suite, "
+                f"{percent(audit.lowest)} % under the strongest attack of the audit."
             )
     notes += not_run_lines(
-        (rung, reason, result.row.name) for result in summary.rows for rung, reason in result.not_run.items()
+        NotMeasured(subject=result.row.name, rung=rung, reason=reason)
+        for result in summary.rows
+        for rung, reason in result.not_run.items()
     )
     notes.append(
-        "Every figure under attack is an upper bound of what is left. An audit is undecided where no check "
-        "failed but some were not run, or saw too few images."
+        "Every accuracy under attack is an upper bound. An audit is undecided if no check failed but some "
+        "were not run, or had too few images."
     )
     return notes
 
@@ -147,51 +149,32 @@ def render_board(summary: BoardSummary) -> str:
     """The page: one file, whose only script sorts the table."""
     script = (TEMPLATES / "sort.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
+    attackers, audited = summary.settings.ladder, summary.settings.audit_images
     return page(
         "leaderboard.html",
         title=summary.title,
         table=board_table(summary).without("classifier", "made_by").html(sorted_by="lowest"),
         notes=board_notes(summary),
-        facts=_facts(summary),
+        facts=[
+            ("Budget", attackers.ball.budget),
+            ("Images", f"{summary.images} of {summary.data}"),
+            ("Transfer attack", f"{attackers.transfer} on {', '.join(summary.sources) or 'no source'}"),
+            ("Ignorant attack", attackers.ignorant),
+            (
+                "Query attacks",
+                f"square and rays, {attackers.calls[-1]:,} calls per image, "
+                f"{' and '.join(map(str, attackers.draws))} draws per query",
+            ),
+            ("White-box attack", attackers.suite),
+            (
+                "Audit",
+                f"of {'all' if audited is None else f'the first {audited}'} images, "
+                f"{summary.settings.audit.runs} draws",
+            ),
+            ("Draws behind an accuracy", str(attackers.runs)),
+            ("Seed", str(attackers.seed)),
+            *summary.machine.items(),
+        ],
         script=script,
         script_hash=f"sha256-{digest}",
     )
-
-
-def _facts(summary: BoardSummary) -> Sequence[tuple[str, str]]:
-    attackers, chosen = summary.settings.ladder, summary.settings
-    audited = "all" if chosen.audit_images is None else f"the first {chosen.audit_images}"
-    return [
-        ("Budget", attackers.ball.budget),
-        ("Images", f"{summary.images} of {summary.data}"),
-        ("Transfer attack", f"{attackers.transfer} on {', '.join(summary.sources) or 'no source'}"),
-        ("Ignorant attack", attackers.ignorant),
-        (
-            "Query attacks",
-            f"square and rays, {attackers.calls[-1]:,} calls an image, with "
-            f"{' and '.join(map(str, attackers.draws))} draws a query",
-        ),
-        ("White-box attack", attackers.suite),
-        ("Audit", f"of {audited} images, {chosen.audit.runs} draws"),
-        ("Draws behind a figure", str(attackers.runs)),
-        ("Seed", str(attackers.seed)),
-        *summary.machine.items(),
-    ]
-
-
-def _needs(rung: RungName) -> str:
-    needs = next(each.needs for each in RUNGS if each.name == rung)
-    return "" if rung == "natural" else f"needs {needs}"
-
-
-def _verdict(result: BoardResult) -> str:
-    return "not run" if result.audit is None else result.audit.verdict
-
-
-def _is_doubted(result: BoardResult) -> bool:
-    return result.audit is not None and result.audit.verdict == "failed"
-
-
-def _audit_page(result: BoardResult) -> str:
-    assert result.audit is not None
-    return result.audit.file.removesuffix(".json") + ".html"

@@ -1,11 +1,11 @@
 """The rows of a leaderboard: one small TOML file each, so that a defense is added by adding a file.
 
-name = "mine"                       letters, digits and hyphens; its folder is called so
+name = "mine"                       letters, digits and hyphens; also its folder
 defense = "mypackage.blur:blur"     as for vqshield evaluate; "none" for the classifier alone
-classifier = "mine.safetensors"     small-cifar10 where it is left out; a file is looked for beside this one
+classifier = "mine.safetensors"     a name, or a file next to this one (default: small-cifar10)
 made_by = "Who, year"               paper = "its title, or https://…"
-title = "Blur, trained through"     what the page calls it; the defense's own name where it is left out
-control = true                      something to compare with, not offered as a defense
+title = "Blur, trained through"     its title on the page (default: the defense's own name)
+control = true                      a baseline, not offered as a defense
 """
 
 import re
@@ -24,8 +24,7 @@ from vqshield.core.settings import did_you_mean
 from vqshield.runs.arguments import defense_from
 
 SUFFIX = ".toml"
-ALL = "all"
-"""Every row that comes with the package."""
+ALL = "all"  # of the bundled rows
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
 _ORDER = (
     "bare", "gaussian", "bitdepth", "median", "jpeg", "resizepad", "tv", "essential", "randdisc", "prd",
@@ -39,11 +38,11 @@ class BoardRow:
 
     Attributes:
         name: letters, digits and hyphens; no two rows of a board have the same.
-        defense: by text, "swrd:size=3,codes=25", "package.module:function", or "none".
+        defense: "swrd:size=3,codes=25", "package.module:function", or "none".
         classifier: a file, or a name as for `vq.evaluate`.
         made_by, paper: for the reader; a paper that begins with https:// becomes a link.
-        title: what the page calls it; without it, the defense as people write it.
-        control: whether it is something to compare with rather than a defense that is offered.
+        title: its title on the page (default: the defense as people write it).
+        control: whether it is a baseline rather than a defense that is offered.
     """
 
     name: str
@@ -62,7 +61,7 @@ class BoardRow:
 
     @property
     def shown(self) -> str:
-        """What the page calls it."""
+        """Its title on the page."""
         return self.title or display_defense(self.defense)
 
 
@@ -78,15 +77,15 @@ def list_rows() -> list[str]:
 
 
 def read_rows(wanted: Sequence[str | Path | BoardRow]) -> list[BoardRow]:
-    """The rows that are asked for, in that order.
+    """The wanted rows, in that order.
 
     Args:
         wanted: rows; names of rows that come with the package, or "all" for all of these; TOML files with a
             row each; folders of such files.
 
     Raises:
-        InvalidInputError: no such row or file, or a name that two rows have.
-        FileFormatError: a file that is no row, with the file and the key.
+        InvalidInputError: a row or file is unknown, or two rows have one name.
+        FileFormatError: a file is not a row; the message names the file and the key.
 
     Example:
         >>> from vqshield.leaderboards.rows import read_rows
@@ -94,8 +93,8 @@ def read_rows(wanted: Sequence[str | Path | BoardRow]) -> list[BoardRow]:
         [('bare', 'no defense', True), ('swrd', 'swRD (s=3, k=25)', False)]
     """
     rows: list[BoardRow] = []
-    for each in wanted:
-        rows += [each] if isinstance(each, BoardRow) else _named(each)
+    for row in wanted:
+        rows += [row] if isinstance(row, BoardRow) else _named(row)
     if not rows:
         raise InvalidInputError(f"no row is given; give {ALL}, or some of {', '.join(_ORDER)}, or files")
     names = [row.name for row in rows]
@@ -118,7 +117,7 @@ def _named(which: str | Path) -> list[BoardRow]:
         return [_read(file) for file in files]
     if path.suffix == SUFFIX:
         if not path.is_file():
-            raise InvalidInputError(f"{path} is no file; give a {SUFFIX} file with a row")
+            raise InvalidInputError(f"{path} is not a file; give a {SUFFIX} file with a row")
         return [_read(path)]
     raise InvalidInputError(
         f"row {str(which)!r} is not known; give {ALL}, some of {', '.join(_ORDER)}, a {SUFFIX} file or a "
@@ -133,15 +132,13 @@ def _bundled(name: str) -> BoardRow:
 
 def _read(path: Path) -> BoardRow:
     row = _parsed(read_text(path), str(path))
-    beside = path.parent / row.classifier
-    if is_source(row.classifier):
-        return row
-    if file_exists(beside):
-        return replace(row, classifier=str(beside.absolute()))
-    if file_exists(Path(row.classifier)):
+    neighbour = path.parent / row.classifier
+    if not is_source(row.classifier) and file_exists(neighbour):
+        return replace(row, classifier=str(neighbour.absolute()))
+    if is_source(row.classifier) or file_exists(Path(row.classifier)):
         return row
     raise FileFormatError(
-        f"{path}.classifier is {row.classifier!r}, no file beside it or in the current folder; give a "
+        f"{path}.classifier is {row.classifier!r}, not a file next to it or in the current folder; give a "
         f"safetensors file or a name that vqshield list classifiers shows"
     )
 
