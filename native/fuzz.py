@@ -25,9 +25,11 @@ from vqshield.quantization.kernels.native import Native
 from vqshield.quantization.noise import Draw
 from vqshield.quantization.patches import Disjoint, Sliding
 from vqshield.quantization.pixels import narrowed
+from vqshield_paper.speed.lloyd import lloyd
 
 EXTREMES = (-(2**63), -1, 0, 1, 2**31, 2**32 + 1, 2**62, 2**63 - 1)
 REALS = (float("nan"), float("inf"), float("-inf"), -1.0, 1.0000001, 1e150, 1.7e308, -1e-300)
+LARGE = (float("nan"), float("inf"), -1.1e6, 1e30, 1e300)
 KINDS = (torch.float32, torch.float32, torch.float32, *NARROW_DTYPES)
 COUNTED = ("codebook", "quantize", "shield", "assignments")
 SETTINGS: dict[str, tuple[object, ...]] = {
@@ -71,7 +73,8 @@ class Call:
     def make(self, kernel: Native) -> Tensor:
         """What the backend answers."""
         if self.method == "lloyd":
-            return kernel.lloyd(
+            return lloyd(
+                kernel,
                 self.images,
                 self.centres,
                 iterations=self.recipe.iterations,
@@ -329,7 +332,6 @@ def _spoil_centres(call: Call, rng: random.Random) -> None:
 
 def _wrong_vectors(centres: Tensor, rng: random.Random) -> list[Callable[[], Any]]:
     batch, _, dimensions = centres.shape
-    large = (float("nan"), float("inf"), -1.1e6, 1e30, 1e300)
     return [
         lambda: torch.cat([centres, centres.new_zeros(1, *centres.shape[1:])]),
         lambda: centres.new_zeros(batch, centres.shape[1], dimensions + 1),
@@ -342,20 +344,18 @@ def _wrong_vectors(centres: Tensor, rng: random.Random) -> list[Callable[[], Any
         lambda: centres.contiguous().to_sparse(),
         lambda: centres.tolist(),
         lambda: None,
-        lambda: _with_one(centres, rng, large) if batch else None,
+        lambda: _with_one(centres, rng, LARGE) if batch else None,
     ]
 
 
 def _spoil_lloyd(call: Call, rng: random.Random) -> None:
-    patches, start, recipe = call.images.detach(), call.centres.detach(), call.recipe
-    which = rng.choice(("patches", "start", "setting"))
+    """A wrong setting or value; shapes are not checked before the kernel."""
+    which = rng.choice(("images", "centres", "setting")) if len(call.images) else "setting"
     if which == "setting":
         name = rng.choice(("iterations", "tolerance"))
-        call.recipe = dataclasses.replace(recipe, **{name: rng.choice(SETTINGS[name])})
-    elif which == "start":
-        call.centres = rng.choice(_wrong_vectors(start, rng))()
+        call.recipe = dataclasses.replace(call.recipe, **{name: rng.choice(SETTINGS[name])})
     else:
-        call.images = rng.choice(_wrong_vectors(patches, rng))()
+        setattr(call, which, _with_one(getattr(call, which), rng, LARGE))
 
 
 def _corrupt(job: Any, rng: random.Random) -> None:

@@ -20,6 +20,7 @@ from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError
 from vqshield.quantization import kernels as clustering
 from vqshield_paper.speed import plain_torch
+from vqshield_paper.speed.lloyd import lloyd
 from vqshield_paper.speed.timing import reason
 from vqshield_paper.speed.workloads import Problem, Workload, streams
 
@@ -79,9 +80,7 @@ def _ours(name: str) -> Implementation:
 
     def kmeans(problem: Problem, threads: int) -> Call:
         backend = clustering.get(name, problem.patches.device)
-        return lambda: backend.lloyd(
-            problem.patches, problem.start, iterations=problem.iterations, tolerance=0.0
-        )
+        return lambda: lloyd(backend, problem.patches, problem.start, iterations=problem.iterations)
 
     def defense(workload: Workload, images: Tensor, settings: str) -> Call:
         shield = workload.shield(settings, backend=name)

@@ -18,7 +18,7 @@ WEIGHTS_FROM = ("clean", "noisy")
 Wanted = Literal["centres", "images", "labels"]
 """What a call returns: centres (B, k, d), quantized images (B, q, h, w), or their patches' labels (B, n)."""
 MOST_VALUE = 1e6
-"""The largest absolute value of a centre or of a vector of `lloyd`: float32 squares are far from overflow."""
+"""The largest absolute value in a centre: float32 squares are far from overflow."""
 _MOST_PATCHES = 2**31 - 1  # labels are 32 bits wide in the kernels
 _MOST_NOISE_VALUES = 2**34  # of a stream and stage: the counter has 32 bits, and four values each
 
@@ -50,7 +50,8 @@ class Recipe:
             raise InvalidInputError(f"grid={self.grid!r} should be a Disjoint or a Sliding")
         checks.whole("size", self.grid.size, least=1)
         checks.whole("codes", self.codes, least=1, below=checks.MOST_CODES + 1)
-        _check_rounds(self.iterations, self.tolerance)
+        checks.whole("iterations", self.iterations, least=1, below=checks.MOST_ITERATIONS + 1)
+        checks.real("tolerance", self.tolerance, most=1.0)
         checks.one_of("init", self.init, INITS)
         checks.real("sigma", self.sigma, most=checks.MOST_NOISE)
         checks.real("tau", self.tau, most=checks.MOST_NOISE)
@@ -117,31 +118,15 @@ class Backend(ABC):
         """The number (B, n) of the centre that quantize puts in place of each patch, int64."""
         return self._checked_run("labels", padded, recipe, draw, centres)
 
-    def lloyd(self, patches: Tensor, start: Tensor, *, iterations: int, tolerance: float) -> Tensor:
-        """Plain k-means from given centres: (B, n, d), (B, k, d) → (B, k, d)."""
-        self._check_place("patches", patches)
-        _check_vectors("patches", patches)
-        batch, count, dimensions = patches.shape
-        if not (1 <= count <= _MOST_PATCHES and dimensions >= 1):
-            shape = tuple(patches.shape)
-            raise InvalidInputError(
-                f"patches of shape {shape} should have 1 to {_MOST_PATCHES} vectors, none empty"
-            )
-        _check_centres("start", start, batch, dimensions, "patches", patches)
-        _check_rounds(iterations, tolerance)
-        if not self.looks_at_values:
-            check_magnitudes(patches=patches, start=start)
-        return self._lloyd(patches, start, iterations, tolerance)
-
     def _checked_run(
         self, wanted: Wanted, padded: Tensor, recipe: Recipe, draw: Draw, *given: Tensor
     ) -> Tensor:
         """With the given centres, or without any, with those that k-means finds."""
-        self._check_place("images", padded)
+        self._check_place(padded)
         check_images(padded, recipe, draw, self.dtypes)
         count = recipe.count(padded)
         for centres in given:
-            _check_centres("centres", centres, len(padded), recipe.dimensions(padded), "images", padded)
+            _check_centres(centres, padded, recipe)
         if not given and recipe.codes > count:
             raise InvalidInputError(f"codes={recipe.codes} should be at most the number of patches n={count}")
         if not self.looks_at_values:
@@ -150,24 +135,20 @@ class Backend(ABC):
                 check_magnitudes(centres=centres)
         return self._run(wanted, padded, given[0] if given else None, recipe, draw)
 
-    def _check_place(self, name: str, values: object) -> None:
+    def _check_place(self, images: object) -> None:
         """Refuse tensors that the implementation cannot reach."""
-        if isinstance(values, Tensor):
-            reason = self.missing(values.device)
+        if isinstance(images, Tensor):
+            reason = self.missing(images.device)
             if reason is not None:
-                raise InvalidInputError(f"{name} on {values.device} cannot be served: {reason}")
-            if values.layout != torch.strided:
-                raise InvalidInputError(f"{name} of layout {values.layout} should be a dense tensor")
+                raise InvalidInputError(f"images on {images.device} cannot be served: {reason}")
+            if images.layout != torch.strided:
+                raise InvalidInputError(f"images of layout {images.layout} should be a dense tensor")
 
     @abstractmethod
     def _run(
         self, wanted: Wanted, padded: Tensor, centres: Tensor | None, recipe: Recipe, draw: Draw
     ) -> Tensor:
         """The wanted tensor; without centres, of those that k-means finds."""
-
-    @abstractmethod
-    def _lloyd(self, patches: Tensor, start: Tensor, iterations: int, tolerance: float) -> Tensor:
-        """As lloyd."""
 
 
 def check_images(
@@ -192,7 +173,7 @@ def check_images(
             f"{_MOST_NOISE_VALUES}"
         )
     checks.whole("seed", draw.seed, least=0, below=2**64)
-    _check_device("streams", draw.streams, "images", padded)
+    _check_device("streams", draw.streams, padded)
     checks.per_image("streams", draw.streams, padded)
 
 
@@ -201,13 +182,13 @@ def check_soft(
 ) -> None:
     """Check the arguments of a soft gradient; assigned and slopes have the shape of the images."""
     for name, values in (("assigned", assigned), ("slopes", slopes)):
-        _check_device(name, values, "images", padded)
+        _check_device(name, values, padded)
         if values.shape != padded.shape:
             raise InvalidInputError(
                 f"{name} of shape {tuple(values.shape)} should be as the images, {tuple(padded.shape)}"
             )
     check_images(padded, recipe, draw)
-    _check_centres("centres", centres, len(padded), recipe.dimensions(padded), "images", padded)
+    _check_centres(centres, padded, recipe)
 
 
 def check_magnitudes(**tensors: Tensor) -> None:
@@ -216,37 +197,22 @@ def check_magnitudes(**tensors: Tensor) -> None:
         checks.within(name, values, MOST_VALUE)
 
 
-def _check_rounds(iterations: int, tolerance: float) -> None:
-    checks.whole("iterations", iterations, least=1, below=checks.MOST_ITERATIONS + 1)
-    checks.real("tolerance", tolerance, most=1.0)
+def _check_centres(centres: object, padded: Tensor, recipe: Recipe) -> None:
+    """Centres (B, k, d) of the images, k any number."""
+    if not isinstance(centres, Tensor) or centres.dtype not in checks.IMAGE_DTYPES:
+        kind = centres.dtype if isinstance(centres, Tensor) else type(centres).__name__
+        raise InvalidInputError(f"centres of type {kind} should be a torch.float32 or torch.float64 tensor")
+    shape, batch, dimensions = tuple(centres.shape), len(padded), recipe.dimensions(padded)
+    if len(shape) != 3 or (shape[0], shape[2]) != (batch, dimensions):
+        raise InvalidInputError(f"centres of shape {shape} should be ({batch}, k, {dimensions})")
+    if not 1 <= shape[1] <= checks.MOST_CODES:
+        raise InvalidInputError(f"centres of shape {shape} should have from 1 to {checks.MOST_CODES} centres")
+    _check_device("centres", centres, padded)
 
 
-def _check_centres(
-    name: str, centres: Tensor, batch: int, dimensions: int, other: str, expected: Tensor
-) -> None:
-    """Centres (B, k, d), k any number, on the device of the tensor `other`."""
-    _check_vectors(name, centres)
-    if (len(centres), centres.shape[2]) != (batch, dimensions):
-        shape = f"({batch}, k, {dimensions})"
-        raise InvalidInputError(f"{name} of shape {tuple(centres.shape)} should be {shape}")
-    if not 1 <= centres.shape[1] <= checks.MOST_CODES:
+def _check_device(name: str, values: object, images: Tensor) -> None:
+    if isinstance(values, Tensor) and (values.device, values.layout) != (images.device, images.layout):
         raise InvalidInputError(
-            f"{name} of shape {tuple(centres.shape)} should have from 1 to {checks.MOST_CODES} centres"
-        )
-    _check_device(name, centres, other, expected)
-
-
-def _check_vectors(name: str, values: object) -> None:
-    if not isinstance(values, Tensor) or values.dtype not in checks.IMAGE_DTYPES:
-        kind = values.dtype if isinstance(values, Tensor) else type(values).__name__
-        raise InvalidInputError(f"{name} of type {kind} should be a torch.float32 or torch.float64 tensor")
-    if values.dim() != 3:
-        raise InvalidInputError(f"{name} of shape {tuple(values.shape)} should have 3 dimensions")
-
-
-def _check_device(name: str, values: object, other: str, expected: Tensor) -> None:
-    if isinstance(values, Tensor) and (values.device, values.layout) != (expected.device, expected.layout):
-        raise InvalidInputError(
-            f"{name} on {values.device} ({values.layout}) should be on {expected.device} "
-            f"({expected.layout}), as the {other} are"
+            f"{name} on {values.device} ({values.layout}) should be on {images.device} "
+            f"({images.layout}), as the images are"
         )

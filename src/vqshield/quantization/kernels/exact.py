@@ -25,6 +25,3 @@ class Exact(Backend):
             return find(padded, recipe, draw)
         apply = self._reference.assignments if wanted == "labels" else self._reference.quantize
         return apply(padded, centres, recipe, draw)
-
-    def _lloyd(self, patches: Tensor, start: Tensor, iterations: int, tolerance: float) -> Tensor:
-        return self._reference.lloyd(patches, start, iterations=iterations, tolerance=tolerance)

@@ -45,11 +45,6 @@ class Gpu(Backend):
             result = run_in_parts(wanted, padded, centres, recipe, draw)
         return result.long() if wanted == "labels" else result.to(padded.dtype)
 
-    def _lloyd(self, patches: Tensor, start: Tensor, iterations: int, tolerance: float) -> Tensor:
-        from vqshield.quantization.kernels.triton.launch import run_lloyd
-
-        return run_lloyd(patches, start, iterations, tolerance)
-
 
 def interpreting() -> bool:
     """Whether Triton runs its kernels on the CPU, slowly, for tests."""

@@ -19,7 +19,7 @@ from contextlib import suppress
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -39,7 +39,7 @@ _FOLDER = Path(__file__).parent
 _SUFFIX = EXTENSION_SUFFIXES[-1]  # as setup.py names them: without the version of Python
 _DONE, _OUT_OF_MEMORY, _INVALID = 0, 1, 3
 _INTERFACE = 4  # kInterface of native/kernel.hpp
-_MESSAGE = 160
+MESSAGE = 160
 _ANY_MEMORY = 2**62  # more than there is anywhere, and less than the interface's integers hold
 _KINDS = {torch.float32: 0, torch.uint8: 1, torch.float16: 2, torch.bfloat16: 3}  # Pixels of pixels.hpp
 _NUMPY_TYPES = {torch.float32: np.float32, torch.float64: np.float64, torch.int64: np.int64}
@@ -59,20 +59,7 @@ class _Job(ctypes.Structure):
         *((name, ctypes.c_double) for name in ("bound", "tolerance", "sigma", "tau", "beta")),
         *((f"{name}_bytes", ctypes.c_int64) for name in ("images", "output")),
         *((f"{name}_count", ctypes.c_int64) for name in ("streams", "centres", "labels")),
-        ("message", ctypes.c_char * _MESSAGE),
-    )
-
-
-class _LloydJob(ctypes.Structure):
-    """VqLloydJob of native/worker.hpp."""
-
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("patches", "start", "centres", "stop")),
-        *((name, ctypes.c_int64) for name in ("threads", "batch", "count", "dimensions")),
-        *((name, ctypes.c_int64) for name in ("codes", "iterations")),
-        ("tolerance", ctypes.c_double),
-        *((f"{name}_count", ctypes.c_int64) for name in ("patches", "start", "centres")),
-        ("message", ctypes.c_char * _MESSAGE),
+        ("message", ctypes.c_char * MESSAGE),
     )
 
 
@@ -88,7 +75,7 @@ class _SoftJob(ctypes.Structure):
         *((name, ctypes.c_double) for name in ("tau", "beta", "temperature")),
         *((f"{name}_count", ctypes.c_int64) for name in ("images", "assigned", "streams", "centres")),
         *((f"{name}_count", ctypes.c_int64) for name in ("slopes", "output")),
-        ("message", ctypes.c_char * _MESSAGE),
+        ("message", ctypes.c_char * MESSAGE),
     )
 
 
@@ -157,18 +144,18 @@ class Native(Backend):
             temperature: T of the softmax.
             means: whether a centre moves as the mean of the clean patches nearest to it does.
         """
-        self._check_place("images", padded)
+        self._check_place(padded)
         check_soft(padded, assigned, centres, slopes, recipe, draw)
-        images = _plain(padded)
+        images = plain(padded)
         tensors = {
-            "images": images, "assigned": images if assigned is padded else _plain(assigned),
-            "streams": draw.streams.contiguous(), "centres": _plain(centres), "slopes": _plain(slopes),
+            "images": images, "assigned": images if assigned is padded else plain(assigned),
+            "streams": draw.streams.contiguous(), "centres": plain(centres), "slopes": plain(slopes),
             "output": torch.empty_like(images),
         }  # fmt: skip
         batch, channels, height, width = images.shape
         codes = centres.shape[1]
         job = _SoftJob(
-            **_places("count", tensors),
+            **places("count", tensors),
             threads=torch.get_num_threads(), batch=batch, channels=channels, height=height, width=width,
             seed=draw.seed, sliding=isinstance(recipe.grid, Sliding), size=recipe.grid.size, codes=codes,
             means=means, noisy_weights=recipe.weights_from == "noisy", tau=recipe.tau, beta=recipe.beta,
@@ -182,31 +169,16 @@ class Native(Backend):
             raise
         return _of_type(tensors["output"], padded.dtype)
 
-    def _lloyd(self, patches: Tensor, start: Tensor, iterations: int, tolerance: float) -> Tensor:
-        batch, count, dimensions = patches.shape
-        begin = _plain(start)
-        tensors = {"patches": _plain(patches), "start": begin, "centres": torch.empty_like(begin)}
-        job = _LloydJob(
-            **_places("count", tensors), threads=torch.get_num_threads(), batch=batch, count=count,
-            dimensions=dimensions, codes=start.shape[1], iterations=iterations, tolerance=tolerance,
-        )  # fmt: skip
-        try:
-            self._call("vq_lloyd", job, patches.numel() * start.shape[1] * iterations, tensors)
-        except InvalidInputError:
-            check_magnitudes(patches=patches, start=start)
-            raise
-        return _of_type(tensors["centres"], patches.dtype)
-
     def _run(
         self, wanted: Wanted, padded: Tensor, centres: Tensor | None, recipe: Recipe, draw: Draw
     ) -> Tensor:
         narrow = padded.dtype in checks.NARROW_DTYPES
-        images = _side_by_side(padded) if narrow else _plain(padded)
+        images = _side_by_side(padded) if narrow else plain(padded)
         batch, channels, height, width = images.shape
         dimensions, count = recipe.dimensions(padded), recipe.count(padded)
         books = output = labels = None
         if centres is not None:
-            books = _plain(centres)
+            books = plain(centres)
         elif wanted == "centres":
             books = torch.empty(batch, recipe.codes, dimensions)
         if wanted != "centres":
@@ -219,7 +191,7 @@ class Native(Backend):
         pixels = {"images": images, "output": output}
         others = {"streams": draw.streams.contiguous(), "centres": books, "labels": labels}
         job = _Job(
-            **_places("bytes", pixels), **_places("count", others),
+            **places("bytes", pixels), **places("count", others),
             threads=threads, keep=min(recipe.memory, _ANY_MEMORY) // threads, pixels=_KINDS[images.dtype],
             batch=batch, channels=channels, height=height, width=width, seed=draw.seed,
             sliding=isinstance(recipe.grid, Sliding), size=recipe.grid.size, codes=codes,
@@ -243,9 +215,7 @@ class Native(Backend):
         assert books is not None
         return books if narrow else _of_type(books, padded.dtype)
 
-    def _call(
-        self, name: str, job: _Job | _LloydJob | _SoftJob, work: float, memory: Mapping[str, Tensor | None]
-    ) -> None:
+    def _call(self, name: str, job: Any, work: float, memory: Mapping[str, Tensor | None]) -> None:
         """Call the kernel. A long call runs in a thread; this thread stays awake for Ctrl-C and stops it."""
         function = getattr(self._library(), name)
         if work <= _SHORT or threading.current_thread() is not threading.main_thread():
@@ -278,7 +248,7 @@ def _check(status: int, message: bytes = b"") -> None:
     assert status == _DONE, status
 
 
-def _plain(values: Tensor) -> Tensor:
+def plain(values: Tensor) -> Tensor:
     """As contiguous float32. By numpy, here and below: torch's threads hang after a fork."""
     plain = values.detach().resolve_neg()
     if plain.dtype == torch.float32 and plain.is_contiguous():
@@ -299,7 +269,7 @@ def _of_type(values: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.from_numpy(values.numpy().astype(_NUMPY_TYPES[dtype]))
 
 
-def _places(unit: Literal["bytes", "count"], tensors: Mapping[str, Tensor | None]) -> dict[str, int]:
+def places(unit: Literal["bytes", "count"], tensors: Mapping[str, Tensor | None]) -> dict[str, int]:
     """A job's fields for tensors: the address of each, and its bytes or the count of its values."""
     fields = {}
     for name, tensor in tensors.items():
@@ -333,7 +303,7 @@ def _load(isa: str) -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
     if not hasattr(library, "vq_interface") or library.vq_interface() != _INTERFACE:
         raise OSError(f"{path.name} was built from another version's source; install vqshield again")
-    jobs = {"codebook": _Job, "quantize": _Job, "shield": _Job, "lloyd": _LloydJob, "soft": _SoftJob}
+    jobs = {"codebook": _Job, "quantize": _Job, "shield": _Job, "soft": _SoftJob}
     for name, job in jobs.items():
         function = getattr(library, f"vq_{name}")
         function.argtypes, function.restype = [ctypes.POINTER(job)], ctypes.c_int32

@@ -240,24 +240,6 @@ def run_rounds(
         )
 
 
-def run_lloyd(patches: Tensor, start: Tensor, iterations: int, tolerance: float) -> Tensor:
-    """Plain k-means of vectors, from given centres."""
-    batch, count, dimensions = patches.shape
-    codes = start.shape[1]
-    space = Workspace.make(batch, Sizes.of(count, codes, dimensions), patches.device, patches=True)
-    space.x.zero_()
-    space.x[:, 0, :, dimensions] = 1
-    # Centred for the same reason as in parts.py: small numbers have small rounding errors.
-    middle = patches.mean((1, 2), keepdim=True)
-    hi, lo = space.x[:, 0, :count, :dimensions], space.x[:, 1, :count, :dimensions]
-    hi.copy_(patches - middle)
-    lo.copy_((patches - middle - hi) * 2048)
-    centres = space.centres[:, :codes, :dimensions]
-    centres.copy_(start - middle)
-    run_rounds(space, count, codes, dimensions, iterations=iterations, tolerance=tolerance)
-    return (centres + middle).to(patches.dtype)
-
-
 def compiled(options: dict[str, int]) -> dict[str, int]:
     """How a kernel is compiled; an interpreted one takes no options."""
     return {} if interpreting() else options
