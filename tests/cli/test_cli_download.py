@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from vqshield.cli.application import app
-from vqshield.data.homes import HOMES, Home
+from vqshield.data.downloads import HOMES, Home
 
 CONTENT = b"labels" * 1000
 

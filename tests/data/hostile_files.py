@@ -170,13 +170,13 @@ def sparse_npz(folder: Path) -> Path:
 
 
 NPZ = [
-    npz_row("empty", b"", "no whole .npz"),
-    npz_row("text", b"x" * 1000, "no whole .npz"),
-    npz_row("truncated", lambda: npz()[:-60], "no whole .npz"),
+    npz_row("empty", b"", "not a whole .npz"),
+    npz_row("text", b"x" * 1000, "not a whole .npz"),
+    npz_row("truncated", lambda: npz()[:-60], "not a whole .npz"),
     npz_row("no images", lambda: npz(images=None), "no array 'images'"),
     npz_row("shape of 279 TiB", lambda: npz(images=npy_header((10**11, 3, 32, 32))), "should have 307200000000000"),
     Row("npz bomb of 3 GiB", npz_bomb, read_npz, "would take 3 GiB, from"),
-    npz_row("claims 3 GiB", lambda: zip_of("labels.npy", b"\0\0", 3 * GIB), "no whole .npz"),
+    npz_row("claims 3 GiB", lambda: zip_of("labels.npy", b"\0\0", 3 * GIB), "not a whole .npz"),
     npz_row("claims 1000 bytes", lambda: packed_images_with(size=(24, 4, 1000)), "should have 768 bytes"),
     Row("npz sparse", sparse_npz, read_npz, "would take 3 GiB, from"),
     npz_row("wrong checksum", lambda: packed_images_with(crc=(16, 4, 7)), "Bad CRC"),

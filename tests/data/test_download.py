@@ -11,7 +11,7 @@ import pytest
 
 from vqshield.core.errors import FileFormatError, InvalidInputError, MissingExtraError
 from vqshield.data import download, list_downloadable, load
-from vqshield.data.homes import HOMES, Home
+from vqshield.data.downloads import HOMES, Home
 
 RECORD = bytes([3]) + bytes(range(256)) * 12  # one CIFAR-10 image
 BATCHES = {f"cifar-10-batches-bin/data_batch_{i}.bin": RECORD * i for i in range(1, 6)} | {

@@ -24,7 +24,7 @@ from vqshield.core.entry_points import call_function, find_function
 from vqshield.core.errors import FileFormatError, InvalidInputError
 from vqshield.core.extras import require
 from vqshield.core.tensors import read_tensors
-from vqshield.data.pictures import RESIZES
+from vqshield.data.base import RESIZES
 
 
 class Lite(NamedTuple):

@@ -8,8 +8,7 @@ from torch.nn import functional as F
 
 from vqshield.core.checks import one_of, real, whole
 from vqshield.core.errors import InvalidInputError
-from vqshield.data.base import ImageSet
-from vqshield.data.pictures import RESIZES, FileSet
+from vqshield.data.base import RESIZES, FileSet, ImageSet
 from vqshield.models.calling import Normalising, ask_for_logits, evaluating
 
 MOST_SIDE = 1 << 14  # pixels that an image may be resized to

@@ -1,48 +1,46 @@
 """Data sets: one reader per layout, found by name. Readers never download, and nothing is unpickled."""
 
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from vqshield.core.checks import one_of, whole
 from vqshield.core.errors import InvalidInputError
-from vqshield.data.arrays import from_dataset, read_npz
-from vqshield.data.base import SPLITS, ImageSet, Reader
-from vqshield.data.bundled import NAME as SAMPLE_NAME
-from vqshield.data.bundled import sample, sample_card
-from vqshield.data.cache import cache_folder
-from vqshield.data.cifar import read_cifar10, read_cifar100
-from vqshield.data.fetching import download, list_downloadable
-from vqshield.data.folders import read_folder, read_imagenet
-from vqshield.data.mnist import read_mnist
-from vqshield.data.nips17 import read_nips17
-from vqshield.data.pictures import FileSet
+from vqshield.data.base import SAMPLE_NAME, SPLITS, FileSet, ImageSet
 
-__all__ = [
-    "SAMPLE_NAME",
-    "SPLITS",
-    "FileSet",
-    "ImageSet",
-    "cache_folder",
-    "download",
-    "from_dataset",
-    "list_datasets",
-    "list_downloadable",
-    "load",
-    "sample",
-    "sample_card",
-]
+if TYPE_CHECKING:
+    from vqshield.data.arrays import from_dataset
+    from vqshield.data.bundled import sample, sample_card
+    from vqshield.data.downloads import cache_folder, download, list_downloadable
 
-# A new data set: one reader file, one line here.
-_READERS: dict[str, Reader] = {
-    "cifar10": read_cifar10,
-    "cifar100": read_cifar100,
-    "mnist": read_mnist,
-    "imagenet": read_imagenet,
-    "nips17": read_nips17,
-    "folder": read_folder,
-    "npz": read_npz,
+Reader = Callable[[str, Path, int | None], ImageSet]
+"""Reads a split, "train" or "test", from a folder: its first images, or all; no more than these are read."""
+
+# A new data set: a Reader called read_NAME in a module of this folder, and one line here.
+_READERS = {
+    "cifar10": "cifar",
+    "cifar100": "cifar",
+    "mnist": "mnist",
+    "imagenet": "folders",
+    "nips17": "folders",
+    "folder": "folders",
+    "npz": "arrays",
 }
-_ANYONES = ("folder", "npz")  # layouts rather than data sets, so the cache has no place for them
+"""The module of each reader, imported when it is used."""
+_LAYOUTS = ("folder", "npz")  # of anyone's images, so the cache has no place for them
 _TEST_ONLY = ("nips17", SAMPLE_NAME)
+_HOMES = {
+    "from_dataset": "arrays",
+    **dict.fromkeys(("sample", "sample_card"), "bundled"),
+    **dict.fromkeys(("cache_folder", "download", "list_downloadable"), "downloads"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
 
 
 def list_datasets() -> tuple[str, ...]:
@@ -71,16 +69,37 @@ def load(name: str, split: str, folder: str | Path | None = None, *, limit: int 
                 f"folder {str(folder)!r} (--data-dir) is given for {SAMPLE_NAME!r}, which is bundled and has "
                 f"none; name the data set in it (--data), one of {', '.join(_READERS)}, or leave it out"
             )
+        from vqshield.data.bundled import sample
+
         return sample(limit)
+    read: Reader = getattr(import_module(f"{__name__}.{_READERS[name]}"), f"read_{name}")
     if folder is not None:
-        return _READERS[name](split=split, folder=Path(folder), limit=limit)
-    if name in _ANYONES:
+        return read(split, Path(folder), limit)
+    if name in _LAYOUTS:
         raise InvalidInputError(f"data set {name!r} needs its folder (--data-dir), folder=None was given")
+    from vqshield.data.downloads import cache_folder, list_downloadable
+
     try:
-        return _READERS[name](split=split, folder=cache_folder(), limit=limit)
+        return read(split, cache_folder(), limit)
     except InvalidInputError as error:
         way = f", or first: vqshield download {name}" if name in list_downloadable() else ""
         raise InvalidInputError(
             f"data set {name!r} needs the folder that holds its files (--data-dir){way}. "
             f"None was given, and in the cache folder {error}"
         ) from error
+
+
+__all__ = [
+    "SAMPLE_NAME",
+    "SPLITS",
+    "FileSet",
+    "ImageSet",
+    "cache_folder",
+    "download",
+    "from_dataset",
+    "list_datasets",
+    "list_downloadable",
+    "load",
+    "sample",
+    "sample_card",
+]

@@ -1,21 +1,32 @@
-"""What every reader returns: images, labels and class names, checked once."""
+"""What every reader returns: images, labels and class names, in memory or as files, checked once."""
 
 import hashlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from importlib import resources
 from itertools import product
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from vqshield.core.checks import one_of, real, whole
 from vqshield.core.errors import FileFormatError, InvalidInputError
 from vqshield.core.files import file_exists
+from vqshield.images.files import open_image, pillow
 
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+SAMPLE_NAME = "cifar10-sample"
 SPLITS = ("train", "test")
+RESIZES = ("bicubic", "bilinear")
 MAX_CLASSES = 100_000
 """No data set has more: a label beyond it is a broken or hostile file, and each class's name takes memory."""
+
+Size = tuple[int, int]  # height, width
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,12 +57,16 @@ class ImageSet:
         """The images of one part as float32 in [0,1], the unit of every eps and sigma."""
         return self.images[part].float() / 255
 
-    def take(self, count: int | None) -> "ImageSet":
+    def take(self, count: int | None) -> Self:
         """The first ``count`` images (all of them for None, or where there are fewer)."""
         if count is None:
             return self
-        check_count(self.name, count)
-        return ImageSet(self.name, self.images[:count], self.labels[:count], self.classes)
+        if count < 1:
+            raise InvalidInputError(f"{count} images of {self.name!r} were asked for; ask for at least 1")
+        return self._first(count)
+
+    def _first(self, count: int) -> Self:
+        return replace(self, images=self.images[:count], labels=self.labels[:count])
 
     def at(self, numbers: Tensor) -> Tensor:
         """The images of these numbers (N,), uint8."""
@@ -62,16 +77,111 @@ class ImageSet:
         return digest_of(self)
 
 
-class Reader(Protocol):
-    """Reads one layout of files."""
+class FileSet(ImageSet):
+    """Labelled image files with the interface of an ImageSet, decoded, cut and resized when they are used.
 
-    def __call__(self, *, split: str, folder: Path, limit: int | None = None) -> ImageSet:
-        """The images of a split, "train" or "test", or the first ones; no more than these are read."""
-        ...
+    size: what every picture is brought to; None: its own, and then all must be alike.
+    crop: the share of the largest middle part of that shape that is kept, as ImageNet classifiers expect.
+    cropped: the files are already what a classifier should see, so a classifier's crop does not apply.
+    """
+
+    files: tuple[Path, ...]
+    cropped: bool
+    size: Size | None
+    crop: float
+    resize: str
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        files: Sequence[Path],
+        labels: Tensor,
+        classes: tuple[str, ...],
+        cropped: bool = False,
+        size: Size | None = None,
+        crop: float = 1.0,
+        resize: str = "bicubic",
+    ) -> None:
+        check_labels(name, len(files), labels, classes)
+        vars(self).update(  # frozen, as its base is
+            name=name, files=tuple(files), labels=labels, classes=classes, cropped=cropped, size=size,
+            crop=real("crop", crop, least=0.01, most=1.0), resize=one_of("resize", resize, RESIZES),
+        )  # fmt: skip
+
+    def __repr__(self) -> str:  # the base's would read every file
+        return f"FileSet({self.name!r}, {len(self)} files, size={self.size})"
+
+    @property
+    def images(self) -> Tensor:
+        """All images (n, 3, height, width) uint8, read now: for sets that do fit into memory."""
+        return self.read(slice(None))
+
+    def floats(self, part: slice = slice(None)) -> Tensor:
+        """The images of one part as float32 in [0,1]."""
+        return self.read(part).float() / 255
+
+    def read(self, part: slice) -> Tensor:
+        """The images of one part, uint8."""
+        images: list[Tensor] = []
+        for file in self.files[part]:
+            images.append(self._read(file))
+            if images[-1].shape != images[0].shape:
+                sizes = [f"{image.shape[2]}x{image.shape[1]}" for image in (images[-1], images[0])]
+                raise InvalidInputError(
+                    f"{file} is {sizes[0]} but {self.files[part][0]} is {sizes[1]} pixels; "
+                    f"give {self.name!r} a size, or a classifier that has one"
+                )
+        return torch.stack(images)
+
+    def _first(self, count: int) -> Self:
+        return self._changed(files=self.files[:count], labels=self.labels[:count])
+
+    def at(self, numbers: Tensor) -> Tensor:
+        """The images of these numbers (N,), uint8; no other file is read."""
+        files = [self.files[number] for number in numbers.tolist()]
+        return self._changed(files=files, labels=self.labels[numbers]).images
+
+    def sized(self, size: Size, *, crop: float = 1.0, resize: str = "bicubic") -> Self:
+        """The same files seen at one size, as a classifier wants them."""
+        for side in size:
+            whole("size", side, least=1)
+        return self._changed(size=size, crop=1.0 if self.cropped else crop, resize=resize)
+
+    def digest(self) -> str:
+        """SHA-256 of labels, files and the way they are cut."""
+        digest = hashlib.sha256(self.labels.numpy().tobytes())
+        digest.update(repr((self.size, self.crop, self.resize)).encode())
+        for file in self.files:
+            digest.update(hashlib.sha256(file.read_bytes()).digest())
+        return digest.hexdigest()
+
+    def _changed(self, **changes: Any) -> Self:
+        return type(self)(**{**vars(self), **changes})
+
+    def _read(self, file: Path) -> Tensor:
+        with open_image(file) as opened:
+            pixels = np.array(self._cut(opened.convert("RGB")))
+        return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()  # (3, height, width)
+
+    def _cut(self, picture: "Image") -> "Image":
+        if self.size is None:
+            return picture
+        height, width = self.size
+        scale = min(picture.width / width, picture.height / height) * self.crop
+        across, down = min(width * scale, picture.width), min(height * scale, picture.height)
+        left, top = (picture.width - across) / 2, (picture.height - down) / 2
+        box = (left, top, min(left + across, picture.width), min(top + down, picture.height))
+        return picture.resize((width, height), pillow().Resampling[self.resize.upper()], box=box)
+
+
+def asset(name: str) -> bytes:
+    """A file that comes with this package."""
+    return (resources.files("vqshield.data") / "assets" / name).read_bytes()
 
 
 def first_file(places: Iterable[Path], names: Iterable[str]) -> Path | None:
-    """The first file that there is: every name in the first place, then in the second."""
+    """The first file that exists: every name in the first place, then in the second."""
     paths = (place / name for place, name in product(places, names))
     return next(filter(file_exists, paths), None)
 
@@ -79,9 +189,9 @@ def first_file(places: Iterable[Path], names: Iterable[str]) -> Path | None:
 def digest_of(*sets: ImageSet) -> str:
     """SHA-256 of the labels and images of several sets, one after the other."""
     digest = hashlib.sha256()
-    for each in sets:
-        digest.update(each.labels.numpy().tobytes())
-        digest.update(each.images.contiguous().numpy().data)
+    for images in sets:
+        digest.update(images.labels.numpy().tobytes())
+        digest.update(images.images.contiguous().numpy().data)
     return digest.hexdigest()
 
 
@@ -114,9 +224,3 @@ def check_class_count(name: str, count: int) -> None:
     """Refuse more classes than any data set has."""
     if count > MAX_CLASSES:
         raise InvalidInputError(f"{name!r} has {count} classes; there can be at most {MAX_CLASSES}")
-
-
-def check_count(name: str, count: int) -> None:
-    """Refuse to take fewer images than one."""
-    if count < 1:
-        raise InvalidInputError(f"{count} images of {name!r} were asked for; ask for at least 1")

@@ -4,7 +4,6 @@ A record is one label byte (CIFAR-10) or a coarse and a fine label byte (CIFAR-1
 then 3072 pixel bytes: 32x32 red, then green, then blue.
 """
 
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -12,8 +11,8 @@ import numpy.typing as npt
 import torch
 
 from vqshield.core.errors import FileFormatError, InvalidInputError
-from vqshield.data.base import ImageSet
-from vqshield.data.homes import HOMES, asset
+from vqshield.data.base import ImageSet, asset
+from vqshield.data.downloads import HOMES
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -22,61 +21,58 @@ PIXELS = 3 * 32 * 32
 MOST_RECORDS = 60_000  # in one file: a whole CIFAR data set
 
 
-@dataclass(frozen=True)
-class Cifar:
-    """The reader of one CIFAR data set.
-
-    label_limits: one exclusive limit per label byte; the last byte is the label.
-    """
-
-    name: str
-    label_limits: tuple[int, ...]
-    classes: tuple[str, ...]
-
-    def __call__(self, *, split: str, folder: Path, limit: int | None = None) -> ImageSet:
-        """Read the split, or its first ``limit`` images, from ``folder`` or from its usual place below it."""
-        (home,) = HOMES[self.name]
-        paths = [PurePosixPath(each) for each in home.members]
-        files = [each.name for each in paths if each.name.startswith("test") == (split == "test")]
-        place = self._place(folder, paths[0].parent.name, files)
-        parts, left = [], limit
-        for file in files:
-            if left is None or left > 0:
-                parts.append(_records(place / file, self.label_limits, left))
-                left = None if left is None else left - len(parts[-1][0])
-        labels, pixels = (np.concatenate(each) for each in zip(*parts, strict=True))
-        return ImageSet(
-            name=self.name,
-            images=torch.from_numpy(pixels.reshape(-1, 3, 32, 32)),
-            labels=torch.from_numpy(labels.astype(np.int64)),
-            classes=self.classes,
-        )
-
-    def _place(self, folder: Path, subfolder: str, files: list[str]) -> Path:
-        """The folder that holds all the files; an error names the first absent one."""
-        absent = files
-        for place in (folder / subfolder, folder):
-            missing = [file for file in files if not (place / file).is_file()]
-            if not missing:
-                return place
-            absent = min(absent, missing, key=len)
-        raise InvalidInputError(
-            f"{absent[0]} is neither in {folder} nor in {folder / subfolder}; "
-            f"unpack the binary version of {self.name} from {PAGE} there"
-        )
+def read_cifar10(split: str, folder: Path, limit: int | None) -> ImageSet:
+    """Read CIFAR-10 from ``folder`` or from its usual place below it."""
+    classes = "airplane automobile bird cat deer dog frog horse ship truck"
+    return _read("cifar10", split, folder, limit, label_limits=(10,), classes=tuple(classes.split()))
 
 
-read_cifar10 = Cifar(
-    name="cifar10",
-    label_limits=(10,),
-    classes=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
-)
-read_cifar100 = Cifar(
-    name="cifar100",
-    label_limits=(20, 100),
-    # The official order of the fine labels, which is alphabetical.
-    classes=tuple(asset("cifar100-classes.txt").decode().split()),
-)
+def read_cifar100(split: str, folder: Path, limit: int | None) -> ImageSet:
+    """Read CIFAR-100 with its fine labels, in their official order, which is alphabetical."""
+    classes = tuple(asset("cifar100-classes.txt").decode().split())
+    return _read("cifar100", split, folder, limit, label_limits=(20, 100), classes=classes)
+
+
+def _read(
+    name: str,
+    split: str,
+    folder: Path,
+    limit: int | None,
+    *,
+    label_limits: tuple[int, ...],
+    classes: tuple[str, ...],
+) -> ImageSet:
+    """label_limits: one exclusive limit per label byte; the last byte is the label."""
+    (home,) = HOMES[name]
+    paths = [PurePosixPath(member) for member in home.members]
+    files = [path.name for path in paths if path.name.startswith("test") == (split == "test")]
+    place = _place(name, folder, paths[0].parent.name, files)
+    parts, left = [], limit
+    for file in files:
+        if left is None or left > 0:
+            parts.append(_records(place / file, label_limits, left))
+            left = None if left is None else left - len(parts[-1][0])
+    labels, pixels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    return ImageSet(
+        name=name,
+        images=torch.from_numpy(pixels.reshape(-1, 3, 32, 32)),
+        labels=torch.from_numpy(labels.astype(np.int64)),
+        classes=classes,
+    )
+
+
+def _place(name: str, folder: Path, subfolder: str, files: list[str]) -> Path:
+    """The folder that holds all the files; an error names the first absent one."""
+    absent = files
+    for place in (folder / subfolder, folder):
+        missing = [file for file in files if not (place / file).is_file()]
+        if not missing:
+            return place
+        absent = min(absent, missing, key=len)
+    raise InvalidInputError(
+        f"{absent[0]} is neither in {folder} nor in {folder / subfolder}; "
+        f"unpack the binary version of {name} from {PAGE} there"
+    )
 
 
 def _records(path: Path, label_limits: tuple[int, ...], limit: int | None) -> tuple[Bytes, Bytes]:

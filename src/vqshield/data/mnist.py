@@ -4,7 +4,7 @@ import gzip
 import math
 import zlib
 from pathlib import Path
-from typing import Protocol
+from typing import IO
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ BLOCK = 1 << 20
 Bytes = npt.NDArray[np.uint8]
 
 
-def read_mnist(*, split: str, folder: Path, limit: int | None = None) -> ImageSet:
+def read_mnist(split: str, folder: Path, limit: int | None) -> ImageSet:
     """Read MNIST, or its first ``limit`` images, from ``folder`` or from ``MNIST/raw`` below it."""
     images, image_count = _read(folder, f"{PREFIXES[split]}-images-idx3-ubyte", 3, limit)
     labels, label_count = _read(folder, f"{PREFIXES[split]}-labels-idx1-ubyte", 1, limit)
@@ -49,20 +49,18 @@ def _read(folder: Path, name: str, dimensions: int, limit: int | None) -> tuple[
         raise FileFormatError(f"{path} cannot be read: {error}") from error
 
 
-class _Readable(Protocol):
-    def read(self, size: int, /) -> bytes: ...
-
-
-def _idx(file: _Readable, path: Path, dimensions: int, limit: int | None) -> tuple[Bytes, int]:
+def _idx(
+    file: IO[bytes] | gzip.GzipFile, path: Path, dimensions: int, limit: int | None
+) -> tuple[Bytes, int]:
     """The first ``limit`` entries of an idx file, and how many it promises.
 
     The layout: 0, 0, type, number of dimensions, each dimension as big-endian int32, data.
     """
     magic = bytes([0, 0, BYTES_TYPE, dimensions])
-    found = file.read(4)
-    if found != magic:
+    start = file.read(4)
+    if start != magic:
         raise FileFormatError(
-            f"{path} starts with {found.hex()!r}; an idx file of this kind starts with {magic.hex()!r}"
+            f"{path} starts with {start.hex()!r}; an idx file of this kind starts with {magic.hex()!r}"
         )
     header = file.read(4 * dimensions)
     if len(header) < 4 * dimensions:
@@ -74,16 +72,11 @@ def _idx(file: _Readable, path: Path, dimensions: int, limit: int | None) -> tup
     count = shape[0] if limit is None else min(limit, shape[0])
     wanted = math.prod(shape[1:], start=count)
     check_size(path, wanted, f"shape {(count, *shape[1:])}")
-    data = _up_to(file, wanted + (count == shape[0]))  # one more than promised: surplus shows
+    most = wanted + (count == shape[0])  # one more than promised: surplus shows
+    data = bytearray()  # memory is taken for bytes that are there, not for those that are promised
+    while block := file.read(min(BLOCK, most - len(data))):
+        data += block
     if len(data) != wanted:
         held = f"more than {promised}" if len(data) > wanted else str(len(data))
         raise FileFormatError(f"{path} promises shape {shape}, {promised} bytes, but holds {held}")
     return np.frombuffer(data, dtype=np.uint8).reshape(count, *shape[1:]), shape[0]
-
-
-def _up_to(file: _Readable, count: int) -> bytearray:
-    """At most ``count`` bytes; memory is taken for those that are there, not for those that are promised."""
-    data = bytearray()
-    while block := file.read(min(BLOCK, count - len(data))):
-        data += block
-    return data

@@ -26,7 +26,7 @@ from vqshield.core.display_names import IN_MEMORY
 from vqshield.core.environment import pick_device
 from vqshield.core.errors import InvalidInputError
 from vqshield.data import SAMPLE_NAME, ImageSet, list_datasets, load
-from vqshield.data.base import check_count, check_labels
+from vqshield.data.base import check_labels
 from vqshield.defended import Defended
 from vqshield.models.calling import ask_for_logits, differ, evaluating, taking
 
@@ -80,12 +80,6 @@ class _FloatSet(ImageSet):
 
     def floats(self, part: slice = slice(None)) -> Tensor:
         return self.images[part]
-
-    def take(self, count: int | None) -> "_FloatSet":
-        if count is None:
-            return self
-        check_count(self.name, count)
-        return _FloatSet(self.name, self.images[:count], self.labels[:count], self.classes)
 
 
 def answers_vary(model: Callable[[Tensor], Tensor], images: Tensor) -> bool:

@@ -1,31 +1,69 @@
-"""Downloads of data sets from their official homes; a file is there only after its SHA-256 is right.
+"""Downloads of data sets from their official homes; a file appears only after its SHA-256 is right.
 
 An interrupted download is kept as NAME.part, and the next try continues it.
 """
 
 import hashlib
 import http.client
+import os
+import sys
 import tarfile
 import urllib.error
 import urllib.request
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from vqshield.core.checks import one_of
 from vqshield.core.errors import FileFormatError
 from vqshield.core.extras import require
-from vqshield.core.files import write_atomically
-from vqshield.data.cache import cache_folder
-from vqshield.data.homes import HOMES, Home
+from vqshield.core.files import parse_toml, write_atomically
+from vqshield.core.serialization import from_plain
+from vqshield.data.base import asset
 
 Progress = Callable[[str, int, int | None], None]  # the file's name, bytes so far, bytes in all where known
 
+CACHE_VARIABLE = "VQSHIELD_CACHE"
 BLOCK = 1 << 18
 TIMEOUT = 60  # seconds without a single byte
-NO_MORE = 416  # the server's answer where the part is already all there is
+NO_MORE = 416  # the server's answer where the part already is the whole file
+
+
+@dataclass(frozen=True, kw_only=True)
+class Home:
+    """One file to fetch; the addresses are tried in turn.
+
+    path: where it goes below the data folder. members: what an archive is unpacked to there, with SHA-256
+    of each; the archive itself is then removed.
+    """
+
+    path: Path
+    urls: tuple[str, ...]
+    sha256: str
+    members: Mapping[str, str] = field(default_factory=dict)
+
+
+HOMES = dict(
+    from_plain(
+        Mapping[str, tuple[Home, ...]],  # type: ignore[type-abstract]
+        parse_toml(asset("homes.toml").decode(), "homes.toml"),
+        "homes.toml",
+    )
+)
+"""The files of each data set that can be fetched."""
+
+
+def cache_folder() -> Path:
+    """The folder named by VQSHIELD_CACHE, else ``vqshield`` in the platform's own cache folder."""
+    if chosen := os.environ.get(CACHE_VARIABLE):
+        return Path(chosen)
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local", "vqshield", "Cache")
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "vqshield"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "vqshield")
 
 
 def list_downloadable() -> tuple[str, ...]:
@@ -44,19 +82,30 @@ def download(name: str, folder: str | Path | None = None, *, progress: Progress 
     one_of("name", name, list_downloadable())
     place = cache_folder() if folder is None else Path(folder)
     pooch = require("pooch", "cli")
-    for home in HOMES[name]:
-        if _is_here(home, place):
-            continue
-        with _refusals(home, place), _quiet(pooch):
-            archive = _fetch(pooch, home, place, progress)
-            if home.members:
-                _unpack(archive, place, home.members)
-                archive.unlink()
+    logger = pooch.get_logger()
+    level = logger.level
+    logger.setLevel("WARNING")  # the progress bar says as much
+    try:
+        for home in HOMES[name]:
+            if not _is_complete(home, place):
+                _fetch(pooch, home, place, progress)
+    finally:
+        logger.setLevel(level)
     return place
 
 
-def _fetch(pooch: Any, home: Home, place: Path, progress: Progress) -> Path:
-    target, reasons = place / home.path, []
+def _fetch(pooch: Any, home: Home, place: Path, progress: Progress) -> None:
+    try:
+        archive = _retrieve(pooch, home, place / home.path, progress)
+        if home.members:
+            _unpack(archive, place, home.members)
+            archive.unlink()
+    except (OSError, EOFError, tarfile.TarError, zlib.error) as error:  # a full disk, no right to write, …
+        raise FileFormatError(f"{home.path.name} could not be stored in {place}: {error}") from error
+
+
+def _retrieve(pooch: Any, home: Home, target: Path, progress: Progress) -> Path:
+    reasons = []
     for url in home.urls:
         try:
             pooch.retrieve(
@@ -71,7 +120,7 @@ def _fetch(pooch: Any, home: Home, place: Path, progress: Progress) -> Path:
             reasons.append(f"{url}: {error}")
         except FileFormatError as error:
             reasons.append(f"{url} {error}")
-        except ValueError as error:  # pooch's word for a wrong sum; it has removed what came
+        except ValueError as error:  # pooch's error for a wrong sum; it has removed the file
             reasons.append(f"{url} sent another file than the published one, which was not kept ({error})")
     raise FileFormatError(f"{target.name} could not be fetched. " + "; ".join(reasons))
 
@@ -86,9 +135,8 @@ class _Resuming:
         have = self.part.stat().st_size if self.part.is_file() else 0
         headers = {"User-Agent": "vqshield"} | ({"Range": f"bytes={have}-"} if have else {})
         try:
-            with urllib.request.urlopen(
-                urllib.request.Request(url, headers=headers), timeout=TIMEOUT
-            ) as answer:
+            request = urllib.request.Request(url, headers=headers)
+            with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
                 self._receive(answer, have if answer.status == http.HTTPStatus.PARTIAL_CONTENT else 0)
         except urllib.error.HTTPError as error:
             if not (have and error.code == NO_MORE):
@@ -127,7 +175,7 @@ def _unpack(archive: Path, place: Path, members: Mapping[str, str]) -> None:
         raise FileFormatError(f"{archive} does not hold {', '.join(missing)}")
 
 
-def _is_here(home: Home, place: Path) -> bool:
+def _is_complete(home: Home, place: Path) -> bool:
     wanted = home.members or {str(home.path): home.sha256}
     return all((place / name).is_file() and _sha256(place / name) == sum_ for name, sum_ in wanted.items())
 
@@ -135,22 +183,3 @@ def _is_here(home: Home, place: Path) -> bool:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-@contextmanager
-def _refusals(home: Home, place: Path) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, EOFError, tarfile.TarError, zlib.error) as error:  # a full disk, no right to write, …
-        raise FileFormatError(f"{home.path.name} could not be stored in {place}: {error}") from error
-
-
-@contextmanager
-def _quiet(pooch: Any) -> Iterator[None]:
-    logger = pooch.get_logger()
-    before = logger.level
-    logger.setLevel("WARNING")  # the progress bar says as much
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
