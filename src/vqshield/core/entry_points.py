@@ -1,4 +1,4 @@
-"""What a text such as mine:net names: something in a user's module, imported when it is asked for."""
+"""Functions in a user's module, named as in mine:net and imported when they are needed."""
 
 import ast
 import hashlib
@@ -22,7 +22,7 @@ _NOT_USERS = sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), Pat
 
 
 def names_function(text: str) -> bool:
-    """Whether a text is written as package.module:function, with nothing behind it.
+    """Whether a text has the form package.module:function.
 
     Example:
         >>> from vqshield.core.entry_points import names_function
@@ -33,12 +33,12 @@ def names_function(text: str) -> bool:
 
 
 def find_function(text: str, *, called: str) -> Callable[..., Any]:
-    """What package.module:function names. The module is looked for where Python looks, and then in the
-    current directory: a file there never hides an installed package.
+    """The function package.module:function. The module is searched on Python's path, then in the current
+    directory: a file there never hides an installed package.
 
     Args:
         text: the module and the function.
-        called: what the text is called where it was given, for messages.
+        called: the name of the text's argument, for messages.
 
     Raises:
         InvalidInputError: the text has another form, or there is no such module or function.
@@ -46,23 +46,23 @@ def find_function(text: str, *, called: str) -> Callable[..., Any]:
     module, _, function = text.partition(":")
     if not names_function(text):
         raise InvalidInputError(
-            f"{called}={text!r} is no module and function; write them as in mine:net, for net in mine.py"
+            f"{called}={text!r} is not a module and function; write them as in mine:net, for net in mine.py"
         )
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)  # for good: the function may import more when it is called
     try:
-        found: Any = import_module(module)
+        imported: Any = import_module(module)
     except ModuleNotFoundError as error:
         raise InvalidInputError(
             f"{called}={text}: no module {module!r} can be imported ({error}); it is looked for among the "
             f"installed packages, in PYTHONPATH and in the current directory, {here}"
         ) from error
-    except Exception as error:  # whatever stands in a user's file
-        raise InvalidInputError(f"{called}={text}: importing {module} failed: {_told(error)}") from error
-    named: Callable[..., Any] | None = getattr(found, function, None)
+    except Exception as error:  # a user's file may raise anything
+        raise InvalidInputError(f"{called}={text}: importing {module} failed: {_reason(error)}") from error
+    named: Callable[..., Any] | None = getattr(imported, function, None)
     if not callable(named):
-        functions = [name for name, value in vars(found).items() if callable(value)]
+        functions = [name for name, value in vars(imported).items() if callable(value)]
         raise InvalidInputError(
             f"{called}={text}: {module} has no function {function!r}{did_you_mean(function, functions)}"
         )
@@ -70,7 +70,7 @@ def find_function(text: str, *, called: str) -> Callable[..., Any]:
 
 
 def call_function(make: Callable[[], Any], text: str, *, called: str) -> Any:
-    """What it returns when it is called without arguments; whatever goes wrong in it is told in a line.
+    """What a user's function returns without arguments; any error in it becomes one line.
 
     Raises:
         InvalidInputError: it failed.
@@ -80,9 +80,8 @@ def call_function(make: Callable[[], Any], text: str, *, called: str) -> Any:
     except VqshieldError:
         raise
     except Exception as error:
-        raise InvalidInputError(
-            f"{called}={text}: {text.partition(':')[2]}() failed: {_told(error)}"
-        ) from error
+        function = text.partition(":")[2]
+        raise InvalidInputError(f"{called}={text}: {function}() failed: {_reason(error)}") from error
 
 
 def function_digest(text: str) -> str | None:
@@ -107,7 +106,7 @@ def function_digest(text: str) -> str | None:
 
 
 def _file_of(module: str) -> Path | None:
-    """Where a module came from, or would come from; nothing is imported here."""
+    """The file of a module, which is not imported here."""
     if module in sys.modules:
         loaded = getattr(sys.modules[module], "__file__", None)
         places = [Path(loaded)] if loaded else []
@@ -118,10 +117,8 @@ def _file_of(module: str) -> Path | None:
 
 
 def _is_users(path: Path) -> bool:
-    return not (
-        {"site-packages", "dist-packages"}.intersection(path.parts)
-        or any(path.is_relative_to(folder) for folder in _NOT_USERS)
-    )
+    installed = {"site-packages", "dist-packages"}.intersection(path.parts)
+    return not installed and not any(path.is_relative_to(folder) for folder in _NOT_USERS)
 
 
 def _imported(module: str, path: Path) -> set[str]:
@@ -130,16 +127,16 @@ def _imported(module: str, path: Path) -> set[str]:
     with suppress(SyntaxError, ValueError):  # a compiled module, or a file that cannot be imported either
         for node in ast.walk(ast.parse(path.read_bytes())):
             if isinstance(node, ast.Import):
-                names |= {each.name for each in node.names}
+                names |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
                 with suppress(ImportError):  # a file may try a relative import before an absolute one
                     source = resolve_name("." * node.level + (node.module or ""), package)
-                    names |= {f"{source}.{each.name}" for each in node.names}
-    return {each for name in names for each in accumulate(name.split("."), "{}.{}".format)}
+                    names |= {f"{source}.{alias.name}" for alias in node.names}
+    return {part for name in names for part in accumulate(name.split("."), "{}.{}".format)}
 
 
-def _told(error: Exception) -> str:
-    """What went wrong, and the last line of the user's code (or of what it called) that it went wrong in."""
+def _reason(error: Exception) -> str:
+    """The error, and the last line of code on its way."""
     frames = traceback.extract_tb(error.__traceback__)
     at = f", at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     return f"{type(error).__name__}: {' '.join(str(error).split())}{at}"

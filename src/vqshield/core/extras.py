@@ -9,22 +9,23 @@ from vqshield.core.errors import MissingExtraError
 
 
 def require(module: str, extra: str, package: str | None = None) -> Any:
-    """A module of another library.
+    """Import a module of another library.
 
     Args:
         module: its name for import.
         extra: vqshield's extra that installs it.
-        package: what pip calls the library, where that is not the module's first name.
+        package: the library's name for pip (default: the module's first name).
 
     Raises:
-        MissingExtraError: it is not installed, or does not fit the torch that is.
+        MissingExtraError: it is not installed, or does not work with the installed torch.
     """
+    name = module.partition(".")[0]
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        if str(error.name).partition(".")[0] != module.partition(".")[0]:
-            raise  # it is there, and itself lacks something: its own message says what
-        raise MissingExtraError(package or module.partition(".")[0], extra) from error
-    except RuntimeError as error:  # a torchvision that was built for another torch
-        wanted = package or module.partition(".")[0]
-        raise MissingExtraError(f"a {wanted} that imports beside torch {torch.__version__}", extra) from error
+        if str(error.name).partition(".")[0] != name:
+            raise  # the library is installed, but a module that it needs is not
+        raise MissingExtraError(package or name, extra) from error
+    except RuntimeError as error:  # a torchvision for another torch
+        wanted = f"a {package or name} that imports with torch {torch.__version__}"
+        raise MissingExtraError(wanted, extra) from error

@@ -1,7 +1,7 @@
-"""Files from anywhere, read within bounds; files of our own, whole or not there.
+"""Untrusted files, read within bounds; files of our own, written completely or not at all.
 
-A file may lie: a few kilobytes can promise, or unpack to, more than any memory holds. So whatever is read in
-one piece goes through ``check_size`` (by its length) and ``parse_json`` or ``parse_toml`` (by its nesting).
+A few kilobytes can claim, or unpack to, more than any memory holds. Whatever is read in one piece therefore
+goes through ``check_size`` (by its length) and ``parse_json`` or ``parse_toml`` (by its nesting).
 """
 
 import json
@@ -10,32 +10,28 @@ import secrets
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from vqshield.core.errors import FileFormatError
 
+Parsed = TypeVar("Parsed")
 MODEST = 256 << 20
 """Bytes that any file may unpack to."""
 MOST_EXPANSION = 100
-"""Times its size on the disk that a larger file may unpack to. Photographs pack to a half, digits to a fifth;
-what packs a thousandfold is a bomb."""
+"""Factor on its size that a larger file may unpack to: photographs pack to a half, digits to a fifth."""
 MOST_TEXT = 64 << 20
 """Bytes of the longest text (a table of labels, an experiment, a manifest) that is read."""
 
 
 def stored_bytes(path: Path) -> int:
-    """The bytes that a file takes on the disk, which a sparse file has fewer of than it claims."""
+    """The bytes that a file takes on the disk: a sparse file has fewer than its size."""
     status = path.stat()
     blocks = getattr(status, "st_blocks", None)
     return status.st_size if blocks is None else min(status.st_size, blocks * 512)
 
 
 def check_size(path: Path, wanted: int, what: str) -> None:
-    """Refuse to read more bytes than a file of that size can honestly hold.
-
-    Raises:
-        FileFormatError: where ``what``, of ``wanted`` bytes, exceeds both limits of this module.
-    """
+    """Refuse to read ``what``, of ``wanted`` bytes, where it exceeds both limits of this module."""
     if wanted > MODEST and wanted > MOST_EXPANSION * (stored := stored_bytes(path)):
         raise FileFormatError(
             f"{path}: {what} would take {_size(wanted)}, from {_size(stored)} on the disk; "
@@ -44,7 +40,7 @@ def check_size(path: Path, wanted: int, what: str) -> None:
 
 
 def file_exists(path: Path) -> bool:
-    """Whether there is such a file, for names from a table: some cannot be those of a file at all."""
+    """Whether there is such a file, for names from a table that no file can have."""
     try:
         return path.is_file()
     except (OSError, ValueError):  # too long, no permission; a zero byte
@@ -62,40 +58,35 @@ def read_text(path: Path, *, most: int = MOST_TEXT) -> str:
 
 
 def parse_json(text: str | bytes, where: object) -> Any:
-    """The value of a JSON text; ``where`` is the file's name, for the message of an error."""
+    """The value of a JSON text; ``where``: the file's name, for errors."""
     return _parsed(json.loads, text, where, "JSON")
 
 
-def parse_toml(text: str, where: object, *, parse_float: Callable[[str], Any] = float) -> dict[str, Any]:
-    """The table of a TOML text; ``where`` is the file's name, for the message of an error."""
-    table: dict[str, Any] = _parsed(
-        lambda text: tomllib.loads(text, parse_float=parse_float), text, where, "TOML"
-    )
-    return table
+def parse_toml(text: str, where: object) -> dict[str, Any]:
+    """The table of a TOML text; ``where``: the file's name, for errors."""
+    return _parsed(tomllib.loads, text, where, "TOML")
 
 
-def _parsed(parse: Callable[[Any], Any], text: str | bytes, where: object, kind: str) -> Any:
+def _parsed(parse: Callable[[Any], Parsed], text: str | bytes, where: object, kind: str) -> Parsed:
     try:
         return parse(text)
     except RecursionError as error:
         raise FileFormatError(f"{where} is nested too deeply to be read as {kind}") from error
-    except (
-        ValueError
-    ) as error:  # also numbers of more digits than Python converts, and bytes that are no UTF-8
+    except ValueError as error:  # also numbers with too many digits for Python, and bytes that are not UTF-8
         raise FileFormatError(f"{where} is not {kind}: {error}") from error
 
 
 def refuse_symlink(path: Path) -> None:
-    """Refuse a symbolic link before something is appended: its target may be any file of the user."""
+    """Refuse to append to a symbolic link: its target may be any file of the user."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
         kind = "a symbolic link" if path.is_symlink() else "not a regular file"
         raise FileFormatError(f"{path} is {kind}; remove it, or choose another folder")
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write beside the target and move: a reader or a crash never meets half a file."""
+    """Write a temporary file and move it: no reader and no crash ever leaves half a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # A name of its own beside the target: replacing is atomic only within one file system.
+    # In the same folder: replacing is atomic only within one file system.
     temporary = path.with_name(f".vqshield-{secrets.token_hex(8)}.part")
     try:
         with temporary.open("wb") as file:
@@ -113,10 +104,10 @@ def write_json(path: Path, value: Any) -> None:
 
 
 class Journal(dict[str, Any]):
-    """A dict of JSON values that is on the disk as soon as an entry is made: one line each, only appended to.
+    """A dict of JSON values whose entries are on the disk at once: one line each, only appended.
 
-    The half line of a program that was killed while writing is dropped. Any other line that is not a pair of
-    a key and a value is a FileFormatError that names file and line; so is a link, which could lead anywhere.
+    Half a line of a killed program is dropped. Any other line that is not a pair of a key and a value is a
+    FileFormatError that names file and line; so is a symbolic link.
     """
 
     def __init__(self, path: Path) -> None:

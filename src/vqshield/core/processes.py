@@ -1,10 +1,10 @@
 """Which process this is, among those that may hold copies of one seeded defense.
 
-A seeded defense counts its draws. A copy of it in another process (a DataLoader worker, a rank of a
-distributed job) counts from where it was copied, so the count alone would repeat; here is what to add to it.
-All is derived from the order in which processes are started, so that a program run again gets it again.
+A seeded defense counts its draws. A copy in another process (a DataLoader worker, a rank of a distributed
+job) would repeat the counts of the original; here is what to add to them. It follows from the order of
+process starts, so that a repeated program gets the same numbers.
 
-A forked child computes with one torch thread from the moment that this module is imported.
+A forked child computes with one torch thread once this module is imported.
 """
 
 import hashlib
@@ -20,18 +20,18 @@ _numbers: Iterator[int] = itertools.count(1)  # of this process's forks
 _upcoming = 0  # the number of the fork under way
 _forks: tuple[
     tuple[str, int], ...
-] = ()  # that led here: who forked (as multiprocessing knows it), and the number
+] = ()  # the forks that led here: multiprocessing's name of the parent, number
 
 
 def identity() -> str:
-    """This process's place in the tree of processes: "" where the program began, "2.1" for the first process
-    that the second one started there started in turn.
+    """This process's place in the tree of processes: "" for the main program, "2.1" for the first process
+    that its second process has started.
     """
     known = _known()
     children = [*(parent for parent, _ in _forks), known][1:]
-    # Where multiprocessing forks, it numbers the child itself; one that looks like its parent has no number.
-    bare = [f"{parent}+{number}" for (parent, number), child in zip(_forks, children, strict=True)
-            if child == parent]  # fmt: skip
+    # Where multiprocessing forks, it numbers the child itself; one with its parent's name has no number.
+    forks = zip(_forks, children, strict=True)
+    bare = [f"{parent}+{number}" for (parent, number), child in forks if child == parent]
     return "/".join([*bare, known]) if bare else known
 
 
@@ -44,15 +44,14 @@ def rank() -> int:
 
 
 def first_stream(born: str) -> int:
-    """The number from which a defense counts its streams in this process.
+    """The number of a defense's first stream in this process.
 
     Args:
         born: the identity of the process that made the defense.
 
     Returns:
-        0 in that process. In another one, in a DataLoader worker, and in every rank but the first, a
-        negative number far from that of every other: two that draw n streams each meet with probability
-        n/2^62.
+        0 in that process. In other processes, DataLoader workers and ranks, a negative number far from all
+        others: two that draw n streams each overlap with probability n/2^62.
     """
     parts = [f"rank {rank()}"] if rank() else []
     here = identity()
@@ -81,5 +80,5 @@ def _after_fork_in_child() -> None:
     torch.set_num_threads(1)
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)

@@ -1,7 +1,7 @@
-"""Settings in one text: "swrd:size=3,codes=25,tau=4/255" to a name and a dict, and back.
+"""Spec strings: "swrd:size=3,codes=25,tau=4/255" to a name and a dict of settings, and back.
 
-The values are numbers, fractions and words, read by pattern; nothing is ever evaluated as code.
-Whether a name or a setting exists is decided by the registry that creates the thing, not here.
+Values are numbers, fractions and words, read by pattern; nothing is evaluated as code. Registries check
+whether a name or a setting exists.
 """
 
 import difflib
@@ -75,7 +75,7 @@ def _parse_value(key: str, text: str) -> Setting:
 
 
 def refuse_unknown(name: str, settings: Iterable[str], known: Sequence[str]) -> None:
-    """Answer a setting that does not exist with those that do."""
+    """Refuse a setting that does not exist; the error lists those that do."""
     for setting in settings:
         if setting not in known:
             raise InvalidInputError(
@@ -85,7 +85,7 @@ def refuse_unknown(name: str, settings: Iterable[str], known: Sequence[str]) -> 
 
 
 def setting_names(kind: object) -> list[str]:
-    """The names of the fields of a dataclass in a registry: what may be set there."""
+    """The settings of a dataclass in a registry: its fields."""
     assert is_dataclass(kind), f"{kind} should be a dataclass"
     return [field.name for field in fields(kind)]
 

@@ -1,4 +1,4 @@
-"""Tensors in safetensors files, the only format that is read: no pickle, nothing executed."""
+"""Tensors in safetensors files, the only format that is read: nothing in them is executed."""
 
 import json
 from collections.abc import Mapping
@@ -25,8 +25,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise FileFormatError(f"{path} is not a safetensors file: {error}") from error
-    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
-        # Types that this torch does not have, and shapes that it refuses.
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:  # a dtype or shape
         raise FileFormatError(f"{path} has a tensor that torch cannot hold: {error}") from error
 
 
@@ -40,9 +39,8 @@ def read_metadata(path: Path) -> dict[str, str]:
 
 
 def tensors_to_bytes(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> bytes:
-    """A safetensors file; equal tensors and metadata give equal bytes, whatever their order and device.
-
-    The library itself writes the metadata in an order that differs from process to process.
+    """A safetensors file; equal tensors and metadata give equal bytes, whatever their order and device: the
+    library writes the metadata in an order that differs from process to process.
     """
     copies = {  # layers may share a tensor, which safetensors does not store
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
