@@ -28,7 +28,7 @@ from vqshield.core.errors import VqshieldError
 from vqshield.core.files import Journal
 from vqshield.data import load
 from vqshield.images.files import read_image
-from vqshield.training.run_files import read_checkpoint
+from vqshield.training.run import read_checkpoint
 from vqshield_paper.reproduction.experiments import experiment
 
 GIB = 1 << 30

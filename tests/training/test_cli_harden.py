@@ -114,7 +114,7 @@ def test_what_went_wrong_is_one_line(folder, tmp_path, monkeypatch):
     def full(path, content):
         raise OSError(28, "No space left on device", str(path))
 
-    monkeypatch.setattr("vqshield.training.run_files.write_atomically", full)
+    monkeypatch.setattr("vqshield.training.run.write_atomically", full)
     stopped = command(folder, tmp_path / "out", "--epochs", "1", "--method", "noise:sigma=0.1")
     assert stopped.exit_code == 1
     assert "nothing to resume" in stopped.stderr

@@ -3,8 +3,7 @@
 from vqshield.training.calibration import Calibrated, calibrate
 from vqshield.training.hardening import Hardened, harden
 from vqshield.training.objectives import list_objectives
-from vqshield.training.run import TrainResult, train_on
-from vqshield.training.run_files import RunFiles
+from vqshield.training.run import RunFiles, TrainResult, train_on
 from vqshield.training.settings import TRAINABLE, TrainSettings
 
 __all__ = [

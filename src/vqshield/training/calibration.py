@@ -5,8 +5,8 @@ import hashlib
 import math
 import time
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ from vqshield.data.folders import pictures_below
 from vqshield.defended import Defended
 from vqshield.defenses import Defense, DefenseLike
 from vqshield.models.calling import ask_for_logits, own_dtype
-from vqshield.training.run_files import RunFiles
+from vqshield.training.run import RunFiles
 from vqshield.training.shielding import shield_seed
 from vqshield.training.subject import IN_MEMORY, check_unfolded, file_stem, resolve
 
@@ -63,8 +63,8 @@ class Calibration:
     samples: int
     batch: int
     seed: int
-    agreement: Mapping[str, float]
-    log_likelihood: Mapping[str, float]
+    agreement: Mapping[str, float] = field(default_factory=dict)
+    log_likelihood: Mapping[str, float] = field(default_factory=dict)
 
 
 class Calibrated(Defended):
@@ -156,27 +156,19 @@ def calibrate(
         )
     check_norms(subject.classifier, subject.name)
     data, chosen = _images(images, split, limit, data_dir, seed, subject.classifier)
-    candidates = CANDIDATES if method == AUTO else ()
-    work = _Measurement(subject.classifier, shield, chosen, samples, batch, seed, candidates, progress)
-    agreement, likelihood = work.trials()
-    applied = max(candidates, key=likelihood.__getitem__) if candidates else method
-    if applied == GIVEN:
+    plan = Calibration(method=method, images=len(chosen), samples=samples, batch=batch, seed=seed)
+    work = _Measurement(subject.classifier, shield, chosen, plan, progress)
+    if method == AUTO:
+        plan = work.best()
+    if plan.method == GIVEN:
         warnings.warn(
             f"no calibration with {len(chosen)} images agrees better with the bare classifier than the "
             f"statistics that it has; it is kept unchanged. Give more images, or {ALTERNATIVE}",
             stacklevel=2,
         )
-    work.apply(work.measured(torch.arange(len(chosen))), applied)
-    found = Calibrated(work.classifier, copy.deepcopy(shield), surrogate=subject.surrogate).eval()
-    found.calibration = Calibration(
-        method=applied,
-        images=len(chosen),
-        samples=samples,
-        batch=batch,
-        seed=seed,
-        agreement={candidate: round(value, 4) for candidate, value in agreement.items()},
-        log_likelihood={candidate: round(value, 4) for candidate, value in likelihood.items()},
-    )
+    work.apply(work.measured(torch.arange(len(chosen))), plan.method)
+    calibrated = Calibrated(work.classifier, copy.deepcopy(shield), surrogate=subject.surrogate).eval()
+    calibrated.calibration = plan
     if out is not None:
         facts: dict[str, Json] = {
             "data": data,
@@ -184,24 +176,22 @@ def calibrate(
             "shield": shield.spec or repr(shield),
             "classifier": subject.name,
             "classifier_sha256": weights_digest(subject.classifier),
-            "calibration": asdict(found.calibration),
+            "calibration": asdict(plan),
         }
-        stem = file_stem(name, subject.name, "calibrated")
-        _write(found, RunFiles(Path(out), stem), facts, subject.name, started)
-    return found
+        files = RunFiles(Path(out), file_stem(name, subject.name, "calibrated"))
+        _write(calibrated, files, facts, time.perf_counter() - started)
+    return calibrated
 
 
-def _write(
-    calibrated: Calibrated, files: RunFiles, facts: dict[str, Json], source: str, started: float
-) -> None:
+def _write(calibrated: Calibrated, files: RunFiles, facts: dict[str, Json], seconds: float) -> None:
     made, calibration = calibrated.classifier, calibrated.calibration
     model = made if isinstance(made, Normalised) else Normalised(made, mean=[0], std=[1])
     metadata = {key: str(facts[key]) for key in ("data", "shield")}
     files.folder.mkdir(parents=True, exist_ok=True)
     files.save(model, {**metadata, "seed": str(calibration.seed), "calibrated": calibration.method})
-    facts["load"] = RunFiles(Path(), files.stem).how_to_load(source, model)
+    facts["load"] = RunFiles(Path(), files.stem).how_to_load(str(facts["classifier"]), model)
     device = next(iter(model.state_dict().values())).device
-    files.write_card(model, facts, device=device, seconds=time.perf_counter() - started)
+    files.write_card(model, facts, device=device, seconds=seconds)
     calibrated.weights, calibrated.card_file = files.weights, files.card
 
 
@@ -277,10 +267,7 @@ class _Measurement:
         classifier: nn.Module,
         shield: Defense,
         images: Tensor,
-        samples: int,
-        batch: int,
-        seed: int,
-        candidates: Sequence[str],
+        plan: Calibration,
         progress: Progress,
     ) -> None:
         self.classifier = copy.deepcopy(classifier).eval()
@@ -289,32 +276,30 @@ class _Measurement:
             name: Statistics(*(held.double() for held in _statistics(layer)))
             for name, layer in self._norms.items()
         }
-        self._images, self._samples, self._batch, self._candidates = images, samples, batch, candidates
+        self._images, self._plan = images, plan
         self._device = next(iter(self._given.values())).mean.device
         self._dtype = own_dtype(classifier, torch.float32)
-        self._defense = shield.reseeded(shield_seed(seed, "calibration")).to(self._device)
-        self._folds = _folds(len(images)) if candidates else []
+        self._defense = shield.reseeded(shield_seed(plan.seed, "calibration")).to(self._device)
+        self._folds = _folds(len(images)) if plan.method == AUTO else []
         self._progress, self._done = progress, 0
-        self._total = len(images) * (1 + samples) + sum(
-            len(others) * (1 + samples) + len(held) * (1 + samples * len(candidates))
+        self._total = plan.images * (1 + plan.samples) + sum(
+            len(others) * (1 + plan.samples) + len(held) * (1 + plan.samples * len(CANDIDATES))
             for held, others in self._folds
         )
 
     @torch.no_grad()
-    def trials(self) -> tuple[dict[str, float], dict[str, float]]:
-        """How well each candidate agrees with the bare classifier on images that it was not measured on:
-        the share of equal classes, and the mean log-probability of the bare classifier's class.
-        """
-        hits: dict[str, list[Tensor]] = {candidate: [] for candidate in self._candidates}
-        logs: dict[str, list[Tensor]] = {candidate: [] for candidate in self._candidates}
+    def best(self) -> Calibration:
+        """The candidate that agrees best with the bare classifier on images that it was not measured on."""
+        hits: dict[str, list[Tensor]] = {candidate: [] for candidate in CANDIDATES}
+        logs: dict[str, list[Tensor]] = {candidate: [] for candidate in CANDIDATES}
         for held, others in self._folds:
             self._restore()
             parts = self._batches(held)
             expected = [ask_for_logits(self.classifier, self._floats(part)).argmax(1) for part in parts]
             measured = self.measured(others)
-            for candidate in self._candidates:
+            for candidate in CANDIDATES:
                 self.apply(measured, candidate)
-                for sample in range(self._samples):
+                for sample in range(self._plan.samples):
                     for part, classes in zip(parts, expected, strict=True):
                         logits = ask_for_logits(self.classifier, self._shielded(part, sample))
                         hits[candidate].append((logits.argmax(1) == classes).double())
@@ -323,13 +308,18 @@ class _Measurement:
             {candidate: float(torch.cat(values).mean()) for candidate, values in results.items()}
             for results in (hits, logs)
         )
-        return agreement, likelihood
+        return replace(
+            self._plan,
+            method=max(CANDIDATES, key=likelihood.__getitem__),
+            agreement={candidate: round(value, 4) for candidate, value in agreement.items()},
+            log_likelihood={candidate: round(value, 4) for candidate, value in likelihood.items()},
+        )
 
     def measured(self, numbers: Tensor) -> dict[str, tuple[Statistics, Statistics]]:
         """The statistics of every layer's inputs for the images of these numbers: clean, and defended."""
         parts = self._batches(numbers)
         clean = channel_statistics(self.classifier, (self._floats(part) for part in parts))
-        samples = (self._shielded(part, sample) for sample in range(self._samples) for part in parts)
+        samples = (self._shielded(part, sample) for sample in range(self._plan.samples) for part in parts)
         shielded = channel_statistics(self.classifier, samples)
         return {name: (clean[name], shielded[name]) for name in shielded}
 
@@ -355,7 +345,7 @@ class _Measurement:
 
     def _batches(self, numbers: Tensor) -> tuple[Tensor, ...]:
         """Of equal size up to one image: statistics of a last batch with few images would be poor."""
-        return torch.tensor_split(numbers, math.ceil(len(numbers) / self._batch))
+        return torch.tensor_split(numbers, math.ceil(len(numbers) / self._plan.batch))
 
     def _floats(self, numbers: Tensor) -> Tensor:
         part = self._images[numbers].to(self._device)

@@ -28,8 +28,7 @@ from vqshield.data.folders import PLACES
 from vqshield.defended import Defended
 from vqshield.defenses import Defense, DefenseLike
 from vqshield.models.calling import check_weights
-from vqshield.training.run import TrainResult, train_on
-from vqshield.training.run_files import RunFiles
+from vqshield.training.run import RunFiles, TrainResult, train_on
 from vqshield.training.settings import CompileMode, TrainSettings
 from vqshield.training.shielding import TrainingShield, accuracy
 from vqshield.training.subject import IN_MEMORY, Subject, file_stem, resolve

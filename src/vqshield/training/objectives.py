@@ -9,7 +9,6 @@ splitting    the same, with weights for vq.Splitting, whose votes the exact L1 c
 All randomness follows from the seed and the number of the step, so a resumed run repeats it.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -52,27 +51,23 @@ class Workplace:
         return images if self.shield is None else self.shield.training(images, step=step)
 
 
-class Objective(ABC):
-    """A training objective with its settings; it keeps no state from one step to the next."""
+@dataclass(frozen=True, kw_only=True)
+class Natural:
+    """Cross-entropy of the images behind the shield, and the base class of the other objectives.
 
-    @abstractmethod
+    An objective keeps no state from one step to the next.
+    """
+
     def __call__(self, place: Workplace, images: Tensor, labels: Tensor, *, step: int) -> LossAndHits:
         """The loss of one batch of byte images, with its gradient, and the number of correct predictions."""
+        return place.entropy(place.shielded(images, step=step), labels)
 
-    def check(self, defense: Defense | None, image: Tensor) -> None:  # noqa: B027 - most take every defense
+    def check(self, defense: Defense | None, image: Tensor) -> None:
         """Raise InvalidInputError where it does not fit the defense; image: (1, q, h, w), bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Natural(Objective):
-    """Cross-entropy of the images behind the shield."""
-
-    def __call__(self, place: Workplace, images: Tensor, labels: Tensor, *, step: int) -> LossAndHits:
-        return place.entropy(place.shielded(images, step=step), labels)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Noisy(Objective):
+class Noisy(Natural):
     """Cross-entropy of images with Gaussian noise of deviation sigma on them, before the shield."""
 
     sigma: float = 0.06
@@ -86,7 +81,7 @@ class Noisy(Objective):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Adversarial(Objective):
+class Adversarial(Natural):
     """Adversarial training, L-inf, on images that PGD finds in every step.
 
     loss: "pgd" trains on those images (Madry et al. 2018); "trades" on the clean ones, plus beta times the
@@ -161,7 +156,7 @@ class Adversarial(Objective):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Consistent(Objective):
+class Consistent(Natural):
     """Several samples of the shield per step, trained to be correct and to agree, which certificates reward.
 
     draws: samples of each image per step; the cost grows with them.
@@ -179,7 +174,7 @@ class Consistent(Objective):
         checks.real("entropy", self.entropy)
 
     def check(self, defense: Defense | None, image: Tensor) -> None:
-        if defense is None or not _samples_differ(defense, image):
+        if defense is None or not _is_random(defense, image):
             raise InvalidInputError(
                 f"method consistency makes samples of a random defense agree, and defense {_kind(defense)} "
                 "is not random; give one such as splitting:scale=0.87 or gaussian:sigma=0.25"
@@ -232,16 +227,15 @@ def consistency_loss(
 
 
 def _kind(defense: Defense | None) -> str:
-    """As an error names it."""
     return NONE if defense is None else type(defense).__name__
 
 
 @torch.no_grad()
-def _samples_differ(defense: Defense, image: Tensor) -> bool:
+def _is_random(defense: Defense, image: Tensor) -> bool:
     """Whether any of 8 samples of the defense on an image differs from the first."""
     several = (image.float() / 255).expand(8, -1, -1, -1)
-    shown = defense(several, streams=torch.arange(8, device=image.device))
-    return differ(shown[:1], shown)
+    samples = defense(several, streams=torch.arange(8, device=image.device))
+    return differ(samples[:1], samples)
 
 
 def streams(images: Tensor, step: int) -> Tensor:
@@ -262,7 +256,7 @@ def _divergence(logits: Tensor, reference: Tensor) -> Tensor:
     return F.kl_div(logits.log_softmax(1), reference.log_softmax(1), reduction="batchmean", log_target=True)
 
 
-_OBJECTIVES: dict[str, Callable[..., Objective]] = {
+_OBJECTIVES: dict[str, type[Natural]] = {
     "natural": Natural,
     "noise": Noisy,
     "adversarial": Adversarial,
@@ -276,7 +270,7 @@ def list_objectives() -> tuple[str, ...]:
     return tuple(_OBJECTIVES)
 
 
-def objective(spec: str | None) -> Objective:
+def objective(spec: str | None) -> Natural:
     """An objective from a spec string such as "adversarial:loss=trades,surrogate=soft,temperature=0.1".
 
     Settings of the surrogate follow those of the objective. None is "natural".

@@ -16,6 +16,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -31,7 +32,6 @@ from vqshield.data import ImageSet
 from vqshield.defenses import Defense
 from vqshield.training.augment import crop_and_flip, cutout
 from vqshield.training.objectives import LossAndHits, Workplace, objective
-from vqshield.training.run_files import EpochRecord, Parts
 from vqshield.training.settings import MOMENTUM, WEIGHT_DECAY, TrainSettings
 from vqshield.training.shielding import TrainingShield, accuracy
 
@@ -41,6 +41,20 @@ START, END = 0.1, 1e-3  # a cycle's first and last rate, as shares of the peak
 
 Steps = Callable[[int, float], None]
 """Called every few steps: how many of this epoch are done, and the mean loss since the last call."""
+
+Parts = dict[str, dict[str, Tensor]]
+"""Tensors by part ("weights", "optimizer", "ema") and name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochRecord:
+    """The result of one epoch; accuracies are fractions."""
+
+    epoch: int  # from 1
+    loss: float
+    train_accuracy: float
+    test_accuracy: float | None  # None: this epoch was not tested
+    seconds: float
 
 
 class Trainer:
