@@ -101,7 +101,7 @@ class Votes:
 def on_grid(found: Tensor, image: Tensor, steps: int) -> Tensor:
     """The 8-bit image near what was found, `steps` levels from the original or fewer.
 
-    Changes are shortened to the budget and cut to whole levels; what is left goes where most was cut off.
+    Changes are shortened to the budget and cut to whole levels; the remainder goes where most was cut off.
     """
     levels = (image.double() * WHITE).round().flatten()
     change = found.double().flatten() * WHITE - levels
@@ -153,7 +153,7 @@ def attacked(
 
 
 def lead(counts: Tensor, answer: int) -> int:
-    """The votes by which a class leads all others; below 0 where it does not."""
+    """The lead of a class over all others, in votes; below 0 where another class leads."""
     others = counts[0].clone()
     others[answer] = -1
     return int(counts[0, answer]) - int(others.max())

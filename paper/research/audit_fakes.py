@@ -1,4 +1,4 @@
-"""Which fakes does the audit catch, by which flag, and does it leave honest models alone?
+"""Which fakes does the audit catch, by which flag, and does it pass honest models?
 
 Every fake is the classifier with something wrong built in that flatters its robust accuracy, or hides how it
 is attacked. Fakes and honest models are judged by the same attacks, on the same images.
@@ -33,7 +33,7 @@ Images = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Known:
-    """What whoever fakes knows: the classifier, the images that will be asked about, and the defense."""
+    """What the author of a fake knows: the classifier, the images of the audit, and the defense."""
 
     classifier: nn.Module
     images: Tensor
@@ -114,7 +114,7 @@ class FlippedImages(Fake):
 
 
 class OtherWithGradients(Fake):
-    """Where gradients are on, every class stands for the next: an attack finds what fools that."""
+    """With gradients, logits are those of the next class, so attacks find images that fool that one."""
 
     def forward(self, images: Tensor) -> Tensor:
         logits = super().forward(images)
@@ -209,7 +209,7 @@ class ByCalls(Fake):
 
 @dataclass(frozen=True)
 class Trick:
-    """A fake, and the flag that tells it, with the beginning of the figure's name that shows it."""
+    """A fake, the flag that detects it, and the start of the name of the number that shows it."""
 
     make: Callable[[Known], nn.Module]
     flag: str
@@ -258,8 +258,8 @@ class Row:
     """One audit.
 
     Attributes:
-        alarms: the flags that failed or are suspicious, with what they say and their figures.
-        flag, figure: what gives a fake away, as its Trick says.
+        alarms: the flags that failed or are suspicious, with their messages and numbers.
+        flag, figure: the flag and number that detect a fake, from its Trick.
     """
 
     name: str

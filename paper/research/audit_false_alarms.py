@@ -48,7 +48,7 @@ Key = tuple[str, str, int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Audited:
-    """One audit; alarms: the flags that failed or are suspicious, with their figures."""
+    """One audit; alarms: the flags that failed or are suspicious, with their numbers."""
 
     defense: str
     images: int
@@ -62,7 +62,7 @@ class Audited:
 
     @property
     def key(self) -> Key:
-        """What was audited, with which seed."""
+        """The audited model and the seed."""
         return self.classifier, self.defense, self.images, self.seed
 
     @property
@@ -80,7 +80,7 @@ class Earlier:
 
 
 def plan(sizes: Iterable[int], adversarial: str | None, seeds: int = 10) -> Iterator[Key]:
-    """What is to be audited, in an order in which a run that is cut short has every model."""
+    """What to audit, ordered so that a run that is cut short covers every model."""
     models = [(BUNDLED, name) for name in MODELS]
     models += [] if adversarial is None else [(adversarial, BARE)]
     yield from ((*model, images, seed) for seed in range(seeds) for images in sizes for model in models)
@@ -148,7 +148,7 @@ def main() -> None:
 
 
 def as_they_come(jobs: Iterable[AsyncResult[Audited]], deadline: float) -> Iterator[Audited]:
-    """Results in the order in which they are ready, until the deadline (time.monotonic)."""
+    """Results as they become ready, until the deadline (time.monotonic)."""
     waiting = list(jobs)
     while waiting and time.monotonic() < deadline:
         ready = [job for job in waiting if job.ready()]

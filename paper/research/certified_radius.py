@@ -6,12 +6,12 @@
         --fine-tuned tuned/*.safetensors --best-of pilot.json --device cuda --deadline 240
     python paper/tools/certificate_plot.py
 
-Writes paper/results/certified-radius-cifar10-resnet18.json (the pilot's is kept gzipped beside it). Without
+Writes paper/results/certified-radius-cifar10-resnet18.json (the pilot's is kept gzipped next to it). Without
 --data-dir: the bundled sample and classifier. A fine-tuned classifier is certified behind the shield that its
 file says it was trained behind (`vqshield train --defense`). Configurations are compared at an equal level:
 sigma_eff, less the factor that copied pixels cost, which is 1 except for sliding windows with noise on each;
 the radius is the level times a function of the votes. The pilot takes the last images of the test set and
-another seed, so that what it chooses is not chosen for its luck. Nothing is begun after the deadline; what is
+another seed, so that what it chooses is not chosen by chance. Nothing starts after the deadline; what is
 finished is in the file, and the same command continues with the rest.
 """
 
@@ -159,7 +159,7 @@ def best_of(path: Path, top: int) -> list[str]:
 
 def trained_behind(path: str) -> str:
     if not Path(path).is_file():
-        raise InvalidInputError(f"{path} is no file; give safetensors that vqshield train --defense wrote")
+        raise InvalidInputError(f"{path} is not a file; give safetensors that vqshield train --defense wrote")
     with safe_open(path, framework="pt") as file:
         found = (file.metadata() or {}).get("shield")
     if found is None:
@@ -236,7 +236,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="without it 0, in a pilot 1")
     parser.add_argument("--batch", type=int, default=8000)
     parser.add_argument("--precision", choices=PRECISIONS, default="float32")
-    parser.add_argument("--deadline", type=float, default=math.inf, help="seconds; nothing is begun after")
+    parser.add_argument("--deadline", type=float, default=math.inf, help="seconds; start nothing after")
     options = parser.parse_args()
     for name, usual, in_pilot in (("limit", 500, 50), ("n", 1000, 100), ("seed", 0, 1)):
         if getattr(options, name) is None:

@@ -1,4 +1,4 @@
-"""Does better clustering raise the natural accuracy of pRD? Ours beside scikit-learn's k-means.
+"""Does better clustering raise the natural accuracy of pRD? Ours against scikit-learn's k-means.
 
     python paper/research/clustering_quality.py --data-dir DIR --classifier resnet18-cifar10.safetensors FILE…
 

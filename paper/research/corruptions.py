@@ -173,7 +173,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", nargs="*", default=[], help="only these of its subjects")
     parser.add_argument("--images", type=int, default=1000)
     parser.add_argument("--batch", type=int, default=1000)
-    parser.add_argument("--deadline", type=float, default=math.inf, help="seconds; nothing is begun after")
+    parser.add_argument("--deadline", type=float, default=math.inf, help="seconds; start nothing after")
     return parser.parse_args()
 
 

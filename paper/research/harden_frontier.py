@@ -13,7 +13,7 @@ own (--out); --collect then writes what all of them found, and measures nothing.
     transfer   images that PGD-100 with momentum found on the classifier as it was given, before any tuning
     ignorant   PGD-20 on the very weights, the shield left out
     square5    Square with 2,000 queries of five draws each, 10,000 calls
-    adaptive   of twins alone: adaptive-v1; where there is no quantizer, the same attacks without a surrogate
+    adaptive   of twins alone: adaptive-v1; without a quantizer, the same attacks without a surrogate
 
 The search tunes every shield briefly; --choose names the two that are nearest to what presets should keep:
 heavy, at least 90 % natural, and light, at least 92 %. --finals NAME … adds them, tuned five times as long,
@@ -65,7 +65,7 @@ WITHOUT_QUANTIZER = tuple(
     f"{_CLIMB},{more}" for more in ("loss=margin", "loss=cross-entropy", "loss=margin,basis=block2")
 )
 SWRD_25, SWRD_2 = "swrd:size=3,codes=25", "swrd:size=2,codes=15"
-# What a preset should keep; by queries, 10,000 calls with five draws a query, the stronger way to ask.
+# What a preset should keep; under queries: 10,000 calls with five draws per query, the stronger attack.
 HEAVY = {"natural": 0.90, "transfer": 0.87, "ignorant": 0.82, "square5": 0.74}
 LIGHT = {"natural": 0.92, "transfer": 0.85, "ignorant": 0.78}
 
@@ -84,7 +84,7 @@ class Subject:
 
 @dataclass(frozen=True, kw_only=True)
 class Rung:
-    """What is left of the accuracy: mean and deviation over draws, standard error over images."""
+    """Accuracy under attack: mean and deviation over draws, standard error over images."""
 
     mean: float
     std: float
@@ -396,7 +396,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--images", type=int, default=500, help="test images of a rung")
     parser.add_argument("--square-images", type=int, default=250)
     parser.add_argument("--adaptive-images", type=int, help="without it, as many as of other rungs")
-    parser.add_argument("--runs", type=int, default=10, help="draws behind every figure")
+    parser.add_argument("--runs", type=int, default=10, help="draws per number")
     parser.add_argument("--rungs", nargs="+", choices=RUNGS, help="without it, all that a subject has")
     parser.add_argument("--only", nargs="*", default=[], help="only these subjects")
     parser.add_argument("--also", nargs="*", default=[], help="more shields, as in swrd:size=2,codes=25")
@@ -412,7 +412,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--train-limit", type=int, help="the first training (and test) images alone")
     parser.add_argument("--attack-batch", type=int, default=250)
     parser.add_argument("--attack-precision", choices=PRECISIONS, default=PRECISIONS[0])
-    parser.add_argument("--deadline", type=float, default=math.inf, help="seconds; nothing is begun after")
+    parser.add_argument("--deadline", type=float, default=math.inf, help="seconds; start nothing after")
     return parser.parse_args()
 
 

@@ -5,7 +5,7 @@
 
 Wrote paper/results/kl-cifar10-*.json and, with several --covariance, paper/results/kl-covariances-
 cifar10.json.gz; many images with one kind of mixture are F8, `vqshield reproduce F8`. Without --data-dir:
-the bundled sample and classifier. A fitted mixture bounds nothing: read kl beside its floor, the same
+the bundled sample and classifier. A fitted mixture bounds nothing: compare kl with its floor, the same
 measurement at eps = 0.
 """
 
@@ -33,7 +33,7 @@ DEFENSES = ("randdisc:codes=25", "prd:size=2,codes=25", "swrd:size=3,codes=25")
 FIRST = ("kl", "floor", "excess")
 HEADING = "eps     " + "  ".join(f"{name:>17}" for name in (*FIRST, "labels")) + "   held-out loss   (nats)"
 
-WHAT = "KL diagnostic: fitted mixtures, no bound; kl is to be read beside its floor"
+WHAT = "KL diagnostic: fitted mixtures, no bound; compare kl with its floor"
 
 
 def fraction(text: str) -> float:

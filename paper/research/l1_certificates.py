@@ -266,7 +266,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--start", type=Path, required=True, help="the classifier that training begins with")
     parser.add_argument("--weights", type=Path, default=Path("l1-classifiers"), help="folder for classifiers")
     parser.add_argument("--only", type=int, nargs="*", help="numbers of jobs, from 0; without it all")
-    parser.add_argument("--job", help="a defense by text instead of the list, with --agreement and --entropy")
+    parser.add_argument(
+        "--job", help="a defense as a spec string instead of the list, with --agreement and --entropy"
+    )
     parser.add_argument("--agreement", type=float, default=3.0)
     parser.add_argument("--entropy", type=float, default=0.0)
     parser.add_argument("--epochs", type=int, default=60)
@@ -281,7 +283,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=8000)
     parser.add_argument("--precision", choices=PRECISIONS, default="bf16")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--deadline", type=float, default=math.inf, help="seconds; no job is begun after")
+    parser.add_argument("--deadline", type=float, default=math.inf, help="seconds; start no job after")
     return parser.parse_args()
 
 

@@ -1,4 +1,4 @@
-"""What does the paper leave open that could move its tables? One thing at a time, beside the paper's values.
+"""What does the paper leave open that could move its tables? One change at a time, against its values.
 
     python paper/research/protocol_sensitivity.py --table T1 --data-dir DIR --classifier FILE --limit 1000
     python paper/research/protocol_sensitivity.py --table T2 --data-dir DIR --classifier FILE --limit 1000
@@ -130,7 +130,7 @@ class Table:
     def cells(
         self, records: Records, written: Mapping[str, str], right: Callable[[EvaluationRecord], float]
     ) -> tuple[Cell, ...]:
-        """Beside the paper; written: the paper's text of each defense by ours."""
+        """Compared with the paper; written: the paper's notation for each defense, by our spec string."""
         values, cells = published.section(self.id).values, []
         for (defense, measure), answers in records.items():
             if defense not in written:

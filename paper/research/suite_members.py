@@ -7,7 +7,7 @@ is measured is kept in the folder --work: a run that was stopped continues there
     python paper/research/suite_members.py --data cifar10 --data-dir DIR --device cuda \
         --images 500 --batch 500 --precision tf32 --plain FILE --fine-tuned FILE --adversarial FILE
 
-About 5,600 gradients an image and subject, of which half go through unrolled centres.
+About 5,600 gradients per image and subject; half of them go through unrolled centres.
 """
 
 import time
@@ -42,7 +42,7 @@ BALL = Linf(8 / 255)
 
 @dataclass(frozen=True, kw_only=True)
 class Left:
-    """What attacks leave, in shares: the mean of the runs, and its standard error over images."""
+    """Accuracy under attacks, in shares: the mean of the runs, and its standard error over images."""
 
     mean: float
     error: float
@@ -54,7 +54,7 @@ class Left:
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """What is left of one classifier behind the defense.
+    """Accuracy under attacks of one classifier behind the defense.
 
     Attributes:
         members: by each member of adaptive-v2 alone; candidates: by each of those that were tried.

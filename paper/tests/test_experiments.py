@@ -1,4 +1,4 @@
-"""What holds for every bundled experiment: it can be planned and begun, and no published value is lost."""
+"""What holds for every bundled experiment: it can be planned and started, and has all published values."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,7 +32,7 @@ STUDIES = {
 
 @pytest.fixture(scope="session")
 def four(tmp_path_factory: pytest.TempPathFactory) -> TargetChoices:
-    """Fifty images and the bundled classifier stand for each of the four data sets."""
+    """Fifty images and the bundled classifier replace each of the four data sets."""
     folder, few = tmp_path_factory.mktemp("images"), sample(IMAGES)
     np.savez(folder / "test.npz", images=few.images.numpy(), labels=few.labels.numpy(), classes=few.classes)
     return TargetChoices(
@@ -54,7 +54,7 @@ def plan_of(id: str, four: TargetChoices, out: Path, **options: Any) -> Reproduc
 
 
 def summary_of(id: str, four: TargetChoices, out: Path) -> Summary:
-    """Of an experiment that was planned, but not begun."""
+    """Of an experiment that was planned, but not started."""
     plan = plan_of(id, four, out)
     plan.folder.mkdir(parents=True)
     write_json(plan.folder / MANIFEST, to_plain(plan.manifest()))
@@ -120,12 +120,12 @@ def test_what_was_not_begun_says_so(id: str, four: TargetChoices, tmp_path: Path
     assert summary.paper.caption == published.section(id).caption
     assert [part.name for part in summary.parts] == [part.name for part in experiment(id).parts]
     for part in summary.parts:
-        assert (part.status, part.why) == ("not run", "it was not begun")
+        assert (part.status, part.why) == ("not run", "it was not started")
         assert all(value.ours is None for _, value in values_of(part))
 
 
 def values_of(part: PartSummary) -> Iterator[tuple[tuple[Any, ...], Value]]:
-    """Row and column, and what stands there."""
+    """Row, column and value."""
     for row in part.rows:
         for key, value in row.values.items():
             yield (row.title, row.defense, row.x, key), value
@@ -152,13 +152,13 @@ def test_every_published_value_stands_in_its_place_and_nothing_else_does(
         for each in published.section(id).values
     ]
     assert set(shown) == set(expected)
-    # Nobody knows which of two readings of β the paper means by T4's swRD: its values stand beside both.
+    # The paper does not say which of two readings of β T4's swRD has: its values are given for both.
     assert len(shown) == len(expected) + (2 if id == "T4" else 0)
 
 
 @pytest.mark.slow
 def test_a_report_can_be_made_of_nothing(id: str, four: TargetChoices, tmp_path: Path) -> None:
-    """Of what was not begun: the paper's values alone, and that they are."""
+    """Of what was not started: the paper's values alone, and that they are."""
     summary = summary_of(id, four, tmp_path / "out")
     written = {path.name for path in write_report(summary, tmp_path)}
     assert {"report.html", "report.md", "report.tex"} <= written

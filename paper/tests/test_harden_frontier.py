@@ -67,7 +67,7 @@ def test_a_rung_that_no_subject_has_is_refused(tmp_path: Path) -> None:
 
 
 class TestPreset:
-    """The worst rung decides; controls and classifiers as they were given are no presets."""
+    """The worst rung decides; controls and unchanged classifiers are not presets."""
 
     def test_the_one_whose_worst_rung_is_best_is_taken(self) -> None:
         natural = row("natural", {"natural": 0.95, "transfer": 0.9, "ignorant": 0.9, "square5": 0.5})

@@ -49,7 +49,7 @@ def informed() -> str:
 
 
 def _audited() -> str:
-    """Which of these defenses was audited, and by which checks."""
+    """The audited defenses, and the checks of their audits."""
     audit = recorded.load("audit-cifar10-resnet18.json")
     names = [flag.name for flag in audit.flags]
     passed = all(flag.outcome == "pass" for flag in audit.flags)
@@ -132,13 +132,13 @@ def fakes() -> str:
         heads,
         lines,
         f"{record.images} images of {record.data} and as many held out, {record.attacks['others']}, seed "
-        f"{record.settings.seed}; accuracies in %, of which an honest model keeps little under attack; "
+        f"{record.settings.seed}; accuracies in %: expected to be low under attack; "
         f"{machine(record.machine)}. Written by paper/research/audit_fakes.py.",
     )
 
 
 def _given_away_by(row: Record) -> str:
-    """The flag that tells a fake, and its figure."""
+    """The flag that detects a fake, and its number."""
     flag, figure = row.get("flag"), row.get("figure")
     if flag is None or figure is None:
         return ""
@@ -244,7 +244,7 @@ def _defenses(summary: EvaluationSummary) -> list[str]:
 
 def _row(summary: EvaluationSummary, defense: str, attack: str) -> EvaluationRow:
     found = summary.row(defense, attack)
-    assert found is not None, f"there is no row of {defense} under {attack}"
+    assert found is not None, f"no row of {defense} under {attack}"
     return found
 
 

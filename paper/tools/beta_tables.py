@@ -15,7 +15,7 @@ from vqshield.evaluation.study import EvaluationSummary
 _FOLDER = "beta-cifar10-resnet18"
 _CURVE, _PGD = "apgd", "pgd"
 _COLUMNS = {"natural": _CURVE, "pgd": _PGD, "autoattack": _CURVE}
-"""By T2's column, the folder whose attack stands for it: APGD is what of AutoAttack moves these images."""
+"""By T2's column, the folder of its attack: APGD is the part of AutoAttack that moves these images."""
 
 
 def curve() -> str:

@@ -88,7 +88,7 @@ def divergence_records() -> list[Record]:
 
 
 def divergences() -> str:
-    """The KL diagnostic beside its floor."""
+    """The KL diagnostic with its floor."""
     records = divergence_records()
     heads = ["defense", "values of a codebook", "first term, fitted", "its floor", "excess", "labels",
              "proved, first term", "s"]  # fmt: skip

@@ -6,11 +6,11 @@ from vqshield.core.display_names import display_name
 
 
 def exports() -> str:
-    """Exported models beside the models."""
+    """Exported models compared with the models."""
     record = recorded.load(recorded.BENCHMARKS / "onnx-cpu.json")
     heads = [
         "bundled classifier behind", "operators", "same class", "same pixels", "logits within",
-        "onnxruntime, ms an image", "native kernel, ms an image",
+        "onnxruntime, ms per image", "native kernel, ms per image",
     ]  # fmt: skip
     lines = []
     for row in record.rows:

@@ -1,4 +1,4 @@
-"""Tables of docs/certificates.md about L1 certificates and consistency training, beside published figures."""
+"""Tables of docs/certificates.md about L1 certificates and consistency training, with published values."""
 
 import tomllib
 from collections.abc import Callable, Sequence
@@ -105,7 +105,7 @@ def by_command() -> str:
 
 
 def best_l1() -> str:
-    """The best of ours at each radius, beside the best that was published."""
+    """The best of ours at each radius, and the best that was published."""
     rows = _of_norm(record(), "l1")
     if not rows:
         return NOT_YET
@@ -136,8 +136,8 @@ def short() -> str:
     return (
         "- What is proved holds against every attack, within small radii. With classifiers trained for it, "
         f"splitting certifies {most(split, (0.5, 1.0, 2.0))} in L1, exactly, for 8-bit images and with a λ "
-        f"chosen for each radius; Gaussian noise, without a quantizer, {most(noise, (0.25, 0.5))} in L2, but "
-        f"for a chance of 0.001 an image ({split[0].certified.images:,} CIFAR-10 images). Neither reaches "
+        f"chosen for each radius; Gaussian noise, without a quantizer, {most(noise, (0.25, 0.5))} in L2, at "
+        f"99.9 % confidence per image ({split[0].certified.images:,} CIFAR-10 images). Neither reaches "
         "8/255 in L∞. See "
         "[docs/certificates.md](docs/certificates.md#6-the-exact-l1-certificate)."
     )

@@ -19,7 +19,7 @@ _TITLES = {
 
 
 def ladder() -> str:
-    """Every rung, and what is left of natural images when they may be sent again."""
+    """Every rung, and accuracy on clean images that may be sent several times."""
     summary = recorded.read(LadderSummary, _SUMMARY)
     natural, chosen = summary.row("natural"), summary.plan.settings
     assert natural is not None
@@ -29,7 +29,7 @@ def ladder() -> str:
     return (
         f"{summary.table.without('needs').markdown()}\n\n"
         f"{summary.images} images of {summary.data}, ε = {round(chosen.eps * 255)}/255, accuracy in % ± "
-        f"standard error over images, {natural.runs} draws behind each figure, seed {chosen.seed}; seconds: "
+        f"standard error over images, {natural.runs} draws per number, seed {chosen.seed}; seconds: "
         f"all images, first column; {machine(summary.machine)}. Natural accuracy of the shielded model where "
         f"an image may be sent several times (how often): {again}. No number in this table was audited."
         f"{first_look(chosen.suite)}"
@@ -37,7 +37,7 @@ def ladder() -> str:
 
 
 def ladder_short() -> str:
-    """The rungs that were run, queries with the most calls: the tuned shield beside its controls."""
+    """The rungs that were run, queries with the most calls: the tuned shield next to its controls."""
     summary = recorded.read(LadderSummary, _SUMMARY)
     subjects = [each.name for each in summary.plan.subjects]
     shown = [(subjects.index(name), title) for name, title in _TITLES.items() if name in subjects]

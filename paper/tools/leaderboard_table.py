@@ -16,7 +16,7 @@ def leaderboard() -> str:
         f"{board_markdown(summary, links=False)}\n\n"
         f"Accuracy in % ± standard error over {summary.images} images of {summary.data}, {chosen.runs} "
         f"draws; ε = {round(chosen.eps * 255)}/255; transfer from {listed(summary.sources)}, each and all "
-        f"together; {chosen.calls[-1]:,} calls an image, the best of {listed(map(str, chosen.draws))} draws "
-        f"a query; white-box by `{chosen.suite}`; audits of the first {audited} images; "
+        f"together; {chosen.calls[-1]:,} calls per image, the best of {listed(map(str, chosen.draws))} draws "
+        f"per query; white-box by `{chosen.suite}`; audits of the first {audited} images; "
         f"seed {chosen.seed}; {machine(summary.machine)}."
     )

@@ -32,7 +32,7 @@ def main() -> None:
     """Write both pictures."""
     path = find_browser()
     if path is None:
-        raise SystemExit("there is no Chromium or Chrome; install one")
+        raise SystemExit("found no Chromium or Chrome; install one")
     with browser(path) as window:
         for id in ("T2", "F4"):
             (ROOT / "docs" / "images" / f"report-{id}.png").write_bytes(picture(window, id))

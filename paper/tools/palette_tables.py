@@ -9,7 +9,7 @@ OURS, PEER = "vqshield", "imagequant"
 
 
 def kmeans() -> str:
-    """Problems a second beside scikit-learn."""
+    """Problems per second compared with scikit-learn."""
     record = recorded.load(recorded.BENCHMARKS / "kmeans-cpu.json")
     heads = ["problems a CPU second", "vq.kmeans", "scikit-learn", "our inertia / its"]
     lines = [
@@ -31,7 +31,7 @@ def kmeans() -> str:
 
 
 def palette() -> str:
-    """Speed and quality beside other libraries."""
+    """Speed and quality compared with other libraries."""
     record = recorded.load(RECORD)
     cases = list(dict.fromkeys((row.side, row.colours) for row in record.rows))
     found = {(row.method, row.side, row.colours): row for row in record.rows}

@@ -1,4 +1,4 @@
-"""What docs/reproduction.md says of the paper's figures: where curves are highest, how they bend, the KL."""
+"""What docs/reproduction.md says of the paper's plots: where curves are highest, how they bend, the KL."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -56,8 +56,8 @@ def bounds() -> str:
         f"Points between measured and certified accuracy on CIFAR-10, ours: Proposition 1 {_span(paper)}, "
         f"Clopper–Pearson {_span(exact)}. With m = {used.draws:,} and δ = {used.delta:g} the slack "
         f"is {slack:.3f}, so Proposition 1 certifies at most {1 - slack:.3f} times the accuracy of the same "
-        f"draws. The paper's figures at ε = 0 on CIFAR-10, beside that multiple of its natural accuracy in "
-        f"T2: {'; '.join(over)}."
+        f"draws. The paper's values at ε = 0 on CIFAR-10, compared with that multiple of its natural "
+        f"accuracy in T2: {'; '.join(over)}."
     )
 
 

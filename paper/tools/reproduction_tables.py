@@ -51,19 +51,19 @@ def _measured(found: Summary) -> str:
 
 
 def _order(found: PartSummary) -> str:
-    """Budgets are no defenses: values against them have no such order."""
+    """Budgets are not defenses: values against them have no such order."""
     counts = {column.title: same_order(found, column.key) for column, _ in compared(found)}
     if any(each.x is not None for each in rows(found)):
         return ""
     shown = "; ".join(f"{title}, {alike} of {pairs}" for title, (alike, pairs) in counts.items())
-    return f"Pairs of defenses that stand in the same order as in the paper: {shown}."
+    return f"Pairs of defenses in the same order as in the paper: {shown}."
 
 
 # T1
 
 
 def digits() -> str:
-    """T1: how far each column is from the paper, and what is left of it."""
+    """T1: how far each column is from the paper, and its accuracies."""
     found = part("T1")
     shown = []
     for column, deltas in compared(found):
@@ -79,7 +79,7 @@ def digits() -> str:
 
 
 def protocol() -> str:
-    """T2: the paper's protocol, and what is left of it."""
+    """T2: the paper's protocol, and accuracy under it."""
     found = part("T2")
     furthest = max(abs(delta) for _, deltas in compared(found) for delta in deltas.values())
     best = {
@@ -156,7 +156,7 @@ def readings() -> str:
     )
 
 
-# T5: attackers who know the defense, beside those who ignore it
+# T5: attackers who know the defense, compared with those who ignore it
 
 IGNORANT = {
     "ste_pgd": "pgd",
@@ -168,7 +168,7 @@ IGNORANT = {
 
 
 def knowing() -> str:
-    """T5 beside T2: does an attacker who knows the defense leave more?"""
+    """T5 and T2: is accuracy higher under an attacker who knows the defense?"""
     informed, ignorant = part("T5", name="cifar10"), part("T2")
     titles = {column.key: column.title for column in informed.columns}
     plain = {each.defense: each for each in rows(ignorant)}
@@ -197,7 +197,7 @@ def _stronger(ignorant: PartSummary, informed: PartSummary) -> str:
         ours = _less([(more.ours, less.ours) for more, less in pairs])
         paper = _less([(more.paper, less.paper) for more, less in pairs])
         words.append(f"{name}: {ours} here, {paper} in the paper")
-    return f"Which leaves less? {'; '.join(words)}."
+    return f"Under which is accuracy lower? {'; '.join(words)}."
 
 
 def _less(pairs: list[tuple[float | None, float | None]]) -> str:

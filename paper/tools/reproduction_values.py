@@ -1,4 +1,4 @@
-"""What `vqshield reproduce` recorded, as docs/reproduction.md needs it: beside the paper, and how far off."""
+"""What `vqshield reproduce` recorded, as docs/reproduction.md needs it: with distances to the paper."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -25,7 +25,7 @@ def begun(id: str) -> bool:
 
 
 def summary(id: str, folder: str = MEASURED) -> Summary:
-    """What was found of a table or figure."""
+    """The results of a table or plot."""
     return _read(recorded.RESULTS / folder / id / "summary.json")
 
 
@@ -119,7 +119,7 @@ def suite(found: PartSummary) -> str:
 
 
 def missing(found: PartSummary) -> list[str]:
-    """The values of our own that are not there, in words."""
+    """Which values of our own are missing, as text."""
     return [
         f"{each.title} under {column.title.replace(', ', '+')}"
         for each, column, value in found.filled()

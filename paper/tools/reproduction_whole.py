@@ -28,14 +28,14 @@ NOT_RUN = "not run"
 
 
 def whole() -> str:
-    """One line a table or figure: how far it got, and how close it is."""
+    """One line per table or plot: how far it got, and how close it is."""
     heads = ["id", "what", "status", "mean distance from the paper (furthest)", "adaptive", "time"]
     done = _done()
     return table(
         heads,
         [_line(id) for id in list_experiments()],
-        f"Distances in points (F8: nats), over all cells that the paper has too. Adaptive: the most "
-        f"that a suite of attacks which know of the shield leaves of any defense, N images. "
+        f"Distances in points (F8: nats), over all cells that the paper has too. Adaptive: the "
+        f"highest accuracy of any defense under a suite of adaptive attacks, N images. "
         f"{_drawn(done[0].seed)}; {machine(done[0].machine or {})}. Time: of the work alone, without "
         "loading, and no benchmark; several processes shared the GPU, and the time of each counts; all "
         f"together {duration(_seconds(done))}.",
@@ -92,7 +92,7 @@ def _status(plan: Part, found: PartSummary | None) -> str:
 
 def _without_suite(plan: Part, found: PartSummary) -> str:
     wanted = isinstance(plan, AccuracyPart) and plan.adaptive_count
-    return "no adaptive figure" if wanted and not images(found, adaptive=True) else "not all adaptive figures"
+    return "no adaptive value" if wanted and not images(found, adaptive=True) else "not all adaptive values"
 
 
 def _distance(found: PartSummary, column: Column, deltas: dict[str, float]) -> str:
@@ -109,7 +109,7 @@ def _data(found: PartSummary, parts: Sequence[PartSummary]) -> str:
 
 
 def _set(found: PartSummary) -> str:
-    """The data set that a part is about, whichever images stand in for it; views are named F4-cifar10."""
+    """The data set that a part is about, whichever images replace it; views are named F4-cifar10."""
     return found.name.rpartition("-")[2]
 
 

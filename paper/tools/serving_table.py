@@ -1,4 +1,4 @@
-"""The figures of docs/serving.md, from benchmarks/results/serving-cpu.json, for update_docs.py."""
+"""The numbers of docs/serving.md, from benchmarks/results/serving-cpu.json, for update_docs.py."""
 
 from collections.abc import Mapping
 

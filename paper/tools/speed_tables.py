@@ -18,7 +18,7 @@ def read(device: str) -> BenchRecord | None:
 
 
 def rates(record: BenchRecord, *, step: str, settings: str) -> str:
-    """One row an implementation, one column a workload; the numbers of threads stand beside each other."""
+    """One row per implementation, one column per workload and number of threads."""
     counts = record.thread_counts
     rows = {row.key: row for row in record.rows}
     heading = "images/s" if len(counts) == 1 else f"images/s, {' / '.join(map(str, counts))} threads"
@@ -129,7 +129,7 @@ def memory(record: BenchRecord) -> str:
 
 def plot(record: BenchRecord) -> str:
     """The picture of the same run."""
-    return f"![Images a second by workload and implementation](images/speed-{record.rows[0].device}.png)"
+    return f"![Images per second by workload and implementation](images/speed-{record.rows[0].device}.png)"
 
 
 def machine(record: BenchRecord) -> str:

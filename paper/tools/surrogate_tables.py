@@ -27,7 +27,7 @@ def surrogates() -> str:
 
 
 def surrogates_on_a_gpu() -> str:
-    """The Triton kernel beside the formula: time, memory, how exact it is, and what it adds to training."""
+    """The Triton kernel compared with the formula: time, memory, accuracy, and its share of training."""
     record = recorded.load(recorded.BENCHMARKS / "surrogates-cuda.json")
     alone = recorded.load(recorded.BENCHMARKS / "surrogates-cuda-costs.json")
     checks = recorded.load(recorded.BENCHMARKS / "surrogates-cuda-checks.json").checks
@@ -71,8 +71,8 @@ def demo_speed() -> str:
     before, after = (" and ".join(f"{each:.0f}" for each in side) for side in (record.before, record.after))
     return (
         f"The measuring part of `vqshield demo` ({record.images} images, one thread) took {before} CPU "
-        f"seconds before, and {after} with this kernel, each codebook found once, the classifier asked in "
-        f"smaller batches, and images that are lost for certain left alone; the runs took turns: "
+        f"seconds before, and {after} with this kernel, each codebook found once, the classifier called in "
+        f"smaller batches, and misclassified images skipped; the runs took turns: "
         f"{record.ratio:.2f} times as fast."
     )
 

@@ -24,7 +24,7 @@ def accuracy(mean: float, error: float, digits: int = 1) -> str:
 
 
 def percent_or_dash(share: float | None) -> str:
-    """In percent; a dash where there is no number."""
+    """In percent; a dash where a number is missing."""
     return "–" if share is None else percent(share)
 
 
@@ -40,7 +40,7 @@ def listed(names: Iterable[str]) -> str:
 
 
 def unmeasured(script: str) -> str:
-    """What stands in place of a table whose script, with its options, has not been run yet."""
+    """The placeholder of a table whose script, with its options, has not been run yet."""
     return f"Not measured yet: `python {script}` writes what belongs here."
 
 

@@ -1,6 +1,6 @@
-"""The tables of docs/threats.md: who attacks, what to use, what is left of it.
+"""The tables of docs/threats.md: who attacks, what to use, and accuracy under attack.
 
-A section whose measurement is not there yet is not there either: its text is made here, with its figures.
+A section whose measurement is not there yet is not there either: its text is made here, with its numbers.
 """
 
 import statistics
@@ -19,7 +19,7 @@ CORRUPTIONS = "corruptions-cifar10-resnet18.json"
 FRONTIER, TWINS = "harden-frontier.json", "harden-twins.json"
 
 THREATS = {
-    "natural": "nobody: clean images",
+    "natural": "none: clean images",
     "transfer": "sends images made for other classifiers",
     "ignorant": "has your weights, does not know the defense",
     "score": "queries your model, sees scores",
@@ -36,7 +36,7 @@ TITLES = {
     "adversarial": "adversarial training",
     "bare": "no defense",
 }
-"""What the subjects of a ladder are called, and in which order they are shown."""
+"""The display names of a ladder's subjects, in display order."""
 
 
 def threats() -> str:
@@ -194,16 +194,14 @@ def corruptions() -> str:
 
 
 def _verdict(models: Mapping[str, Sequence[Record]]) -> str:
-    """Which shields help on the whole, and where each of them hurts."""
+    """Which shields help on average, and where each of them hurts."""
     kinds, bare, said = list_corruptions(), models["bare"], []
     for title, own in models.items():
         if own[0].defense == NONE:
             continue
         helps = _mean(own, kinds) > _mean(bare, kinds)
         worse = [_said(kind) for kind in kinds if _mean(own, [kind]) < _mean(bare, [kind])]
-        text = (
-            f"**{title[0].upper()}{title[1:]}, the classifier {'gains' if helps else 'loses'} on the whole**"
-        )
+        text = f"**{title[0].upper()}{title[1:]}, the classifier {'gains' if helps else 'loses'} on average**"
         if worse and helps:
             text += f", but loses with {listed(worse)}"
         said.append(f"{text}.")
@@ -252,7 +250,7 @@ def frontier() -> str:
             f"In %; first {_images(found, *before)} CIFAR-10 test images (standard "
             f"errors up to {percent(_error(found, *before))}), queries: "
             f"{_images(found, 'square5')} (up to {percent(_error(found, 'square5'))}); a dash: not measured; "
-            "s: seconds of the fine-tuning, beside other work on the same GPU; "
+            "s: seconds of the fine-tuning, with other work on the same GPU; "
             f"{machine(found.machine)}.",
         ]
     )
@@ -331,7 +329,7 @@ def twins() -> str:
             f"In % ± standard error over images; {recorded.stem(found.classifier.name)}, first "
             f"{_images(found, 'natural')} CIFAR-10 test images, adaptive: "
             f"{_images(found, 'adaptive')}; attacked at ε = 8/255 by `adaptive-v1`, "
-            f"gradients in {found.attack_precision}, and where there is no shield by the same "
+            f"gradients in {found.attack_precision}, and without a shield by the same "
             f"attacks without a surrogate; {machine(found.machine)}.{unsaid}",
         ]
     )
@@ -340,7 +338,7 @@ def twins() -> str:
 def _above_line(points: Mapping[tuple[int, bool, str], Record], seed: int) -> float | None:
     """The mean distance, over the networks with a shield, to the line through those without, of one seed.
 
-    Beyond the end of more natural accuracy there is no line: what lies there is left out. What has less than
+    The line ends at the highest natural accuracy: points beyond it are left out. What has less than
     the other end is compared with that end.
     """
     own = [row for (which, *_), row in points.items() if which == seed]

@@ -1,4 +1,4 @@
-"""Write the tables of README.md and docs/ from paper/results/: figures are measured, never typed.
+"""Write the tables of README.md and docs/ from paper/results/: numbers are measured, never typed.
 
     python paper/tools/update_docs.py
 
@@ -96,7 +96,7 @@ def demo_table() -> str:
 
 
 def natural_table() -> str:
-    """Natural accuracy on the whole CIFAR-10 test set."""
+    """Natural accuracy on the full CIFAR-10 test set."""
     record = recorded.load("natural-cifar10-resnet18.json")
     lines = [
         [
@@ -117,7 +117,7 @@ def natural_table() -> str:
 
 
 def classifier_table() -> str:
-    """The bundled classifier beside the other shapes that were trained."""
+    """The bundled classifier and the other shapes that were trained."""
     rows = recorded.load("small-networks.json").rows
     heads = ["widths", "blocks", "unshuffle", "parameters", "bytes", "test accuracy, %"]
     lines = [f"| {' | '.join(heads)} | |", "|---" * 7 + "|"]

@@ -22,7 +22,7 @@ def wheels() -> str:
 
 
 def emulated() -> str:
-    """The kernel for aarch64 beside those of this machine."""
+    """The kernel for aarch64 compared with those of this machine."""
     record = recorded.load(recorded.BENCHMARKS / "emulated-aarch64.json")
     lines = []
     for build in dict.fromkeys(row.beside for row in record.rows):
@@ -32,7 +32,7 @@ def emulated() -> str:
         furthest = max(row.furthest for row in rows)
         lines.append([build, f"{total:,}", f"{percent(equal)}%", f"{furthest:.0e}" if furthest else "0"])
     return table(
-        ["beside the build", "values", "equal bit for bit", "furthest apart"],
+        ["build", "values", "equal bit for bit", "furthest apart"],
         lines,
         f"{record.emulator}: shields, codebooks and k-means of {record.images} bundled images.",
     )

@@ -1,1 +1,1 @@
-"""The paper reproduced: its tables and figures, and the studies behind the documentation."""
+"""Reproduction of the paper, and the studies behind the documentation."""

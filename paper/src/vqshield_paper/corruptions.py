@@ -1,7 +1,7 @@
-"""Fifteen ways in which pictures go wrong by themselves, at five severities, in the style of CIFAR-10-C.
+"""Fifteen common corruptions at five severities, in the style of CIFAR-10-C.
 
 Kinds and strengths follow Hendrycks and Dietterich (2019), whose images are not these: everything here is
-computed afresh, frost and fog from random fields rather than photographs. So figures measured with it compare
+computed afresh, frost and fog from random fields rather than photographs. So numbers measured with it compare
 classifiers with each other, and with nothing published.
 
 What happens to an image depends on the image, its number, the kind, the severity and the seed alone.

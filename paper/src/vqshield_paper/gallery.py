@@ -1,4 +1,4 @@
-"""Pictures of attacked images and of what each defense makes of them: figures 1 and 10 of the paper.
+"""Pictures of attacked images and of the images after each defense: Fig. 1 and 10 of the paper.
 
 Everything is done with the pictures as a PNG holds them: the attack's images are rounded to bytes, the
 defenses are given those, and the classifier answers about what they make, rounded again. So every record
@@ -91,10 +91,10 @@ class Gallery(TargetStudy[GalleryManifest, GalleryCell, PictureRecord]):
     CIFAR-10.
 
     Attributes:
-        defenses: by text, a column each.
-        attack: by text, one that ignores defenses, since all of them are shown on the same attacked image.
+        defenses: spec strings, one column each.
+        attack: a spec string of one that ignores defenses, since all defenses get the same attacked image.
         norm, eps: its budget.
-        images: their places in the data, in the order in which they are shown.
+        images: their positions in the data, in display order.
     """
 
     defenses: tuple[str, ...] = ("randdisc:codes=25", "prd:size=2,codes=25", "swrd:size=3,codes=25")
@@ -152,7 +152,7 @@ class Gallery(TargetStudy[GalleryManifest, GalleryCell, PictureRecord]):
 
     @staticmethod
     def cells_of(manifest: GalleryManifest) -> list[GalleryCell]:
-        """In the order in which the images are shown."""
+        """In display order of the images."""
         return [GalleryCell(image=image, columns=manifest.columns) for image in manifest.images]
 
     def measure(self, cell: GalleryCell, progress: CellProgress = no_cell_progress) -> list[PictureRecord]:

@@ -121,7 +121,7 @@ class WorkedExample(Study[WorkedExampleManifest, WorkedExampleCell, WorkedExampl
     ) -> list[WorkedExampleRecord]:
         given = self.numbers
         draws, errors = given.draws, given.most_errors if given.errors is None else given.errors
-        # No less than the mean of min(1, ‖f(x) − f(x̂'_i)‖₁ / rho), of which the example says no more.
+        # At least the mean of min(1, ‖f(x) − f(x̂'_i)‖₁ / rho), which the example does not state.
         mean = min(1.0, given.mean_l1 / given.margin) if given.margin > 0 else 1.0
         record = WorkedExampleRecord(
             defense=NONE,

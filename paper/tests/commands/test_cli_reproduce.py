@@ -113,11 +113,11 @@ def test_a_file_of_ones_own_from_end_to_end(finished: tuple[Path, str]) -> None:
     out, text = finished
     assert all((out / "T2" / name).is_file() for name in REPORTS)
     assert {path.suffix for path in (out / "T2").glob("plot-*")} <= {".png", ".svg"}
-    for shown in ("pRD (s=2, k=25)", "swRD (s=3, k=25)", "WANG", "as published", "paper 63.93", "stands in"):
+    for shown in ("pRD (s=2, k=25)", "swRD (s=3, k=25)", "WANG", "as published", "paper 63.93", "replaces"):
         assert shown in text
     page = (out / "T2" / "report.html").read_text()
     assert "63.93" in page
-    assert "stands in" in page
+    assert "replaces" in page
     assert json.loads((out / "T2" / "summary.json").read_text())["complete"] is True
 
 
@@ -236,15 +236,15 @@ def test_a_dry_run_refuses_what_a_run_would(file: str, tmp_path: Path) -> None:
         ),
         (["E1", "--executor", "processes", "--workers", "0"], ["workers=0 should be >= 1"]),
         (["T9"], ["'T9' is not known", "T1", "E1", ".toml"]),
-        (["none.toml"], ["none.toml is no file"]),
+        (["none.toml"], ["none.toml is not a file"]),
         (["T1"], ["nothing of T1 can be run", "--data-dir mnist=FOLDER", "--classifier mnist=FILE"]),
         (["T2", "--limit", "0"], ["limit=0 should be >= 1"]),
         (["T2", "--samples", "0"], ["samples=0 should be >= 1"]),
         (["T2", "--seed", "-1"], ["seed=-1"]),
         (["T2", "--attack", "magic"], ["adaptive='magic'", "adaptive-v1", "none"]),
         (["T2", "--only", "cifar11"], ["--only='cifar11'", "cifar10"]),
-        (["T2", "--only", "mnist"], ["--only mnist leaves nothing of T2", "cifar10"]),
-        (["T2", "--data-dir", "nowhere"], ["--data-dir nowhere is no folder"]),
+        (["T2", "--only", "mnist"], ["--only mnist selects no part of T2", "cifar10"]),
+        (["T2", "--data-dir", "nowhere"], ["--data-dir nowhere is not a folder"]),
         (["T2", "--data", "magic"], ["--data='magic'", "nips17"]),
         (["F4", "--classifier", "x"], ["which data set", "--classifier NAME=x", "cifar100"]),
         (["T2", "--classifier", "no.safetensors"], ["no.safetensors", "is not a file"]),
@@ -332,7 +332,7 @@ def small_files() -> Iterator[str]:
 
 @contextmanager
 def full_disk() -> Iterator[str]:
-    """From the fifth wait for the disk on there is no room, as on a disk that fills up."""
+    """From the fifth sync on the disk is full."""
     waits = 0
 
     def fsync(file: int, whole: Callable[[int], None] = os.fsync) -> None:

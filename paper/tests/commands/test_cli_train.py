@@ -40,7 +40,7 @@ def test_text_names_the_files_and_json_is_the_card(folder, caplog):
     assert text.exit_code == 0
     assert "of 8 test images right after 2 epochs" in text.stdout
     assert "small-cifar10.safetensors" in text.stdout
-    assert "loss" in caplog.text  # where there is no terminal, progress is a log
+    assert "loss" in caplog.text  # without a terminal, progress is a log
     again = command(folder, "--json")  # resumes the finished run
     assert json.loads(again.stdout) == json.loads((folder.parent / "out" / "small-cifar10.json").read_text())
     assert again.stderr == ""

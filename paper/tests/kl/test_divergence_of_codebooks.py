@@ -1,4 +1,4 @@
-"""The KL diagnostic: closed forms met, the labels' term exact or from above, floors beside figures."""
+"""The KL diagnostic: closed forms met, the labels' term exact or from above, floors with values."""
 
 import dataclasses
 import math
@@ -318,7 +318,7 @@ def test_several_at_once_are_found_as_each_alone(starts: str) -> None:
 
 def test_the_docstring_warns() -> None:
     assert "bounds nothing" in Diagnostic.__doc__
-    assert "always show it beside" in Diagnostic.__doc__
+    assert "always show it with" in Diagnostic.__doc__
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def summary(*parts, **other):
 
 
 def gaps(*ours, **other):
-    """A part like F9's: differences of accuracies, beside a setting."""
+    """A part like F9's: differences of accuracies, against a setting."""
     columns = (Column(key="gap", title="natural - AutoAttack", difference=True),)
     found = tuple(
         row(f"swRD (k={x})", {"gap": value(0.02, each, **other)}, series="swRD", x=float(x))

@@ -484,8 +484,8 @@ def test_markdown_shows_text_as_it_is(text):
             r"paired=50 of.*\[0, 1\]",
         ),
         (lambda: summary(gaps(-1.5)), r"ours=-1.5 of.*\[-1, 1\]"),
-        (lambda: summary(gaps(0.5, std=-0.1)), "std=-0.1 is no spread; it should be at least 0"),
-        (lambda: value(float("nan")), "paper=nan is no number"),
+        (lambda: summary(gaps(0.5, std=-0.1)), "std=-0.1 is not a spread; it should be at least 0"),
+        (lambda: value(float("nan")), "paper=nan is not a number"),
         (
             lambda: summary(
                 part(

@@ -24,7 +24,7 @@ def suite(ours, n=200):
 
 
 def is_red(found):
-    """Whether the value of the suite stands out in the only row."""
+    """Whether the value of the suite is highlighted in the only row."""
     return "red" in str(next(iter(list(terminal_tables(found)[0].columns)[4].cells)).style)
 
 
@@ -56,14 +56,15 @@ def test_the_part_is_named_where_there_are_several_and_what_stood_in():
 
 def test_what_is_far_below_is_decided_on_the_images_that_the_suite_saw(tmp_path):
     hard = shield({"pgd": protocol(0.9, 0.3), "adaptive": suite(0.28)})
-    assert not is_red(hard), "these 200 images are hard for anybody"
+    assert not is_red(hard), "these 200 images are hard for every model"
     easy = shield({"pgd": protocol(0.3, 0.9), "adaptive": suite(0.28)})
     assert is_red(easy)
     source = texts(tmp_path, easy)
     assert 'class="collapsed"' in source["html"]
     assert r"\vqfarbelow{28.0}" in source["tex"]
     assert (
-        "bold: far below what is left on the same images by attacks that ignore the shield." in source["md"]
+        "bold: far below the accuracy under attacks that ignore the shield, on the same images."
+        in source["md"]
     )
     (table,) = markdown_tables(source["md"])
     (line,) = table.values()
@@ -104,7 +105,7 @@ def test_an_attack_without_a_value_on_these_images_might_be_the_strongest():
     assert headline(shield(values)) is None
     assert not is_red(shield(values))
     values["autoattack"] = value(0.05)
-    assert "70.0 %" in headline(shield(values)), "what was not measured is no reason to be silent"
+    assert "70.0 %" in headline(shield(values)), "a headline needs no value that was not measured"
 
 
 def test_a_shield_that_holds_is_not_accused():

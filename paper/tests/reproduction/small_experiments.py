@@ -51,7 +51,7 @@ def small(*parts: str, **about: str) -> Experiment:
 
 
 def planned(experiment: Experiment, out: Path, **options: Any) -> Reproduction:
-    """Without attacks that know of the defense, if nobody asks for them."""
+    """Without adaptive attacks, unless they are selected."""
     return Reproduction(experiment, options=Options(**{"adaptive": "none", **options}), targets=CPU, out=out)
 
 

@@ -124,7 +124,7 @@ def test_an_unknown_id_is_answered_with_those_there_are() -> None:
 
 
 def test_no_file(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match=r"none\.toml is no file; .*T1"):
+    with pytest.raises(InvalidInputError, match=r"none\.toml is not a file; .*T1"):
         experiment(str(tmp_path / "none.toml"))
 
 

@@ -242,7 +242,7 @@ def paper(shared: Path) -> str:
     """The source of the paper."""
     path = shared / "paper.tex"
     if not path.is_file():
-        pytest.skip("no paper.tex in the folder 'shared' beside the checkout")
+        pytest.skip("no paper.tex in the folder 'shared' next to the checkout")
     return path.read_text(encoding="utf-8")
 
 

@@ -27,7 +27,7 @@ def test_the_commit_is_that_of_a_checkout_with_this_code(
     code.touch()
     monkeypatch.setattr("vqshield.__file__", str(code))
     git("init")
-    git("commit", "--allow-empty", "-m", "somebody else's project")
+    git("commit", "--allow-empty", "-m", "another project")
     for known in (None, "an archive's"):
         monkeypatch.setattr("vqshield.runs.archived.COMMIT", known)
         assert commit() == known

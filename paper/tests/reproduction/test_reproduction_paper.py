@@ -101,7 +101,7 @@ def test_the_table_of_attacks_through_the_defense() -> None:
 def test_what_all_accuracies_share(id: str) -> None:
     for data, part in parts_of(id, AccuracyPart).items():
         assert (part.eps, part.norm, part.runs) == (BUDGETS[data], "linf", 10)
-        assert 0 < part.adaptive_count <= part.count, "every value has the adaptive one beside it"
+        assert 0 < part.adaptive_count <= part.count, "every value has an adaptive one"
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def test_literature_and_stand_ins_are_in_the_summary(tmp_path: Path) -> None:
     (part,) = summary.parts
     wang = next(row for row in part.rows if row.title == "WANG")
     assert (wang.literature, wang.value("pgd").paper) == (True, 0.6728)
-    assert "bundled sample stands in" in part.stand_in
+    assert "bundled sample replaces" in part.stand_in
     assert (part.data.images, part.classifier.name) == (1, "small-cifar10")
     assert list(summary.notes) == published.inconsistencies("T2")
     manifest = json.loads((tmp_path / "T2" / "experiment.json").read_text())
@@ -239,7 +239,7 @@ def test_a_run_without_its_images_keeps_what_was_measured_and_said(tmp_path: Pat
     options = Options(limit=2, runs=1, adaptive="none")
     Reproduction(file, options=options, targets=wider, out=tmp_path).run()
     before = summarise_folder(tmp_path / "T2").parts[1]
-    assert (before.status, "stand in for those of cifar100" in before.stand_in) == ("complete", True)
+    assert (before.status, "replace those of cifar100" in before.stand_in) == ("complete", True)
     planned(file, tmp_path, limit=2, runs=1).run()  # knows of no images for cifar100
     assert summarise_folder(tmp_path / "T2").parts[1] == before
 

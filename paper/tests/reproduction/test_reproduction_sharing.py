@@ -1,4 +1,4 @@
-"""What several experiments, or several defenses, need is done once: attacks, records behind two figures."""
+"""What several experiments, or several defenses, need is done once: attacks, records behind two plots."""
 
 import json
 import statistics

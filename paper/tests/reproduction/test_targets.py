@@ -1,4 +1,4 @@
-"""What stands for a data set of the paper: what is given, what the cache holds, stand-ins that are named."""
+"""The data for a data set of the paper: given, from the cache, or replaced, which is said."""
 
 from pathlib import Path
 
@@ -77,7 +77,7 @@ def test_what_cannot_be_meant_is_refused(values: list[str], needed: list[str], n
 
 
 def test_a_folder_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match=r"--data-dir .*nowhere is no folder"):
+    with pytest.raises(InvalidInputError, match=r"--data-dir .*nowhere is not a folder"):
         TargetChoices.from_options(data_dir=[str(tmp_path / "nowhere")], needed=["cifar10"])
 
 
@@ -91,15 +91,15 @@ def test_the_bundled_sample_and_classifier_stand_in_for_cifar10_and_it_is_said()
     assert found.missing is None
     assert (found.target.data, found.target.classifier) == (SAMPLE_NAME, BUNDLED)
     assert found.target.device == "cpu"
-    for words in ("bundled sample stands in", "bundled small classifier stands in", "other figures"):
+    for words in ("bundled sample replaces", "bundled small classifier replaces", "other values"):
         assert words in found.stand_in
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"readers": {"cifar10": SAMPLE_NAME}}, "bundled sample stands in"),
-        ({"classifiers": {"cifar10": BUNDLED}}, "bundled small classifier stands in"),
+        ({"readers": {"cifar10": SAMPLE_NAME}}, "bundled sample replaces"),
+        ({"classifiers": {"cifar10": BUNDLED}}, "bundled small classifier replaces"),
     ],
 )
 def test_a_stand_in_that_somebody_asked_for_is_named_too(given: dict, words: str) -> None:
@@ -111,7 +111,7 @@ def test_nothing_stands_in_for_other_data_sets(data: str) -> None:
     found = TargetChoices().choose(data)
     assert found.stand_in is None
     assert f"the images of {data} are missing; give --data-dir {data}=FOLDER" in found.missing
-    assert f"there is no classifier for {data}; give --classifier {data}=FILE" in found.missing
+    assert f"no classifier for {data}; give --classifier {data}=FILE" in found.missing
 
 
 def test_only_what_is_missing_is_asked_for(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_only_what_is_missing_is_asked_for(tmp_path: Path) -> None:
     assert "images" not in images.missing
     weights = TargetChoices(classifiers={"mnist": BUNDLED}).choose("mnist")
     assert "images" in weights.missing
-    assert "there is no classifier" not in weights.missing
+    assert "no classifier for" not in weights.missing
     assert (
         TargetChoices(folders={"mnist": tmp_path}, classifiers={"mnist": BUNDLED}).choose("mnist").missing
         is None
@@ -132,7 +132,7 @@ def test_other_images_are_named(tmp_path: Path) -> None:
         readers={"imagenet": "nips17"}, folders={"imagenet": tmp_path}, classifiers={"imagenet": "timm:x"}
     ).choose("imagenet")
     assert found.missing is None
-    assert "the images of nips17 stand in for those of imagenet" in found.stand_in
+    assert "the images of nips17 replace those of imagenet" in found.stand_in
     assert (found.target.data, found.target.data_dir) == ("nips17", tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""Tables about certificates write what the files say, and the sentences beside them are true of the files."""
+"""Tables about certificates write what the files say, and their sentences are true of the files."""
 
 import json
 from pathlib import Path
@@ -97,7 +97,7 @@ class TestRadii:
 
 
 class TestSentences:
-    """What docs/certificates.md says in words."""
+    """The sentences of docs/certificates.md."""
 
     def test_as_given_the_quantizer_certifies_more_but_for_the_smallest_level(self, curves) -> None:
         for level, rows in curves.items():

@@ -1,4 +1,4 @@
-"""Tables about L1 certificates write what the files say, and say so where there is no file yet."""
+"""Tables about L1 certificates write what the files say, and say so where a file is missing."""
 
 import json
 from pathlib import Path

@@ -78,7 +78,7 @@ def test_the_best_of_each_threat_is_named_with_what_is_not_clearly_worse(results
     write_ladder(results, *rows)
     heads, _, natural, score, white, *_, words = threat_tables.threats().splitlines()
     assert heads == ("| attacker | best | swRD and noise, fine-tuned | adversarial training | no defense |")
-    assert natural == "| nobody: clean images |  | 90.0 ± 1.0 | 78.0 ± 1.0 | 95.0 ± 1.0 |"
+    assert natural == "| none: clean images |  | 90.0 ± 1.0 | 78.0 ± 1.0 | 95.0 ± 1.0 |"
     assert (
         "(10,000 calls per image) | swRD and noise, fine-tuned and adversarial training | 76.0 ± 1.0 |"
         in score
@@ -162,7 +162,7 @@ def test_the_frontier_has_a_line_for_every_shield(results: Path) -> None:
 
 @pytest.mark.parametrize(
     ("gain", "said"),
-    [(0.1, "the classifier gains on the whole**."), (-0.1, "the classifier loses on the whole**.")],
+    [(0.1, "the classifier gains on average**."), (-0.1, "the classifier loses on average**.")],
 )
 def test_corruptions_say_whether_a_shield_helps(results: Path, gain: float, said: str) -> None:
     rows = [

@@ -1,4 +1,4 @@
-"""`vqshield reproduce`: tables and figures of the paper, measured anew, the adaptive truth beside them."""
+"""`vqshield reproduce`: reproduce the paper's results, with adaptive attacks for comparison."""
 
 import shlex
 import sys
@@ -55,7 +55,7 @@ def reproduce(
         list[str],
         typer.Argument(
             metavar="ID",
-            help=f"Tables and figures, of {', '.join(list_experiments())}; .toml files; or all.",
+            help=f"Tables and plots, of {', '.join(list_experiments())}; .toml files; or all.",
         ),
     ],
     where: ExecutorOptions,
@@ -67,7 +67,7 @@ def reproduce(
         bool, typer.Option("--dry-run", help="Only show the cells and about how long they take.")
     ] = False,
 ) -> None:
-    """Measure tables and figures of the paper again.
+    """Measure tables and plots of the paper again.
 
     Writes records, and a report in HTML, Markdown, LaTeX, PNG and SVG.
     """
@@ -138,7 +138,7 @@ def _part_of(whole: Experiment, only: list[str] | None) -> Experiment:
     kept = tuple(part for part in whole.parts if part.data in only)
     if not kept:
         raise InvalidInputError(
-            f"--only {', '.join(only)} leaves nothing of {whole.id}; it is about {', '.join(whole.data)}"
+            f"--only {', '.join(only)} selects no part of {whole.id}; it is about {', '.join(whole.data)}"
         )
     return replace(whole, parts=kept)
 

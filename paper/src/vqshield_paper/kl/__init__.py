@@ -1,6 +1,6 @@
 """The KL diagnostic: how far apart the codebooks of two images lie. It describes, and proves nothing.
 
-Every figure is shown beside its floor: the same measurement between two sets of codebooks of one image.
+Every value is reported with its floor: the same measurement between two sets of codebooks of one image.
 """
 
 from vqshield_paper.kl.divergence import Diagnostic, Estimate, diagnose, mixture_kl, sorted_codebooks

@@ -35,9 +35,9 @@ class Diagnostic:
 
     A mixture fitted to samples is neither their distribution nor above or below it in any sense, so kl may
     lie on either side of the true divergence. The floor is what the same procedure finds between two sets of
-    codebooks of the very same image, where the truth is 0: always show it beside kl. A kl that is not clearly
+    codebooks of the very same image, where the truth is 0: always show it with kl. A kl that is not clearly
     above its floor says nothing. Standard errors are those of the Monte-Carlo sums alone: other codebooks
-    or another start of the fits change the figures by more.
+    or another start of the fits change the values by more.
 
     second: the other term of U_KL, not to be left out; None says that it was not computed, not that it is 0.
     log_likelihood, held_out: mean ln density of the mixture of x at the codebooks it was fitted to, and at
@@ -64,7 +64,7 @@ class Diagnostic:
 def sorted_codebooks(codebooks: Tensor) -> Tensor:
     """T of the paper: centres sorted by L2 norm and concatenated, (m, k, d) → (m, k·d).
 
-    A codebook is a set; the order in which k-means gives its centres means nothing.
+    A codebook is a set: the order of its centres means nothing.
     """
     if codebooks.dim() != 3 or not codebooks.is_floating_point():
         found = f"shape {tuple(codebooks.shape)} and dtype {codebooks.dtype}"
@@ -92,7 +92,7 @@ def diagnose(
 ) -> list[Diagnostic]:
     """Fit mixtures to codebooks of x, of x once more and of every x', and compare them.
 
-    Several x' of the same x share the fits and samples of x, which are most of the work; the figures of each
+    Several x' of the same x share the fits and samples of x, which are most of the work; the values of each
     are those that it would have alone.
 
     Args:
@@ -107,7 +107,7 @@ def diagnose(
             what is sought.
         samples: of the Monte-Carlo sums.
         seed: decides the starts of the fits and the samples.
-        report: is told which stage begins.
+        report: called with each stage as it starts.
     """
     if len(moved) != len(second) or not moved:
         raise InvalidInputError(

@@ -14,7 +14,7 @@ from vqshield.quantization.noise import Draw, Stage
 from vqshield_paper.kl.covariances import kinds
 from vqshield_paper.kl.mixtures import Mixture, mixture_of
 
-_LLOYD_ROUNDS = 10  # a start only: expectation maximisation goes on from there
+_LLOYD_ROUNDS = 10  # a start only: expectation maximisation continues from it
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 

@@ -30,7 +30,7 @@ class LabelDivergence:
     """E over codebooks of the sum over patches of KL(labels of p_i ‖ labels of p'_i), in nats.
 
     standard_error: from the spread between codebooks, which holds that between lines too.
-    bias: how much half as many lines would give more; what is left is about as large, and upwards. 0: exact.
+    bias: how much half as many lines would give more; the remaining error is about as large. 0: exact.
     bound: Σ‖p'_i − p_i‖²/2tau², which no codebook can exceed (data processing).
     """
 
@@ -123,7 +123,7 @@ def _intervals(base: Tensor, along: Tensor, centres: Tensor) -> tuple[Tensor, Te
 
     base (n, lines, d), along (n, d). Up to what all centres share, half the squared distance to centre j is
     A_j − t·B_j; centre j is nearest where none of the others' lines lies below its own. The centres come back
-    by rising B, in the order in which a line may pass them.
+    by rising B, the order of their crossings.
     """
     slopes, order = (centres @ along.T).sort(dim=0)  # B, (k, n)
     heights = centres.square().sum(1)[:, None, None] / 2 - (base @ centres.T).permute(2, 0, 1)

@@ -93,8 +93,8 @@ def measure(
 ) -> list[Measurement]:
     """The diagnostic of image x (1, q, h, w) and of each perturbed x' in moved (b, q, h, w): b records.
 
-    What x needs is done once; each record is what it would be alone, but for the seconds, which are those of
-    all together. report is told which stage begins.
+    What x needs is done once; each record is what it would be alone, except the seconds, which are those of
+    all together. report is called with each stage as it starts.
     The defense serves as a recipe: its own seed is not used, so that a record can be repeated from itself.
     """
     chosen = DivergenceSettings() if settings is None else settings

@@ -1,7 +1,7 @@
-"""The KL diagnostic against the budget of an attack, image by image: figure 8 of the paper, with its floor.
+"""The KL diagnostic against the budget of an attack, image by image: Fig. 8 of the paper, with its floor.
 
 A cell is one image in front of one defense, with all budgets: they share what is measured of the image
-itself. A fitted mixture bounds nothing: no kl is written down without the floor beside it.
+itself. A fitted mixture bounds nothing: no kl is written without its floor.
 """
 
 import math
@@ -135,9 +135,9 @@ class KLStudy(TargetStudy[KLManifest, KLCell, KLRecord]):
     The defaults are the paper's on CIFAR-10.
 
     Attributes:
-        defenses: by text; they must have codebooks.
+        defenses: spec strings; they must have codebooks.
         eps: the budgets; 0: no attack, only other draws of the same image, so that kl is a second floor.
-        attack: by text; one that ignores the defense gives all defenses the same x'.
+        attack: a spec string; one that ignores the defense gives all defenses the same x'.
         images: the first of the data, or all where it has fewer.
         label_images: for this many of them the second term is measured too, which takes longest; None: all.
         divergence: how kl is measured, with a seed of its own; seed is the attack's.
@@ -323,7 +323,7 @@ class KLRow:
 
 @dataclass(frozen=True, kw_only=True)
 class KLSummary:
-    """What the diagnostic found; fitted mixtures bound nothing: read kl beside its floor."""
+    """What the diagnostic found; fitted mixtures bound nothing: compare kl with its floor."""
 
     title: str
     complete: bool

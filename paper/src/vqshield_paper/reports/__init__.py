@@ -1,4 +1,4 @@
-"""Reports of a reproduced experiment: the paper's values beside ours, as page, Markdown, LaTeX and plots.
+"""Reports of a reproduced experiment: the paper's values next to ours, as page, Markdown, LaTeX and plots.
 
 They read its Summary and nothing else.
 """

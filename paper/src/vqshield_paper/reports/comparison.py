@@ -60,7 +60,7 @@ def headline(summary: Summary) -> str | None:
 
 
 def gap(part: PartSummary, row: Row, column: Column) -> Gap | None:
-    """What an attack that knows of a shield leaves, beside the paper's; None where that means nothing."""
+    """Accuracy under an adaptive attack, with the paper's value; None where that means nothing."""
     if part.unit != "%" or row.literature or column.difference or not column.knowing:
         return None
     ignorant = [

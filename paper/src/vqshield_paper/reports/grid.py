@@ -1,4 +1,4 @@
-"""The values of a part as tables: the paper's, ours, their difference. What nobody measured is a dash."""
+"""The values of a part as tables: the paper's, ours, their difference. Missing values are dashes."""
 
 import math
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from vqshield_paper.reproduction.model import SPREADS, PartSummary, Spread, Valu
 
 NOTHING = "\N{EN DASH}"
 _MARK = "(SE)"
-"""Beside a ± over images, in a table that has some over runs too."""
+"""Marks a ± over images in a table that also has some over runs."""
 
 Entry = Literal["paper", "ours", "difference"]
 _ENTRIES: dict[Entry, str] = {"paper": "paper", "ours": "ours", "difference": "Δ"}
@@ -20,7 +20,7 @@ _ENTRIES: dict[Entry, str] = {"paper": "paper", "ours": "ours", "difference": "�
 
 @dataclass(frozen=True, kw_only=True)
 class _Cell:
-    """One value in words: "83.42 ± 0.13" of the paper, "77.50 ± 0.20" of ours, "−5.92" between them.
+    """One value as text: "83.42 ± 0.13" of the paper, "77.50 ± 0.20" of ours, "−5.92" between them.
 
     Attributes:
         count: how many images, where that differs from row to row; else empty.
@@ -52,7 +52,7 @@ class _Heading:
 def screen_table(part: PartSummary, *, title: str = "") -> Table:
     """For a page or a terminal: a column per attack, the paper's value and the difference below ours.
 
-    Where nothing was measured, the paper's values stand alone.
+    Where nothing was measured, only the paper's values are shown.
     """
     headings, lines = _headings(part), _lines(part)
     return Table(
@@ -173,7 +173,7 @@ def _legend(part: PartSummary, lines: list[tuple[Cell, list[_Cell]]], far_below:
         words.append(f"Δ: ours minus the paper's{', in points' if unit in ('%', 'points') else ''}")
     if any(cell.far_below for _, cells in lines for cell in cells):
         words.append(
-            f"{far_below}: far below what is left on the same images by attacks that ignore the shield"
+            f"{far_below}: far below the accuracy under attacks that ignore the shield, on the same images"
         )
     return "; ".join(words) + "." if words else ""
 

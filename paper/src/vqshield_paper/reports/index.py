@@ -25,13 +25,13 @@ def write_index(folder: str | Path) -> Path:
         folder: OUT of `vqshield reproduce`, which holds a folder for every experiment.
 
     Raises:
-        InvalidInputError: there is no summary.json in any folder of it.
+        InvalidInputError: none of its folders has a summary.json.
         FileFormatError: a summary.json cannot be read.
     """
     found = {path.parent: read_summary(path) for path in Path(folder).glob("*/summary.json")}
     if not found:
         raise InvalidInputError(
-            f"there is no summary.json in any folder of {folder}; give OUT of vqshield reproduce"
+            f"found no summary.json in the folders of {folder}; give OUT of vqshield reproduce"
         )
     order = published.ids()
     ranked = sorted(
@@ -39,7 +39,7 @@ def write_index(folder: str | Path) -> Path:
         for where, summary in found.items()
     )
     table = Table(
-        title="The paper's tables and figures, measured",
+        title="The paper's results, measured again",
         columns=[
             Column("experiment", "Experiment"),
             Column("status", "Status"),
@@ -53,7 +53,7 @@ def write_index(folder: str | Path) -> Path:
 
 
 def read_summary(path: Path) -> Summary:
-    """What a summary.json holds; keys that nobody here knows are passed over."""
+    """What a summary.json holds; unknown keys are ignored."""
     try:
         plain = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""What a reader must be told beside the values: what is missing, what stands in, what nobody audited."""
+"""Notices next to the values: what is missing, which data were replaced, which values were not audited."""
 
 from vqshield_paper.reports.provenance import section_title
 from vqshield_paper.reproduction.model import PartSummary, Summary
@@ -7,7 +7,7 @@ NO_AUDIT = "No audit was run: take robust accuracies as upper bounds."
 
 
 def unfinished(summary: Summary) -> list[str]:
-    """What a reader must know before any value: that some are missing, and of which parts."""
+    """The notice before all values: that some are missing, and their parts."""
     if summary.complete:
         return []
     undone = [f"{section_title(part)} ({part.status})" for part in summary.parts if part.status != "complete"]

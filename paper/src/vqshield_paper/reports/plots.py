@@ -1,4 +1,4 @@
-"""Plots of a reproduced experiment: the paper's values beside ours.
+"""Plots of a reproduced experiment: the paper's values next to ours.
 
 Curves: the paper's dashed, ours solid, a panel per attack; and, where asked for, natural against robust
 accuracy. Tables: a dot per value, the paper's hollow, ours filled, attacks that know of the shield in red.
@@ -198,7 +198,7 @@ def _dots_legend(picture: "Figure", part: PartSummary) -> None:
     if bars := _spread_words(_values(part)):
         dots.append(Line2D([], [], marker="|", color=LIGHT.ours, linewidth=1.2))
         words.append(bars)
-    # A legend wider than its picture is cut off; a higher one would take its room from the dots.
+    # A legend wider than its picture is cut off; a taller one would shrink the plot.
     across = min(len(words), int(picture.get_figwidth() / _WORD))
     lines = math.ceil(len(words) / across) + words[-1].count("\n")
     picture.set_figheight(picture.get_figheight() + _LINE * (lines - 1))
@@ -381,7 +381,7 @@ def _curves_legend(
         handles.append(Patch(color=LIGHT.ink, alpha=0.2, linewidth=0))
         words.append(bands)
     numbers = [str(place) for place in range(len(words))]
-    # What is said of the bands is long, and cut off where a narrow picture has it beside all the rest.
+    # The label of the bands is long, and would be cut off in one row with the others on a narrow picture.
     across = 2 * int(picture.get_figwidth() / _BESIDE) if bands else _MOST_WORDS
     legend = picture.legend(
         handles, numbers, loc="outside lower center", ncols=min(len(words), across, _MOST_WORDS)

@@ -1,4 +1,4 @@
-"""What values were measured on, and by which runs: pairs of name and text."""
+"""The data, classifier and runs behind the values: pairs of name and text."""
 
 from collections.abc import Iterable, Mapping
 
@@ -15,9 +15,9 @@ _DIGITS = 12  # of a commit or a checksum, to tell it from any other
 
 
 def section_title(part: PartSummary) -> str:
-    """What was measured: the part's title, or where something stands in, the images and the classifier.
+    """What was measured: the part's title, or the images and the classifier where they are not the paper's.
 
-    "CIFAR-10, ResNet18" is "CIFAR-10, small-cifar10" where the small classifier stands in.
+    "CIFAR-10, ResNet18" is "CIFAR-10, small-cifar10" where the small classifier replaces it.
     """
     if not part.stand_in or part.data is None or part.classifier is None:
         return part.title

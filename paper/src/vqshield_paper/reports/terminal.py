@@ -1,4 +1,4 @@
-"""A reproduced experiment in the terminal: tables, and what must be said beside them."""
+"""A reproduced experiment in the terminal: tables and notices."""
 
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ def terminal_tables(summary: Summary) -> "list[FoldingTable]":
 
 
 def caveats(summary: Summary) -> list[str]:
-    """What must be said beside the tables in the terminal: the finding, what is missing, what stands in."""
+    """Notices next to the tables in the terminal: the finding, what is missing, which data were replaced."""
     lines = [line for line in (*unfinished(summary), headline(summary)) if line]
     for part in summary.parts:
         facts = "; ".join(f"{name}: {text}" for name, text in part_facts(part))

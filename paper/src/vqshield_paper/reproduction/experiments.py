@@ -27,7 +27,7 @@ _SUFFIX = ".toml"
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """A table or figure of the paper. text: the file, word for word."""
+    """A table or plot of the paper. text: the file, word for word."""
 
     id: str
     title: str
@@ -60,7 +60,7 @@ class _ViewTable:
 
 
 def list_experiments() -> list[str]:
-    """The ids of the paper's tables and figures, in its order."""
+    """The ids of the paper's tables and plots, in its order."""
     return [id for id in published.ids() if _bundled(id).is_file()]
 
 
@@ -69,7 +69,7 @@ def experiment(name: str) -> Experiment:
     if name.endswith(_SUFFIX):
         path = Path(name)
         if not path.is_file():
-            raise InvalidInputError(f"{name} is no file; give an experiment file, or an id: {_ids()}")
+            raise InvalidInputError(f"{name} is not a file; give an experiment file, or an id: {_ids()}")
         return read_experiment(read_text(path), source=name)
     name = next((id for id in list_experiments() if id.lower() == name.lower()), name)
     if name not in list_experiments():

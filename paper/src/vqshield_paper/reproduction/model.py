@@ -1,9 +1,9 @@
 """What a reproduction found: frozen dataclasses from the records to the page; JSON only in summary.json.
 
-Summary        one table or figure of the paper
-  PartSummary  one data set of it, with what was measured, on what, and by which runs
+Summary        one table or plot of the paper
+  PartSummary  one data set of it, with its values, their data and their runs
     Column     an attack or another quantity
-    Row        a defense, or somebody else's result as published
+    Row        a defense, or a result of other authors as published
       Value    one number: the paper's, ours, and how sure ours is
     GalleryRow pictures of one image, where the part is a gallery
 """
@@ -53,7 +53,7 @@ class Value:
 
     Attributes:
         paper: as published, a fraction or nats; paper_std: its standard deviation.
-        ours: as measured; None where nobody has measured it. std: over runs; standard_error: over images.
+        ours: as measured; None where it was not measured. std: over runs; standard_error: over images.
         n: how many images ours is over; runs: how many draws of the defense.
         paired: ours over just the images that the adaptive attacks saw; paired_n: how many those are.
     """
@@ -72,9 +72,9 @@ class Value:
         for name in ("paper", "paper_std", "ours", "std", "standard_error", "paired"):
             held = getattr(self, name)
             if held is not None and not math.isfinite(held):
-                raise InvalidInputError(f"{name}={held} is no number that a table could show")
+                raise InvalidInputError(f"{name}={held} is not a number that a table can show")
             if held is not None and held < 0 and name in ("paper_std", "std", "standard_error"):
-                raise InvalidInputError(f"{name}={held} is no spread; it should be at least 0")
+                raise InvalidInputError(f"{name}={held} is not a spread; it should be at least 0")
 
     def spread(self, kind: Spread) -> float | None:
         """The spread of that kind, where it is known."""
@@ -105,7 +105,7 @@ class Row:
 
     Attributes:
         title: for people. series: the curve it belongs to, x: where on it; None in tables.
-        literature: it is somebody else's result, shown as published.
+        literature: a result of other authors, shown as published.
     """
 
     defense: str
@@ -154,9 +154,9 @@ class PartSummary:
     """What was measured of one data set.
 
     Attributes:
-        status: whether it is finished; why: if not, the reason in words.
-        stand_in: what is not the paper's, in words.
-        made: the runs that had a share in it. audits: of its robust accuracies, if anybody ran one.
+        status: whether it is finished; why: if not, the reason as text.
+        stand_in: what is not the paper's, as text.
+        made: the runs that had a share in it. audits: of its robust accuracies, where they were run.
         unit: of its values. eps, norm: the attacks' budget, where there is one for all.
         x_title: what the curves are plotted over. tradeoff: plot robust against natural accuracy as well.
         precision: of the classifier, where it was not float32.
@@ -191,8 +191,8 @@ class PartSummary:
                 held = getattr(value, name)
                 if held is not None and not least <= held <= 1:
                     raise InvalidInputError(
-                        f"{name}={held} of {row.title!r}, {column.key!r} in part {self.name!r} is no share; "
-                        f"valid are fractions in [{least}, 1]"
+                        f"{name}={held} of {row.title!r}, {column.key!r} in part {self.name!r} is not a "
+                        f"share; valid are fractions in [{least}, 1]"
                     )
 
     @property
@@ -228,7 +228,7 @@ class PaperSource:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """One table or figure of the paper, as far as it is measured.
+    """One table or plot of the paper, as far as it is measured.
 
     Attributes:
         view: how it is shown. notes: what in the paper contradicts itself here.

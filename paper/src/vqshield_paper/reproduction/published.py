@@ -1,4 +1,4 @@
-"""The values that the paper published, to be shown beside measured ones.
+"""The values that the paper published, to compare with measured ones.
 
 They are transcribed in paper/published.toml as the paper writes them; here every accuracy is a fraction, and
 every KL divergence is in nats.
@@ -35,7 +35,7 @@ _DIGITS = 12  # 83.42 percent becomes the float that 0.8342 is read as
 class PublishedValue:
     """One number of the paper.
 
-    defense: by text, "swrd:size=3,codes=25", without swRD's β; literature: the name of somebody else's.
+    defense: spec string, "swrd:size=3,codes=25", without swRD's β; literature: other authors' defense.
         One of them is None.
     x: where it is plotted, None in tables: k, s, noise in 1/255, or eps (a fraction on MNIST, in 1/255
         elsewhere).
@@ -53,7 +53,7 @@ class PublishedValue:
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """A table or figure of the paper, with the label in its source; galleries have no values."""
+    """A table or plot of the paper, with the label in its source; galleries have no values."""
 
     label: str
     caption: str
@@ -63,7 +63,7 @@ class Published:
 
 @dataclass(frozen=True, kw_only=True)
 class Inconsistency:
-    """Where the paper contradicts itself, in words; ids: the tables and figures concerned."""
+    """Where the paper contradicts itself; ids: the tables and plots concerned."""
 
     ids: tuple[str, ...]
     text: str
@@ -78,17 +78,17 @@ class Catalogue:
 
 
 def ids() -> list[str]:
-    """The tables and figures by the names that vqshield gives them: T1 … T5, F1 … F10, A1, E1."""
+    """The tables and plots by the names that vqshield gives them: T1 … T5, F1 … F10, A1, E1."""
     return list(_catalogue().sections)
 
 
 def section(id: str) -> Published:
-    """What the paper published in one of its tables or figures."""
+    """What the paper published in one of its tables or plots."""
     return _catalogue().sections[checks.one_of("id", id, ids())]
 
 
 def inconsistencies(id: str) -> list[str]:
-    """What in that table or figure contradicts itself or the rest of the paper; often nothing."""
+    """What in that table or plot contradicts itself or the rest of the paper; often nothing."""
     checks.one_of("id", id, ids())
     return [each.text for each in _catalogue().inconsistencies if id in each.ids]
 

@@ -72,7 +72,7 @@ class ExperimentManifest:
         """From the folder of an experiment, OUT/ID."""
         path = folder / MANIFEST
         if not path.is_file():
-            raise InvalidInputError(f"there is no {MANIFEST} in {folder}; no experiment was begun there")
+            raise InvalidInputError(f"there is no {MANIFEST} in {folder}; no experiment was started there")
         return from_plain(cls, parse_json(path.read_bytes(), path), str(path), strict=False)
 
 
@@ -167,7 +167,7 @@ class Reproduction:
     def estimates(self) -> dict[Path, WorkLeft]:
         """For every study, how much there is to do.
 
-        The classifier is timed on a few images. AutoAttack takes as long as images resist it, which nobody
+        The classifier is timed on a few images. AutoAttack takes as long as images resist it, which no one
         knows beforehand: an estimate may be off by a factor of three, with AutoAttack through a defense by
         more.
         """
@@ -248,7 +248,7 @@ def summarise_folder(folder: Path) -> Summary:
     parts = tuple(
         _summarise_part(part, part.home(folder.parent, experiment.id), said[part.name], paper)
         for part in experiment.parts
-        if part.name in said  # those that anybody asked for
+        if part.name in said  # those that were selected
     )
     latest = next((each.made[-1] for each in reversed(manifest.parts) if each.made), None)
     return Summary(
@@ -273,7 +273,7 @@ def _summarise_part(part: Part, home: Path, said: PartManifest, paper: published
     complete = found.status == "complete" and all(begun)
     why = None
     if not complete:
-        why = _STOPPED if any(begun) else said.why or "it was not begun"
+        why = _STOPPED if any(begun) else said.why or "it was not started"
     return replace(
         found,
         status="complete" if complete else "partial" if any(begun) else "not run",
@@ -285,7 +285,7 @@ def _summarise_part(part: Part, home: Path, said: PartManifest, paper: published
 
 
 def _audits(home: Path) -> tuple[Audited, ...]:
-    """What `vqshield audit --out PART/audit` wrote beside the records, if anybody ran it."""
+    """What `vqshield audit --out PART/audit` wrote next to the records, if it was run."""
     found = []
     for path in sorted(home.glob("audit*/audit.json")):
         report = read_audit(path)
@@ -311,7 +311,7 @@ def _seconds(study: AnyStudy, left: int) -> float | None:
 
 
 def _forward(target: Target) -> float:
-    """Seconds an image, the best of three."""
+    """Seconds per image, the best of three."""
     images, _ = target.part(slice(0, 100))
     best = float("inf")
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Which images and which classifier stand for a data set of the paper: given, found in the cache, bundled."""
+"""The images and the classifier for a data set of the paper: given, found in the cache, or bundled."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from vqshield.runs.target import Target
 from vqshield_paper.reproduction.published import DATA
 
 _SAMPLED = "cifar10"
-"""The data set of which a sample and a classifier are bundled."""
+"""The data set whose sample and classifier are bundled."""
 _WEIGHTS = {
     "mnist": "resnet18-mnist.safetensors",
     "cifar10": "resnet18-cifar10.safetensors",
@@ -23,7 +23,7 @@ _WEIGHTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class ChosenTarget:
-    """The target of a data set. stand_in: what is not the paper's, in words. missing: what is missing, in
+    """The target of a data set. stand_in: what is not the paper's, as text. missing: what is missing, in
     words; then nothing can be run.
     """
 
@@ -35,7 +35,7 @@ class ChosenTarget:
 @dataclass(frozen=True, kw_only=True)
 class TargetChoices:
     """By a data set of the paper: the reader's name, its folder, the classifier. What is not given is looked
-    for in the cache folder; for CIFAR-10 the bundled sample and classifier stand in, and it is said.
+    for in the cache folder; for CIFAR-10 the bundled sample and classifier are used, and reports say so.
     """
 
     readers: Mapping[str, str] = field(default_factory=dict)
@@ -70,13 +70,13 @@ class TargetChoices:
         for folder in folders.values():
             if not folder.is_dir():
                 raise InvalidInputError(
-                    f"--data-dir {folder} is no folder; give the one that holds the files"
+                    f"--data-dir {folder} is not a folder; give the one that holds the files"
                 )
         classifiers = by_data("--classifier", classifier, wanted)
         return cls(readers=readers, folders=folders, classifiers=classifiers, device=device)
 
     def choose(self, data: str | None) -> ChosenTarget:
-        """What stands for a data set."""
+        """The images and the classifier for a data set."""
         if data is None:
             return ChosenTarget(target=Target(device=self.device))
         reader, folder = self.readers.get(data, data), self.folders.get(data)
@@ -88,17 +88,17 @@ class TargetChoices:
             else:
                 missing.append(f"the images of {data} are missing; give --data-dir {data}=FOLDER")
         if classifier is None and data != _SAMPLED:
-            missing.append(f"there is no classifier for {data}; give --classifier {data}=FILE")
-        # Said of what somebody asked for, too: a report outlives the command.
+            missing.append(f"no classifier for {data}; give --classifier {data}=FILE")
+        # Also for data that were asked for by name: a report outlives the command.
         if data == _SAMPLED and reader == SAMPLE_NAME:
-            standing.append("the bundled sample stands in for the test images of CIFAR-10")
+            standing.append("the bundled sample replaces the test images of CIFAR-10")
         elif reader != data:
-            standing.append(f"the images of {reader} stand in for those of {data}")
+            standing.append(f"the images of {reader} replace those of {data}")
         if data == _SAMPLED and classifier in (None, BUNDLED):
-            standing.append("the bundled small classifier stands in for ResNet18")
+            standing.append("the bundled small classifier replaces ResNet18")
         return ChosenTarget(
             target=Target(data=reader, data_dir=folder, classifier=classifier or BUNDLED, device=self.device),
-            stand_in=("; ".join(standing) + ": expect other figures than the paper's") if standing else None,
+            stand_in=("; ".join(standing) + ": expect other values than the paper's") if standing else None,
             missing="; ".join(missing) or None,
         )
 

@@ -1,7 +1,7 @@
-"""How fast the shield is: its backends beside other k-means, on the same patches, start and iterations.
+"""How fast the shield is: its backends and other k-means, on the same patches, start and iterations.
 
 workloads (what) and implementations (who) → comparison (timed, and checked by quality) → run → record.
-Beside it: yardsticks (the machine, the classifier) and memory.
+Also: yardsticks (the machine, the classifier) and memory.
 """
 
 from vqshield_paper.speed.implementations import list_implementations

@@ -1,4 +1,4 @@
-"""Whether an implementation did the work: its result beside that of this library's exact reference."""
+"""Whether an implementation did the work: its result compared with this library's exact reference."""
 
 import math
 from collections.abc import Callable

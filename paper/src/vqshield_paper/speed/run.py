@@ -34,7 +34,7 @@ from vqshield_paper.speed.workloads import ITERATIONS, SETTINGS, Workload, list_
 from vqshield_paper.speed.yardsticks import CLASSIFIER, SHIELDED, measure_classifier, measure_peak
 
 DEVICES = ("auto", "cpu", "cuda")
-OUT_OF_TIME = "out of time: not begun before the deadline"
+OUT_OF_TIME = "out of time: not started before the deadline"
 _QUICK_WORKLOADS = ("cifar-swrd-3-25", "cifar-prd-2-25", "mnist-swrd-2-2")
 _SLOW_TO_START = ("torch-compile",)
 _QUICK_DEADLINE = 45.0  # seconds: what begins before ends within the minute
@@ -53,7 +53,7 @@ class BenchSettings:
 
     budget: seconds for which each row is measured, at least.
     passes: how often the comparison is run; the fastest counts, as other programs can only slow a row down.
-    deadline: seconds after which nothing more is begun.
+    deadline: seconds after which nothing more starts.
     extras: the machine's peak, the classifier and, on a GPU, memory too; quick leaves the last one out.
     only: how the names of the measurements begin that are to be taken, for example "memory".
     """
@@ -116,7 +116,7 @@ class BenchSettings:
 
     @property
     def chosen_deadline(self) -> float:
-        """Seconds from the start after which nothing more is begun."""
+        """Seconds from the start after which nothing more starts."""
         if self.deadline is not None:
             return self.deadline
         return _QUICK_DEADLINE if self.quick else float("inf")
@@ -241,9 +241,9 @@ class Bench:
     def _share(self, row: BenchRow) -> float | None:
         """Which share of the machine's float32 operations a second the row reaches.
 
-        Of ten iterations only those are counted that change anything: who goes on to the tenth does more than
-        that. With default settings all are counted, and the start is not: who stops early, or needs fewer
-        operations for an iteration, may exceed 1.
+        Of ten iterations only those that change anything are counted: running all ten is more work.
+        With default settings all are counted, and the start is not: implementations that stop early, or need
+        fewer operations per iteration, may exceed 1.
         """
         peaks = [peak.gflops["float32"] for peak in self._peaks if peak.threads == row.threads]
         if not peaks:

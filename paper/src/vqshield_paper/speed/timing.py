@@ -1,4 +1,4 @@
-"""How a call is timed: warmed up, repeated for a while, with a number of threads, beside what other load."""
+"""How a call is timed: warmed up, repeated for a while, with a number of threads, under what other load."""
 
 import os
 import re

@@ -60,7 +60,7 @@ class Workload:
         return iterations * (meetings + sums) + (meetings if step == "defense" else 0)
 
     def batches(self, device: torch.device) -> tuple[int, ...]:
-        """How many images a call is given; of several batch sizes the fastest counts."""
+        """Images per call; of several batch sizes the fastest counts."""
         return self.cuda_batches if device.type == "cuda" else (self.cpu_batch,)
 
 

@@ -39,7 +39,7 @@ _TITLES = {
 class AccuracyPart(Part):
     """A row for each defense, a column for each attack.
 
-    defenses: by text, with {x} where they run over the values of x (x_title: what those are).
+    defenses: spec strings, with {x} where they run over the values of x (x_title: what those are).
     attacks: the paper's, by the name of their column; eps, norm: their budget. count: images; runs: draws of
     the defense. adaptive_count: images for the attacks that know of it; 0: none. suite: which attacks, where
     those that the device decides would take too long.

@@ -69,7 +69,7 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True)
 class Part(ABC):
-    """name: its folder. title: for people. data: of which data set; None: it needs none."""
+    """name: its folder. title: for people. data: its data set; None: it needs none."""
 
     kind: ClassVar[str]
     needs_data: ClassVar[bool] = True
@@ -95,9 +95,9 @@ class Part(ABC):
 
     @abstractmethod
     def summarise(self, home: Path, published: Sequence[PublishedValue]) -> PartSummary:
-        """What its records say so far, beside the published values.
+        """The results of its records so far, with the published values.
 
-        Its status tells whether the studies that were begun are finished; the runner adds the rest.
+        Its status says whether the started studies are finished; the runner adds the rest.
         """
 
 

@@ -25,7 +25,7 @@ _CODEBOOKS_AT_ONCE = {True: 10_000, False: 1000}
 _STUDY = "study"
 _LABEL_IMAGES = 10
 _LABEL_CODEBOOKS, _LABEL_LINES = 8, 64
-"""Few: the second term takes most of the time, and the figure leaves it out."""
+"""Few: the second term takes most of the time, and the plot leaves it out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class BudgetPart(Part):
     """A row for every defense and budget.
 
     eps: the budgets as the paper plots them, in units of `unit`: "1/255", or 1.
-    attack: by text; one that ignores the defense, as the paper's. count: images.
+    attack: a spec string; one that ignores the defense, as the paper's. count: images.
     """
 
     defenses: tuple[str, ...]
@@ -110,7 +110,7 @@ class BudgetPart(Part):
 
 @dataclass(frozen=True, kw_only=True)
 class CertifiedPart(BudgetPart):
-    """Certified accuracy of given images: every bound beside Proposition 1.
+    """Certified accuracy of given images: every bound compared with Proposition 1.
 
     draws, delta: m, and the chance that a bound fails.
     """

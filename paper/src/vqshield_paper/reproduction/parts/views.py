@@ -1,4 +1,4 @@
-"""Other views of the accuracies of another figure: their gap (F9), their trade-off (F6a). Measured once."""
+"""Other views of the accuracies of another plot: their gap (F9), their trade-off (F6a). Measured once."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +32,7 @@ class ViewPart(Part):
 
 @dataclass(frozen=True, kw_only=True)
 class TradeoffPart(ViewPart):
-    """Robust against natural accuracy, point by point: the same rows, beside what this figure published."""
+    """Robust against natural accuracy, point by point: the same rows, with the values of this plot."""
 
     kind = "tradeoff"
 
