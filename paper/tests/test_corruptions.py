@@ -9,7 +9,7 @@ import torch
 
 from vqshield.core.errors import InvalidInputError
 from vqshield.data import sample
-from vqshield_paper.corruptions import SEVERITIES, corrupted, corrupted_set, list_corruptions
+from vqshield_paper.corruptions import SEVERITIES, corrupted, list_corruptions
 
 PHOTOS = sample(6)
 
@@ -72,12 +72,6 @@ def test_jpeg_loses_what_a_jpeg_library_loses(channels):
             image.fromarray(pixels).save(buffer, format="JPEG", quality=quality)
             theirs = torch.from_numpy(np.array(image.open(buffer))).reshape(32, 32, channels).permute(2, 0, 1)
             assert distance(own, theirs) < 0.35 * distance(theirs, original)
-
-
-def test_a_set_keeps_its_labels_and_says_what_happened():
-    found = corrupted_set(PHOTOS, "fog", 4)
-    assert found.name == f"{PHOTOS.name}-fog-4"
-    assert torch.equal(found.labels, PHOTOS.labels)
 
 
 def test_bad_input_is_named():

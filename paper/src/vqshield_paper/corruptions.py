@@ -17,7 +17,6 @@ from torch.nn import functional as F
 from vqshield.core.checks import one_of, whole
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.seeds import derived_seed
-from vqshield.data.base import ImageSet
 
 SEVERITIES = (1, 2, 3, 4, 5)
 
@@ -81,12 +80,6 @@ def corrupted(images: Tensor, kind: str, severity: int, *, seed: int = 0, first:
     chance = Chance([derived_seed(seed, "corruption", kind, severity, number) for number in numbers])
     changed = _CORRUPTIONS[kind](images.cpu().float() / 255, severity - 1, chance)
     return (changed.clamp(0, 1) * 255).round().to(torch.uint8).to(images.device)
-
-
-def corrupted_set(given: ImageSet, kind: str, severity: int, *, seed: int = 0) -> ImageSet:
-    """A set with every image corrupted, under a name that says so."""
-    images = corrupted(given.images, kind, severity, seed=seed)
-    return ImageSet(f"{given.name}-{kind}-{severity}", images, given.labels, given.classes)
 
 
 def _gaussian_noise(images: Tensor, level: int, chance: Chance) -> Tensor:

@@ -8,13 +8,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from vqshield.classifiers.external import (
-    LITES,
-    efficientnet_lite,
-    from_function,
-    from_timm,
-    from_torchvision,
-)
+from vqshield.classifiers.external import LITES, efficientnet_lite, from_function, from_timm, from_torchvision
 from vqshield.classifiers.folding import fastest_form
 from vqshield.classifiers.loading import check_finite, read_classifier
 from vqshield.classifiers.normalised import Normalised

@@ -155,24 +155,24 @@ def calibrate(
             "vq.defend"
         )
     check_norms(subject.classifier, subject.name)
-    data, chosen = _images(images, split, limit, data_dir, seed, subject.classifier)
-    plan = Calibration(method=method, images=len(chosen), samples=samples, batch=batch, seed=seed)
-    work = _Measurement(subject.classifier, shield, chosen, plan, progress)
+    data, pixels = _images(images, split, limit, data_dir, seed, subject.classifier)
+    plan = Calibration(method=method, images=len(pixels), samples=samples, batch=batch, seed=seed)
+    work = _Measurement(subject.classifier, shield, pixels, plan, progress)
     if method == AUTO:
         plan = work.best()
     if plan.method == GIVEN:
         warnings.warn(
-            f"no calibration with {len(chosen)} images agrees better with the bare classifier than the "
+            f"no calibration with {len(pixels)} images agrees better with the bare classifier than the "
             f"statistics that it has; it is kept unchanged. Give more images, or {ALTERNATIVE}",
             stacklevel=2,
         )
-    work.apply(work.measured(torch.arange(len(chosen))), plan.method)
+    work.apply(work.measured(torch.arange(len(pixels))), plan.method)
     calibrated = Calibrated(work.classifier, copy.deepcopy(shield), surrogate=subject.surrogate).eval()
     calibrated.calibration = plan
     if out is not None:
         facts: dict[str, Json] = {
             "data": data,
-            "data_sha256": hashlib.sha256(chosen.contiguous().numpy().data).hexdigest(),
+            "data_sha256": hashlib.sha256(pixels.contiguous().numpy().data).hexdigest(),
             "shield": shield.spec or repr(shield),
             "classifier": subject.name,
             "classifier_sha256": weights_digest(subject.classifier),
@@ -184,8 +184,8 @@ def calibrate(
 
 
 def _write(calibrated: Calibrated, files: RunFiles, facts: dict[str, Json], seconds: float) -> None:
-    made, calibration = calibrated.classifier, calibrated.calibration
-    model = made if isinstance(made, Normalised) else Normalised(made, mean=[0], std=[1])
+    network, calibration = calibrated.classifier, calibrated.calibration
+    model = network if isinstance(network, Normalised) else Normalised(network, mean=[0], std=[1])
     metadata = {key: str(facts[key]) for key in ("data", "shield")}
     files.folder.mkdir(parents=True, exist_ok=True)
     files.save(model, {**metadata, "seed": str(calibration.seed), "calibrated": calibration.method})
@@ -214,9 +214,9 @@ def _statistics(layer: nn.Module) -> Statistics:
 
 
 def _assign(layer: nn.Module, mean: Tensor, variance: Tensor) -> None:
-    held = _statistics(layer)
-    held.mean.copy_(mean)
-    held.variance.copy_(variance)
+    statistics = _statistics(layer)
+    statistics.mean.copy_(mean)
+    statistics.variance.copy_(variance)
 
 
 @torch.no_grad()
@@ -263,28 +263,23 @@ class _Measurement:
     """The measurements on one classifier, defense and set of images, and what candidates make of them."""
 
     def __init__(
-        self,
-        classifier: nn.Module,
-        shield: Defense,
-        images: Tensor,
-        plan: Calibration,
-        progress: Progress,
+        self, classifier: nn.Module, shield: Defense, images: Tensor, plan: Calibration, progress: Progress
     ) -> None:
         self.classifier = copy.deepcopy(classifier).eval()
         self._norms = batch_norms(self.classifier)
-        self._given = {
-            name: Statistics(*(held.double() for held in _statistics(layer)))
+        self._original = {
+            name: Statistics(*(values.double() for values in _statistics(layer)))
             for name, layer in self._norms.items()
         }
         self._images, self._plan = images, plan
-        self._device = next(iter(self._given.values())).mean.device
+        self._device = next(iter(self._original.values())).mean.device
         self._dtype = own_dtype(classifier, torch.float32)
         self._defense = shield.reseeded(shield_seed(plan.seed, "calibration")).to(self._device)
         self._folds = _folds(len(images)) if plan.method == AUTO else []
         self._progress, self._done = progress, 0
         self._total = plan.images * (1 + plan.samples) + sum(
-            len(others) * (1 + plan.samples) + len(held) * (1 + plan.samples * len(CANDIDATES))
-            for held, others in self._folds
+            len(others) * (1 + plan.samples) + len(held_back) * (1 + plan.samples * len(CANDIDATES))
+            for held_back, others in self._folds
         )
 
     @torch.no_grad()
@@ -292,9 +287,9 @@ class _Measurement:
         """The candidate that agrees best with the bare classifier on images that it was not measured on."""
         hits: dict[str, list[Tensor]] = {candidate: [] for candidate in CANDIDATES}
         logs: dict[str, list[Tensor]] = {candidate: [] for candidate in CANDIDATES}
-        for held, others in self._folds:
+        for held_back, others in self._folds:
             self._restore()
-            parts = self._batches(held)
+            parts = self._batches(held_back)
             expected = [ask_for_logits(self.classifier, self._floats(part)).argmax(1) for part in parts]
             measured = self.measured(others)
             for candidate in CANDIDATES:
@@ -329,19 +324,19 @@ class _Measurement:
         self._restore()
         kind, share = _parsed(method)
         for name, (clean, defended) in measured.items() if kind != GIVEN else ():
-            layer, given, after = self._norms[name], self._given[name], defended
+            layer, original, after = self._norms[name], self._original[name], defended
             if kind == PAIRED:
                 eps = getattr(layer, "eps", 1e-5)
-                ratio = (given.variance + eps) / (clean.variance + eps)
+                ratio = (original.variance + eps) / (clean.variance + eps)
                 after = Statistics(
-                    given.mean + (defended.mean - clean.mean) * ratio.sqrt(),
+                    original.mean + (defended.mean - clean.mean) * ratio.sqrt(),
                     ((defended.variance + eps) * ratio - eps).clamp(min=0),
                 )
-            _assign(layer, *(was + share * (now - was) for was, now in zip(given, after, strict=True)))
+            _assign(layer, *(was + share * (now - was) for was, now in zip(original, after, strict=True)))
 
     def _restore(self) -> None:
         for name, layer in self._norms.items():
-            _assign(layer, *self._given[name])
+            _assign(layer, *self._original[name])
 
     def _batches(self, numbers: Tensor) -> tuple[Tensor, ...]:
         """Of equal size up to one image: statistics of a last batch with few images would be poor."""

@@ -166,10 +166,10 @@ def train_on(
     )
     work = trainer(settings, training, test, place, model=model, defense=defense)
     if not fresh and files.checkpoint.is_file():
-        tensors, held = read_checkpoint(files.checkpoint)
-        check_same_run(held, state)
+        tensors, stored = read_checkpoint(files.checkpoint)
+        check_same_run(stored, state)
         work.restore(tensors)
-        state = replace(state, history=held.history)
+        state = replace(state, history=stored.history)
     files.folder.mkdir(parents=True, exist_ok=True)  # a wrong folder fails before the first epoch
     epochs, done, total = settings.epochs, len(state.history), settings.epochs * work.steps
     resumed = f"resumed from the checkpoint after epoch {done} of {epochs}"
@@ -236,7 +236,7 @@ def _finished(
 
 def _check_finite(tensors: Mapping[str, Tensor], *, epoch: int, peak_lr: float) -> None:
     """Raise where weights became nan or infinite, before a checkpoint keeps them: no run could resume."""
-    wrong = [name for name, held in tensors.items() if held.is_floating_point() and not held.isfinite().all()]
+    wrong = [name for name, values in tensors.items() if not values.isfinite().all()]
     if wrong:
         raise VqshieldError(
             f"after epoch {epoch} the weights {wrong[0]!r} hold nan or infinity; lower peak_lr={peak_lr} and "
@@ -275,24 +275,24 @@ def read_checkpoint(path: Path) -> tuple[Parts, RunState]:
     return tensors, state
 
 
-def check_same_run(held: RunState, wanted: RunState) -> None:
+def check_same_run(stored: RunState, wanted: RunState) -> None:
     """Raise where a checkpoint is of another run, naming what differs."""
-    for name in sorted(wanted.settings.keys() | held.settings.keys()):
-        old, new = held.settings.get(name), wanted.settings.get(name)
+    for name in sorted(wanted.settings.keys() | stored.settings.keys()):
+        old, new = stored.settings.get(name), wanted.settings.get(name)
         if old != new:
             raise InvalidInputError(
                 f"the checkpoint was made with {name}={old!r}, this run has {name}={new!r}; "
                 "resume with the old value, or start over (--fresh)"
             )
-    if held.data_sha256 != wanted.data_sha256:
+    if stored.data_sha256 != wanted.data_sha256:
         raise InvalidInputError(
-            f"the checkpoint was made on data with sha256 {held.data_sha256}, "
+            f"the checkpoint was made on data with sha256 {stored.data_sha256}, "
             f"this run's have {wanted.data_sha256}; resume with the old data, or start over (--fresh)"
         )
-    unfinished = len(held.history) < wanted.settings["epochs"]
-    if unfinished and None not in (held.threads, wanted.threads) and held.threads != wanted.threads:
+    unfinished = len(stored.history) < wanted.settings["epochs"]
+    if unfinished and None not in (stored.threads, wanted.threads) and stored.threads != wanted.threads:
         raise InvalidInputError(
-            f"the checkpoint was made with {held.threads} threads, this run has {wanted.threads} and would "
-            f"end with other weights; resume with OMP_NUM_THREADS={held.threads} in the environment, or "
+            f"the checkpoint was made with {stored.threads} threads, this run has {wanted.threads} and would "
+            f"end with other weights; resume with OMP_NUM_THREADS={stored.threads} in the environment, or "
             "start over (--fresh)"
         )

@@ -29,11 +29,7 @@ class Subject(NamedTuple):
 
 
 def resolve(
-    model: nn.Module | str,
-    defense: DefenseLike | None,
-    *,
-    default: str | None = None,
-    device: str = "cpu",
+    model: nn.Module | str, defense: DefenseLike | None, *, default: str | None = None, device: str = "cpu"
 ) -> Subject:
     """Take a defended model apart, load a classifier by its name, and make the defense.
 

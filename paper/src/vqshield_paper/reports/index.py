@@ -31,7 +31,7 @@ def write_index(folder: str | Path) -> Path:
     found = {path.parent: read_summary(path) for path in Path(folder).glob("*/summary.json")}
     if not found:
         raise InvalidInputError(
-            f"found no summary.json in the folders of {folder}; give OUT of vqshield reproduce"
+            f"found no summary.json in any folder of {folder}; give OUT of vqshield reproduce"
         )
     order = published.ids()
     ranked = sorted(
