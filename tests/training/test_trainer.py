@@ -172,6 +172,16 @@ def test_another_number_of_threads_on_resume_is_named(tmp_path, another_number_o
     assert run(tmp_path, settings()).weights == finished.weights, "nothing is left to compute"
 
 
+def test_a_checkpoint_with_the_old_name_of_float32_is_continued(tmp_path):
+    run(tmp_path, settings())
+    path = tmp_path / "small-cifar10.checkpoint.safetensors"
+    tensors, state = read_checkpoint(path)
+    write_checkpoint(path, tensors, replace(state, settings={**state.settings, "precision": "fp32"}))
+    watcher = Watcher()
+    run(tmp_path, settings(), progress=watcher)
+    assert (watcher.resumed, watcher.epochs) == (2, set())
+
+
 @pytest.mark.parametrize("content", [b"", b"not safetensors at all"])
 def test_a_broken_checkpoint_is_named(tmp_path, content):
     (tmp_path / "small-cifar10.checkpoint.safetensors").write_bytes(content)

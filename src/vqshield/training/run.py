@@ -272,6 +272,8 @@ def read_checkpoint(path: Path) -> tuple[Parts, RunState]:
         raise
     except (KeyError, ValueError) as error:
         raise FileFormatError(f"{path} is not a checkpoint of vqshield: {error!r}") from error
+    if state.settings.get("precision") == "fp32":  # what earlier versions wrote
+        state = replace(state, settings={**state.settings, "precision": "float32"})
     return tensors, state
 
 
