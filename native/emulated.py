@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import tempfile
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,13 +50,15 @@ class Emulated(Native):
         super().__init__()
         self._caller, self._kernel = caller, kernel
 
-    def _call(self, name: str, job: Any, work: float, memory: list[Tensor | None]) -> None:
+    def _call(self, name: str, job: Any, work: float, memory: Mapping[str, Tensor]) -> None:
         job.threads = 1
+        pointers = [field for field, kind, *_ in job._fields_ if kind is ctypes.c_void_p and field != "stop"]
+        arrays = [memory.get(field) for field in pointers]
         with tempfile.TemporaryDirectory() as folder:
             whole = Path(folder) / "job"
             whole.write_bytes(bytes(job))
-            paths = [None if each is None else Path(folder) / f"{i}" for i, each in enumerate(memory)]
-            for values, path in zip(memory, paths, strict=True):
+            paths = [None if each is None else Path(folder) / f"{i}" for i, each in enumerate(arrays)]
+            for values, path in zip(arrays, paths, strict=True):
                 if values is not None and path is not None:
                     path.write_bytes(values.numpy().tobytes())
             named = ["-" if path is None else str(path) for path in paths]
@@ -65,7 +68,7 @@ class Emulated(Native):
             if done.stderr:
                 raise OSError(done.stderr.decode(errors="replace").strip())
             _check(done.returncode, type(job).from_buffer_copy(whole.read_bytes()).message)
-            for values, path in zip(memory, paths, strict=True):
+            for values, path in zip(arrays, paths, strict=True):
                 if values is not None and path is not None:
                     ctypes.memmove(values.data_ptr(), path.read_bytes(), values.nbytes)
 

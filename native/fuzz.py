@@ -91,7 +91,7 @@ class Corrupting(Native):
         super().__init__(isa)
         self._change = change
 
-    def _call(self, name: str, job: Any, work: float, memory: Mapping[str, Tensor | None]) -> None:
+    def _call(self, name: str, job: Any, work: float, memory: Mapping[str, Tensor]) -> None:
         self._change(job)
         super()._call(name, job, work, memory)
 

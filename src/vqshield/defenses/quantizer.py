@@ -99,7 +99,7 @@ class Quantizer(Defense):
         "tau": partial(checks.real, most=checks.MOST_NOISE),
         "noise": partial(checks.one_of, choices=NOISES),
         "iterations": partial(checks.whole, least=1, below=checks.MOST_ITERATIONS + 1),
-        "init": lambda name, value: checks.one_of(name, value, kernels.list_inits()),
+        "init": lambda name, value: checks.one_of(name, value, kernels.INITS),
         "tolerance": partial(checks.real, most=1.0),
         "sample": lambda name, value: (
             None if value is None else checks.whole(name, value, least=1, below=2**31)

@@ -8,9 +8,9 @@ from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError
 from vqshield.defenses.base import CertificateTerms, Gradient
 from vqshield.defenses.quantizer import DEFAULT_NOISE, DefenseSettings, Quantizer
+from vqshield.quantization.kernels.base import WEIGHTS_FROM
 from vqshield.quantization.patches import Sliding
 
-WEIGHTS_FROM = ("clean", "noisy")
 _BYTE_BETA = 65025  # the paper gives ImageNet's beta for pixels in 0 … 255: 255² times as small
 
 

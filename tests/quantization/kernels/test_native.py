@@ -1,5 +1,6 @@
 """The compiled CPU kernel against the reference, in every build that this processor runs."""
 
+import ctypes
 import dataclasses
 import importlib.util
 import math
@@ -123,9 +124,9 @@ def inertia(images: Tensor, centres: Tensor, how: Recipe, which: Draw) -> Tensor
 def test_words_and_normals_are_those_of_the_reference(kernel: Native, seed: int, stream: int) -> None:
     blocks = 50_000
     words, values = np.empty(4 * blocks, np.uint32), np.empty(4 * blocks, np.float32)
-    kernel._library().vq_noise(
-        seed, stream, int(Stage.ASSIGNMENT), blocks, words.ctypes.data, values.ctypes.data
-    )
+    noise = kernel._library().vq_noise
+    noise.argtypes = [ctypes.c_uint64, *[ctypes.c_int64] * 3, *[ctypes.c_void_p] * 2]
+    noise(seed, stream, int(Stage.ASSIGNMENT), blocks, words.ctypes.data, values.ctypes.data)
     which = Draw(seed, torch.tensor([stream]))
     assert np.array_equal(which.words(Stage.ASSIGNMENT, 0, 4 * blocks)[0].numpy(), words)
     error = np.abs(which.normals(Stage.ASSIGNMENT, 0, 4 * blocks)[0].numpy() - values)

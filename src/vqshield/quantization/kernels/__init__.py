@@ -38,11 +38,6 @@ def availability() -> dict[str, str]:
     return described
 
 
-def list_inits() -> list[str]:
-    """The names of the ways to start k-means."""
-    return sorted(INITS)
-
-
 def kernel_name(name: str, device: torch.device | str = "cpu") -> str:
     """The kernels that a backend, "auto" among them, runs on a device: "native avx512", "torch",
     "gpu triton", or "gpu cuda+triton" where CUDA kernels serve what they can.
@@ -73,5 +68,5 @@ def _backend(name: str) -> Backend:
 
 
 __all__ = [
-    "Backend", "Recipe", "availability", "backend_name", "get", "kernel_name", "list_backends", "list_inits",
+    "INITS", "Backend", "Recipe", "availability", "backend_name", "get", "kernel_name", "list_backends",
 ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -12,8 +12,7 @@ from vqshield.core.errors import InvalidInputError
 from vqshield.quantization.noise import Draw
 from vqshield.quantization.patches import Disjoint, Sliding
 
-Init = Literal["kmeans++", "random"]
-INITS: tuple[Init, ...] = get_args(Init)
+INITS = ("kmeans++", "random")
 WEIGHTS_FROM = ("clean", "noisy")
 Wanted = Literal["centres", "images", "labels"]
 """What a call returns: centres (B, k, d), quantized images (B, q, h, w), or their patches' labels (B, n)."""

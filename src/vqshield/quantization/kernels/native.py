@@ -137,10 +137,8 @@ class Native(Backend):
         Args:
             padded: images (B, q, h, w).
             assigned: the same images as the assignment sees them; recipe.tau adds noise to their patches.
-            centres: of the patches of each image.
             slopes: the gradient towards the smooth images, of the shape of padded.
-            recipe: its grid, tau, beta and weights_from count here.
-            draw: of recipe.tau's noise.
+            recipe: only its grid, tau, beta and weights_from are used.
             temperature: T of the softmax.
             means: whether a centre moves as the mean of the clean patches nearest to it does.
         """
@@ -176,20 +174,17 @@ class Native(Backend):
         images = _side_by_side(padded) if narrow else plain(padded)
         batch, channels, height, width = images.shape
         dimensions, count = recipe.dimensions(padded), recipe.count(padded)
-        books = output = labels = None
-        if centres is not None:
-            books = plain(centres)
-        elif wanted == "centres":
-            books = torch.empty(batch, recipe.codes, dimensions)
-        if wanted != "centres":
-            output = torch.empty(images.shape, dtype=images.dtype)
-        if wanted == "labels":
-            labels = torch.empty(batch, count, dtype=torch.int32)
-        threads = torch.get_num_threads()
-        codes = recipe.codes if books is None else books.shape[1]
+        codes, threads = recipe.codes if centres is None else centres.shape[1], torch.get_num_threads()
         bound = 1 + LARGEST_NORMAL * max(recipe.sigma, recipe.tau)
-        pixels = {"images": images, "output": output}
-        others = {"streams": draw.streams.contiguous(), "centres": books, "labels": labels}
+        pixels, others = {"images": images}, {"streams": draw.streams.contiguous()}
+        if centres is not None:
+            others["centres"] = plain(centres)
+        if wanted == "centres":
+            result = others["centres"] = torch.empty(batch, codes, dimensions)
+        else:
+            result = pixels["output"] = torch.empty(images.shape, dtype=images.dtype)
+        if wanted == "labels":
+            result = others["labels"] = torch.empty(batch, count, dtype=torch.int32)
         job = _Job(
             **places("bytes", pixels), **places("count", others),
             threads=threads, keep=min(recipe.memory, _ANY_MEMORY) // threads, pixels=_KINDS[images.dtype],
@@ -199,7 +194,8 @@ class Native(Backend):
             noisy_weights=recipe.weights_from == "noisy", bits=FixedPoint.fitting(dimensions, bound).bits,
             bound=bound, tolerance=recipe.tolerance, sigma=recipe.sigma, tau=recipe.tau, beta=recipe.beta,
         )  # fmt: skip
-        function = "vq_quantize" if centres is not None else "vq_codebook" if output is None else "vq_shield"
+        finds = "vq_codebook" if wanted == "centres" else "vq_shield"
+        function = "vq_quantize" if centres is not None else finds
         work = batch * count * dimensions * (codes * (recipe.iterations + 2) + 100)  # some 100 for the noise
         try:
             self._call(function, job, work, pixels | others)
@@ -208,14 +204,11 @@ class Native(Backend):
             if centres is not None:
                 check_magnitudes(centres=centres)
             raise
-        if labels is not None:
-            return _of_type(labels, torch.int64)
-        if output is not None:
-            return _of_type(output, padded.dtype)
-        assert books is not None
-        return books if narrow else _of_type(books, padded.dtype)
+        if wanted == "labels":
+            return _of_type(result, torch.int64)
+        return result if narrow else _of_type(result, padded.dtype)
 
-    def _call(self, name: str, job: Any, work: float, memory: Mapping[str, Tensor | None]) -> None:
+    def _call(self, name: str, job: Any, work: float, memory: Mapping[str, Tensor]) -> None:
         """Call the kernel. A long call runs in a thread; this thread stays awake for Ctrl-C and stops it."""
         function = getattr(self._library(), name)
         if work <= _SHORT or threading.current_thread() is not threading.main_thread():
@@ -269,13 +262,12 @@ def _of_type(values: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.from_numpy(values.numpy().astype(_NUMPY_TYPES[dtype]))
 
 
-def places(unit: Literal["bytes", "count"], tensors: Mapping[str, Tensor | None]) -> dict[str, int]:
+def places(unit: Literal["bytes", "count"], tensors: Mapping[str, Tensor]) -> dict[str, int]:
     """A job's fields for tensors: the address of each, and its bytes or the count of its values."""
     fields = {}
     for name, tensor in tensors.items():
-        if tensor is not None:
-            fields[name] = tensor.data_ptr()
-            fields[f"{name}_{unit}"] = tensor.nbytes if unit == "bytes" else tensor.numel()
+        fields[name] = tensor.data_ptr()
+        fields[f"{name}_{unit}"] = tensor.nbytes if unit == "bytes" else tensor.numel()
     return fields
 
 
@@ -308,6 +300,4 @@ def _load(isa: str) -> ctypes.CDLL:
         function = getattr(library, f"vq_{name}")
         function.argtypes, function.restype = [ctypes.POINTER(job)], ctypes.c_int32
     library.vq_isa.restype = ctypes.c_char_p
-    library.vq_noise.argtypes = [ctypes.c_uint64, *[ctypes.c_int64] * 3, *[ctypes.c_void_p] * 2]
-    library.vq_noise.restype = ctypes.c_int32
     return library

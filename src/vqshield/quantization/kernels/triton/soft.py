@@ -49,22 +49,16 @@ _FEW = 4096
 
 @dataclass(frozen=True)
 class Tuning:
-    """How the kernels are compiled: the fastest for swRD(3, 25) on an H200, see benchmarks/surrogates.py.
+    """How the kernels are compiled: the fastest for swRD(3, 25) on an H200, see benchmarks/surrogates.py."""
 
-    precision: of matrix products, "tf32x3" (three on the matrix units, nearly float32) or "ieee".
-    unroll: how many components of a patch are loaded at once for its distances.
-    mix_rows, pull_rows, pixels: patches and pixels at once; mix_warps, pull_warps: of a program.
-    registers: the most that a thread of the pull kernel has, for more programs at once; 0: any number.
-    """
-
-    precision: str = "tf32x3"
-    unroll: int = 3
-    mix_rows: int = 64
+    precision: str = "tf32x3"  # of matrix products: three on the matrix units, nearly float32; or "ieee"
+    unroll: int = 3  # components of a patch that are loaded at once for its distances
+    mix_rows: int = 64  # patches at once
     pull_rows: int = 32
-    mix_warps: int = 2
+    mix_warps: int = 2  # of a program
     pull_warps: int = 4
-    pixels: int = 128
-    registers: int = 168
+    pixels: int = 128  # at once
+    registers: int = 168  # at most, of a thread of the pull kernel, for more programs at once; 0: any number
 
 
 TUNING = Tuning()
