@@ -18,7 +18,7 @@ from vqshield.core import checks
 from vqshield.core.settings import parse_spec, refuse_unknown
 from vqshield.evaluation.study import Evaluation
 from vqshield.runs.adversarial import AdversarialStore
-from vqshield.runs.batch_norm import BATCH_NORMS, RUNNING, BatchNorm, with_norms
+from vqshield.runs.batch_norm import BATCH_NORMS, RUNNING, parse_batch_norm, with_norms
 from vqshield.training.calibration import batch_norms, check_norms
 
 BATCH = "batch"
@@ -133,4 +133,4 @@ def check_batch_norm(text: str) -> None:
     if mode == BATCH:
         BatchSettings.of(text)
     else:
-        BatchNorm.of(text)
+        parse_batch_norm(text)

@@ -28,7 +28,7 @@ MOST_BETA = 1e6
 
 
 def whole(name: str, value: object, *, least: int, below: int | None = None) -> int:
-    """An int (no bool, no float) in least … below−1."""
+    """An int (not a bool) in least … below−1."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidInputError(f"{name}={value!r} should be a whole number, not {type(value).__name__}")
     if value < least or (below is not None and value >= below):

@@ -34,14 +34,7 @@ def names_function(text: str) -> bool:
 
 def find_function(text: str, *, called: str) -> Callable[..., Any]:
     """The function package.module:function. The module is searched on Python's path, then in the current
-    directory: a file there never hides an installed package.
-
-    Args:
-        text: the module and the function.
-        called: the name of the text's argument, for messages.
-
-    Raises:
-        InvalidInputError: the text has another form, or there is no such module or function.
+    directory: a file there never hides an installed package. called: the name of the argument, for errors.
     """
     module, _, function = text.partition(":")
     if not names_function(text):
@@ -70,11 +63,7 @@ def find_function(text: str, *, called: str) -> Callable[..., Any]:
 
 
 def call_function(make: Callable[[], Any], text: str, *, called: str) -> Any:
-    """What a user's function returns without arguments; any error in it becomes one line.
-
-    Raises:
-        InvalidInputError: it failed.
-    """
+    """What a user's function returns without arguments; any error in it becomes an InvalidInputError."""
     try:
         return make()
     except VqshieldError:

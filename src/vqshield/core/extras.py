@@ -9,15 +9,8 @@ from vqshield.core.errors import MissingExtraError
 
 
 def require(module: str, extra: str, package: str | None = None) -> Any:
-    """Import a module of another library.
-
-    Args:
-        module: its name for import.
-        extra: vqshield's extra that installs it.
-        package: the library's name for pip (default: the module's first name).
-
-    Raises:
-        MissingExtraError: it is not installed, or does not work with the installed torch.
+    """Import a module of another library, or raise a MissingExtraError that names the extra that installs it;
+    package: the library's name for pip (default: the module's first name).
     """
     name = module.partition(".")[0]
     try:

@@ -7,7 +7,7 @@ is the schema of its file.
 import math
 import types
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -42,11 +42,9 @@ def to_plain(value: object) -> Any:
 
 
 def from_plain(shape: type[Shape], value: object, where: str, *, strict: bool = True) -> Shape:
-    """A file's plain value as a value of that type.
+    """A file's plain value as a value of that type: a dataclass of dataclasses, tuples, mappings and others.
 
     Args:
-        shape: a dataclass; its fields may be dataclasses, tuples, mappings, literals, unions and numbers.
-        value: what the file holds.
         where: the file's name, for the message of an error.
         strict: whether an unknown key is an error, or is ignored.
 
@@ -117,7 +115,7 @@ def _read_dataclass(shape: Any, value: object, where: str, strict: bool) -> Any:
                 f"{did_you_mean(key, known)}"
             )
     for name, field in known.items():
-        if name not in value and _is_required(field):
+        if name not in value and field.default is field.default_factory is MISSING:
             raise FileFormatError(f"{where} has no {name!r}, which it needs")
     hints = _hints(shape)
     held = {
@@ -154,10 +152,6 @@ def _is_json(choices: tuple[Any, ...]) -> bool:
     return {get_origin(each) or each for each in choices} >= {
         get_origin(each) or each for each in get_args(Json)
     }
-
-
-def _is_required(field: Field[Any]) -> bool:
-    return field.default is MISSING and field.default_factory is MISSING
 
 
 def _is_mapping(shape: Any) -> bool:

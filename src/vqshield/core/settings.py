@@ -24,10 +24,8 @@ _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def parse_spec(text: str) -> tuple[str, dict[str, Setting]]:
-    """Split "name:key=value,..." into the name and its settings.
-
-    Values are whole numbers (25), decimals (0.5, 1e-3), fractions (4/255), true, false, words (kmeans++),
-    shares of an attack's budget (eps/4).
+    """Split "name:key=value,..." into the name and its settings: whole numbers (25), decimals (0.5, 1e-3),
+    fractions (4/255), true, false, words (kmeans++), shares of an attack's budget (eps/4).
     """
     name, colon, rest = text.partition(":")
     name = name.strip()

@@ -38,7 +38,7 @@ from vqshield.runs.attack_study import (
     impossible_answers,
     strongest_draws,
 )
-from vqshield.runs.batch_norm import RUNNING, BatchNorm
+from vqshield.runs.batch_norm import RUNNING, calibrated_for, parse_batch_norm, recorded_batch_norm
 from vqshield.runs.executors import Executor, run_study
 from vqshield.runs.manifests import AttackId, DefenseId, ThreatId
 from vqshield.runs.records import Key, Record
@@ -148,7 +148,7 @@ class Evaluation(AttackStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
         return {
             **super().described(),
             "attacks": attack_ids(self.attacks, self.ball),
-            "batch_norm": BatchNorm.recorded(self.batch_norm),
+            "batch_norm": recorded_batch_norm(self.batch_norm),
         }
 
     @staticmethod
@@ -241,14 +241,15 @@ class Evaluation(AttackStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
 
     def check_batch_norm(self) -> None:
         """Refuse unknown batch-norm statistics."""
-        BatchNorm.of(self.batch_norm)
+        parse_batch_norm(self.batch_norm)
 
     def classifier_behind(self, defense: str) -> nn.Module:
-        if self.batch_norm == RUNNING:
+        if defense == NONE or self.batch_norm == RUNNING:
             return self.target.model
         if defense not in self._behind:
             shield = defense_from(defense, seed=self.seed)
-            self._behind[defense] = BatchNorm.of(self.batch_norm).classifier(self.target, shield)
+            assert shield is not None
+            self._behind[defense] = calibrated_for(self.batch_norm, self.target, shield)
         return self._behind[defense]
 
     def attacked_classifier(self, defense: str) -> nn.Module:

@@ -62,7 +62,7 @@ class AttackSettings:
         return self.runs if self.selection is None else self.selection
 
     def shared(self) -> dict[str, Any]:
-        """These settings by name, for another class that has them."""
+        """These settings by name, for another class with the same fields."""
         return {each.name: getattr(self, each.name) for each in fields(AttackSettings)}
 
 
@@ -122,14 +122,8 @@ class AttackStudy(AttackSettings, TargetStudy[AnyAttackManifest, AnyAttackCell, 
     def judged(
         self, cell: AnyAttackCell, images: Tensor, attacked: Tensor, labels: Tensor, *, suffix: str = ""
     ) -> list[dict[str, Any]]:
-        """For each image the label, distance, selected and predictions of its record.
-
-        Args:
-            cell: what was measured.
-            images: the chunk's images.
-            attacked: what the attack made of them.
-            labels: their classes.
-            suffix: separates the seeds of several results of a cell.
+        """For each of a chunk's images and what an attack made of them: label, distance, selected and
+        predictions of its record; suffix: separates the seeds of several results of a cell.
         """
         right: Sequence[int | None] = [None] * len(images)
         if cell.attack != NONE:
@@ -163,7 +157,6 @@ class AttackStudy(AttackSettings, TargetStudy[AnyAttackManifest, AnyAttackCell, 
             return draw_predictions(model, images, labels, runs=runs, batch=batch)
 
     def seed_of(self, cell: AnyAttackCell, purpose: str) -> int:
-        """The seed of one purpose in one cell."""
         return derived_seed(self.seed, cell.defense, cell.attack, cell.images.start, purpose)
 
 
@@ -187,7 +180,7 @@ def strongest_draws(attacked: Sequence[Mapping[int, Attacked]]) -> Draws | None:
     """The reported samples of each image under its strongest attack.
 
     Args:
-        attacked: the records of each attack, by image. Only images with records of all attacks count.
+        attacked: the records of each attack, by image. Other images than those of all attacks do not count.
 
     Returns:
         Samples in the order of the images; None where no image has records of all attacks.

@@ -83,25 +83,19 @@ class ThreatId:
 
     @classmethod
     def of(cls, threat: Threat) -> "ThreatId":
-        """The settings of a threat."""
         surrogate = threat.surrogate
         if isinstance(surrogate, str) and surrogate != NONE:
             surrogate = surrogates.get(surrogate)
         return cls(
             kind=type(threat).__name__,
-            name=threat.name,
-            level=threat.level,
             attack=_described(threat.attack),
             surrogate=_described(surrogate),
-            eot=threat.eot,
-            average=threat.average,
-            basis=threat.basis,
             precision=threat.precision if threat.is_fast else None,
+            **{name: getattr(threat, name) for name in ("name", "level", "eot", "average", "basis")},
         )
 
     @property
     def ignores_defense(self) -> bool:
-        """Whether it attacks the bare classifier."""
         return self.surrogate == NONE
 
 
@@ -147,8 +141,7 @@ Shape = TypeVar("Shape", bound="DataclassInstance")
 
 def read_manifest(shape: type[Shape], folder: Path, *, file: str = MANIFEST) -> Shape:
     """The manifest of a folder, which must be of that kind; file: its name there."""
-    plain = read_plain_manifest(folder, file=file)
-    path = folder / file
+    plain, path = read_plain_manifest(folder, file=file), folder / file
     if isinstance(plain, Mapping):
         for needed in fields(shape):
             if needed.name not in plain and not needed.metadata.get("omit"):
@@ -175,13 +168,9 @@ _HOW = {
 
 
 def check_same(folder: Path, before: object, now: object, *, except_for: Sequence[str] = ()) -> None:
-    """Refuse to mix two settings in a folder; the error names the first field that differs and both values.
+    """Refuse to mix the settings of a folder and of this run: the error names the first field that differs.
 
-    Args:
-        folder: holds the records.
-        before: the manifest in the folder, or another dataclass.
-        now: that of this run.
-        except_for: fields that may differ. The commit always may: code.sources changes with the code.
+    except_for: fields that may differ. The commit always may, as code.sources changes with the code.
     """
     old, new = (_flat(json.loads(json.dumps(to_plain(manifest)))) for manifest in (before, now))
     for name in [*old, *new]:

@@ -42,10 +42,7 @@ class Notes:
     def value(self, kind: type[Measured], of: object, measure: Callable[[], Measured]) -> Measured:
         """The value that an earlier call or run has measured, else measure and keep it.
 
-        Args:
-            kind: type of the value: a dataclass, or a type of JSON.
-            of: everything that decides the value within the study: a dataclass, or a value of JSON.
-            measure: called where the value is not known.
+        kind, of: its type, and everything that decides it within the study; dataclasses, or of JSON.
         """
         key = json.dumps(to_plain(of), sort_keys=True)
         if key not in self._notes:

@@ -44,12 +44,10 @@ class Record(ABC):
         """What identifies it."""
 
     def line(self) -> bytes:
-        """The record as a line of the file."""
         return json.dumps(asdict(self), ensure_ascii=False).encode() + b"\n"
 
     @classmethod
     def parse(cls, line: bytes) -> Self:
-        """The record of a line."""
         values: dict[str, Any] = dict(json.loads(line))
         for name in [name for name, value in values.items() if isinstance(value, list)]:
             values[name] = tuple(values[name])

@@ -39,12 +39,7 @@ def no_cell_progress(doing: str, done: int) -> None:
 
 
 class Steps:
-    """Work done step by step: what a step reports is reported as part of the whole.
-
-    Args:
-        progress: called for all of it.
-        total: how much work there is.
-    """
+    """Work done step by step, `total` in all: the reports of each step become reports of the whole."""
 
     def __init__(self, progress: Progress, total: int) -> None:
         self.total, self._done, self._progress = total, 0, progress
@@ -92,7 +87,7 @@ class Recorded(Generic[AnyManifest, AnyRecord]):
 
 @dataclass(frozen=True, kw_only=True)
 class Study(ABC, Generic[AnyManifest, AnyCell, AnyRecord]):
-    """Base of every study; subclasses are frozen dataclasses with a target and what is measured of it."""
+    """Base of every study; subclasses are frozen dataclasses with their settings as fields."""
 
     manifest_type: ClassVar[type[Any]]
     record_type: ClassVar[type[Record]]
@@ -134,7 +129,7 @@ class Study(ABC, Generic[AnyManifest, AnyCell, AnyRecord]):
 
     @property
     def module(self) -> nn.Module | None:
-        """The measured model, if there is one: it is in evaluation mode while cells are measured."""
+        """The measured model, which is in evaluation mode meanwhile."""
         return None
 
     @property
@@ -148,7 +143,6 @@ class Study(ABC, Generic[AnyManifest, AnyCell, AnyRecord]):
 
     @cached_property
     def work(self) -> int:
-        """How much work all cells are."""
         return sum(map(self.cost, self.cells))
 
     def folder(self, path: Path) -> RecordFolder[AnyRecord]:
@@ -237,8 +231,8 @@ class TargetStudy(Study[AnyTargetManifest, AnyCell, AnyRecord]):
     @property
     def specs(self) -> tuple[str, ...]:
         """The spec strings of its defenses: its field `defenses`, or `defense`."""
-        fields_of_study = vars(self)
-        return fields_of_study.get("defenses") or (fields_of_study["defense"],)
+        settings = vars(self)
+        return settings.get("defenses") or (settings["defense"],)
 
     def build(self, spec: str) -> Defense | None:
         """The defense of a spec string, None for "none"; refuses those that the study is not for."""

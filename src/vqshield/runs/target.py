@@ -67,7 +67,6 @@ class ClassifierId:
 
     @property
     def described(self) -> str:
-        """The name, and the defenses inside."""
         return f"{self.name} with its own defense ({', '.join(self.inside)})" if self.inside else self.name
 
 
@@ -121,6 +120,7 @@ def short_name(classifier: str) -> str:
 
 
 _Key = tuple[str, Path | None, str, str]
+"""Everything that decides images and model, except the limit."""
 
 
 class _Loaded:
@@ -177,18 +177,16 @@ class Target:
         labels: Tensor,
         *,
         limit: int | None = None,
-        device: str | None = None,
         called: str | None = None,
     ) -> "Target":
         """A target of a module and tensors or arrays: images (N, q, h, w) in [0, 1], labels (N,).
 
-        The module stays on its device, which is that of its parameters unless `device` names it. It computes
-        in their dtype; its logits become float32. `called` is its name in titles (default: its class).
+        The module stays on the device of its parameters. It computes in their dtype; its logits become
+        float32. `called` is its name in titles (default: its class).
         """
         images = checks.image_batch(checks.as_tensor("images", images))
         checks.pixel_values(images)
-        if device is None:
-            device = str(next((each.device for each in model.parameters()), "cpu"))
+        device = str(next((each.device for each in model.parameters()), "cpu"))
         if called is None:
             network = model.network if isinstance(model, Normalised) else model
             called = f"{type(network).__name__}, {IN_MEMORY}"
@@ -210,7 +208,6 @@ class Target:
 
     @property
     def place(self) -> torch.device:
-        """The device."""
         return pick_device(self.device)
 
     @property
@@ -224,7 +221,6 @@ class Target:
 
     @property
     def model(self) -> nn.Module:
-        """The classifier, on its device."""
         if self._key not in self._loaded.models:
             if not is_source(self.classifier) and not Path(self.classifier).is_file():
                 raise InvalidInputError(
@@ -237,12 +233,10 @@ class Target:
 
     @property
     def name(self) -> str:
-        """The classifier's name; a file's without its folder."""
         return self.called or short_name(self.classifier)
 
     @property
     def data_id(self) -> DataId:
-        """Which images these are."""
         images = self.images
         return DataId(
             name=images.name, images=len(images), sha256=images.digest(), classes=len(images.classes)
@@ -274,7 +268,6 @@ class Target:
 
     @property
     def is_random(self) -> bool:
-        """Whether the classifier's outputs differ from call to call."""
         known = self._loaded.random
         if self._key not in known:
             with evaluating(self.model):
@@ -292,7 +285,6 @@ class Target:
 
     @property
     def _key(self) -> _Key:
-        """What decides images and model, all but the limit."""
         return self.data, self.data_dir, self.classifier, self.device
 
 

@@ -21,7 +21,7 @@ from vqshield.core.errors import InvalidInputError
 from vqshield.core.files import parse_json, write_json
 from vqshield.core.serialization import from_plain, to_plain
 from vqshield.evaluation.study import Evaluation
-from vqshield.runs.batch_norm import RUNNING, BatchNorm
+from vqshield.runs.batch_norm import RUNNING, recorded_batch_norm
 from vqshield.runs.code import commit
 from vqshield.runs.executors import Executor, LocalExecutor
 from vqshield.runs.manifests import check_same, read_plain_manifest
@@ -208,7 +208,7 @@ class Reproduction:
             commit=commit(),
             machine=environment("cuda" if self.options.on_gpu else "cpu"),
             command=self._command,
-            batch_norm=BatchNorm.recorded(self.options.batch_norm),
+            batch_norm=recorded_batch_norm(self.options.batch_norm),
         )
         for each in self.parts:
             before = parts.get(each.part.name)

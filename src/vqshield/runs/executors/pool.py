@@ -81,12 +81,10 @@ class PoolExecutor(Executor):
 
 
 class CellQueue:
-    """Which cell starts next: the first one that does not wait for another cell and is not too far ahead.
+    """Which cell starts next: the first one that waits for no other and is not too far ahead.
 
-    Args:
-        numbers: the cells.
-        finder: for each cell that uses what another one finds, the number of that one.
-        ahead: how far ahead of the first unfinished cell others may start, per cell that runs.
+    finder: for each cell that uses what another one finds, the number of that one.
+    ahead: how far ahead of the first unreturned cell others may start, per cell that runs.
     """
 
     def __init__(self, numbers: range, finder: Mapping[int, int], *, ahead: int = AHEAD) -> None:

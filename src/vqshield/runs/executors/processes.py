@@ -74,12 +74,11 @@ class Worker:
             self._theirs.close()
 
     def kill(self) -> None:
-        """End the process now, whatever it does."""
         if self.process.pid is not None:
             self.process.kill()
 
     def release(self) -> None:
-        """Wait until the process has ended, and close what belongs to it."""
+        """Wait for the end of the process, and close its pipe."""
         if self.process.pid is not None:
             self.process.join()
         self.pipe.close()
