@@ -98,7 +98,7 @@ def test_it_writes_both_files_and_prints_the_table(tmp_path: Path) -> None:
     assert found["machine"]["torch"]
     assert found["seconds"] > 0
     for name in TITLES:
-        assert f"\n {name} " in result.stdout
+        assert f"\n{name} " in result.stdout
     assert "prd:iterations=2" in result.stdout
     assert "budget: linf, eps 8/255" in result.stdout
     assert "Doubtful" in result.stdout

@@ -5,45 +5,44 @@ from typing import TYPE_CHECKING
 
 from vqshield.attacks import ball
 from vqshield.auditing.flags import POWER
-from vqshield.auditing.results import FAIL, PASS, SUSPICIOUS, AuditReport, Figure
+from vqshield.auditing.results import FAIL, PASS, SUSPICIOUS, UNDECIDED, AuditReport, Figure, Flag
 from vqshield.core.errors import MissingExtraError
 from vqshield.core.settings import format_value
 from vqshield.reports.html import page
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.text import Text
 
 _STYLES = {PASS: "green", FAIL: "bold red", SUSPICIOUS: "red"}
 _NORMS = {"linf": "L∞", "l2": "L2", "l1": "L1"}
 _LOW = 0.5  # of the clean accuracy
 
 
-def audit_table(report: AuditReport) -> "Table":
-    """A line per flag: outcome, the claim that is checked, the numbers, and their meaning."""
+def audit_lines(report: AuditReport) -> list["Text"]:
+    """A line per check, failures first: its outcome and the claim that is checked."""
     try:
-        from rich import box
-        from rich.table import Table
         from rich.text import Text
     except ImportError as error:
         raise MissingExtraError("rich", "cli") from error
-    table = Table(
-        title=Text(headline(report)), caption=_budget(report), box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0),
-        pad_edge=False,
-    )  # fmt: skip
-    table.add_column("flag", no_wrap=True)
-    table.add_column("", no_wrap=True)
-    table.add_column("what ought to hold", overflow="fold", ratio=2)
-    table.add_column("found", overflow="fold", ratio=2)
-    table.add_column("meaning", overflow="fold", ratio=3)
-    for flag in report.flags:
-        table.add_row(
-            flag.name,
-            Text(flag.outcome, style=_STYLES.get(flag.outcome, "yellow")),
-            flag.title,
-            Text("\n".join(shown_figures(flag.figures))),
-            Text(flag.meaning),
+    width = max(len(flag.outcome) for flag in report.flags)
+    lines = []
+    for flag in sorted(report.flags, key=_order):
+        outcome = f"{flag.outcome:<{width}}", _STYLES.get(flag.outcome, "yellow")
+        lines.append(
+            Text.assemble(f"{flag.name:<3}  ", outcome, f"  {flag.title}", no_wrap=True, overflow="ellipsis")
         )
-    return table
+    return lines
+
+
+def audit_notes(report: AuditReport) -> list[str]:
+    """What the failed checks mean, and the budget."""
+    failed = [flag for flag in sorted(report.flags, key=_order) if flag.outcome in (FAIL, SUSPICIOUS)]
+    return [f"{flag.name}: {flag.meaning}." for flag in failed] + [_budget(report)]
+
+
+def _order(flag: Flag) -> int:
+    known = (FAIL, SUSPICIOUS, UNDECIDED)
+    return known.index(flag.outcome) if flag.outcome in known else len(known) + (flag.outcome == PASS)
 
 
 def render_audit(report: AuditReport) -> str:

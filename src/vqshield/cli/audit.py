@@ -10,7 +10,7 @@ from torch import Tensor
 from vqshield.attacks import PRECISIONS
 from vqshield.attacks.suites import list_suites, with_precision
 from vqshield.auditing import LEAST_IMAGES, PARTS, AuditReport, read_audit
-from vqshield.auditing.page import audit_table, render_audit
+from vqshield.auditing.page import audit_lines, audit_notes, headline, render_audit
 from vqshield.auditing.study import FILE, usual_suite
 from vqshield.auditing.study import audit as run_audit
 from vqshield.cli.derived import Option, PythonOnly, Values
@@ -97,8 +97,8 @@ def audit(
         records,
         run,
         read=_read,
-        tables=lambda report: [audit_table(report)],
-        notes=lambda report: [],
+        tables=lambda report: [headline(report), *audit_lines(report)],
+        notes=audit_notes,
         write=lambda out, report: write_atomically(out / "audit.html", render_audit(report).encode()),
         files="Details in {out}/audit.html, results in {out}/audit.json",
         plain=AuditReport.plain,

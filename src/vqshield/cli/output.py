@@ -17,8 +17,10 @@ def show(*parts: RenderableType, err: bool = False) -> None:
     console = Console(stderr=err)
     for part in parts:
         if isinstance(part, str):
-            style = "bold red" if part.startswith("WARNING") else ""
-            console.print(Text(part, style=style), soft_wrap=not console.is_terminal)
+            part = Text(part, style="bold red" if part.startswith("WARNING") else "")
+        if isinstance(part, Text):
+            line = not console.is_terminal
+            console.print(part, soft_wrap=line, no_wrap=part.no_wrap, overflow=part.overflow)
         else:
             console.print(part)
 
