@@ -75,7 +75,7 @@ def test_another_specification_is_refused_with_both_values(finished: tuple[Path,
     before = (out / "records.jsonl").read_bytes()
     result = evaluate(*QUICK, *PGD, *IGNORANT, "--out", str(out), "--eps", "4/255")
     assert result.exit_code == 2
-    assert f"{out} holds records made with eps=0.0313" in result.stderr
+    assert f"{out} holds records made with eps=8/255, this run has eps=4/255" in result.stderr
     assert "choose another folder" in result.stderr
     assert (out / "records.jsonl").read_bytes() == before
 

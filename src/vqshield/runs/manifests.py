@@ -19,6 +19,7 @@ from vqshield.core.entry_points import function_digest
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.files import parse_json
 from vqshield.core.serialization import Json, from_plain, to_plain
+from vqshield.core.settings import format_value
 from vqshield.defenses import Defense, Quantizer, defense_class, is_preprocessor, list_all_defenses
 from vqshield.runs.code import CodeId
 from vqshield.runs.target import PROBED, ClassifierId, DataId, Target, answers_digest
@@ -176,8 +177,9 @@ def check_same(folder: Path, before: object, now: object, *, except_for: Sequenc
     for name in [*old, *new]:
         was, is_ = old.get(name, "absent"), new.get(name, "absent")
         if was != is_ and name != "code.commit" and name.partition(".")[0] not in except_for:
+            was, is_ = (format_value(each) if isinstance(each, float) else repr(each) for each in (was, is_))
             raise InvalidInputError(
-                f"{folder} holds records made with {name}={was!r}, this run has {name}={is_!r}; "
+                f"{folder} holds records made with {name}={was}, this run has {name}={is_}; "
                 f"run it with the old value{_HOW.get(name, '')} to continue, choose another folder, or start "
                 "over (--fresh)"
             )
