@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from PIL import Image, ImageCms
 
 from vqshield.core.errors import FileFormatError, InvalidInputError, MissingExtraError
-from vqshield.images.files import Picture, encode_png, read_image, write_png
+from vqshield.core.files import write_atomically
+from vqshield.images.files import Picture, encode_png, picture_to_png, read_image
 
 RNG = np.random.default_rng(5)
 COLOURS = RNG.integers(0, 256, (5, 7, 3), dtype=np.uint8)  # not square, so that a wrong turn shows
@@ -70,7 +71,7 @@ def test_the_result_has_no_orientation_left_to_apply_twice(tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 6
     Image.fromarray(COLOURS).save(tmp_path / "in.png", exif=exif)
-    write_png(tmp_path / "out.png", read_image(tmp_path / "in.png"))
+    write_atomically(tmp_path / "out.png", picture_to_png(read_image(tmp_path / "in.png")))
     with Image.open(tmp_path / "out.png") as image:
         assert image.size == (5, 7)
         assert not image.getexif()
@@ -111,7 +112,7 @@ def test_modes_survive_a_round_trip(tmp_path, mode, channels, has_alpha):
     assert picture.colour.shape == (channels, 5, 7)
     assert picture.colour.dtype == torch.float32
     assert (picture.alpha is not None) is has_alpha
-    write_png(tmp_path / "out.png", picture)
+    write_atomically(tmp_path / "out.png", picture_to_png(picture))
     with Image.open(tmp_path / "out.png") as out:
         assert out.mode == {"1": "L", "P": "RGB"}.get(mode, mode)
         assert np.array_equal(np.asarray(out), np.asarray(image.convert(out.mode)))
@@ -121,7 +122,7 @@ def test_alpha_is_unchanged_beside_changed_colour(tmp_path):
     rgba = np.dstack([COLOURS, RNG.integers(0, 256, (5, 7), dtype=np.uint8)])
     Image.fromarray(rgba).save(tmp_path / "in.png")
     picture = read_image(tmp_path / "in.png")
-    write_png(tmp_path / "out.png", Picture(1 - picture.colour, picture.alpha))
+    write_atomically(tmp_path / "out.png", picture_to_png(Picture(1 - picture.colour, picture.alpha)))
     with Image.open(tmp_path / "out.png") as out:
         assert np.array_equal(np.asarray(out)[..., 3], rgba[..., 3])
         assert np.array_equal(np.asarray(out)[..., :3], 255 - rgba[..., :3])
@@ -180,7 +181,7 @@ def test_icc_profile_is_kept_where_it_describes_the_pixels(tmp_path):
     profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
     Image.fromarray(COLOURS).save(tmp_path / "rgb.jpg", icc_profile=profile)
     Image.new("CMYK", (8, 8)).save(tmp_path / "cmyk.jpg", icc_profile=profile[:16] + b"CMYK" + profile[20:])
-    write_png(tmp_path / "out.png", read_image(tmp_path / "rgb.jpg"))
+    write_atomically(tmp_path / "out.png", picture_to_png(read_image(tmp_path / "rgb.jpg")))
     with Image.open(tmp_path / "out.png") as out:
         assert out.info["icc_profile"] == profile
     assert read_image(tmp_path / "cmyk.jpg").icc_profile is None
@@ -192,7 +193,7 @@ def test_png_is_lossless(tmp_path, height, width, channels, seed):
     pixels = np.random.default_rng(seed).integers(0, 256, (height, width, channels), dtype=np.uint8)
     (tmp_path / "in.png").write_bytes(encode_png(pixels))
     picture = read_image(tmp_path / "in.png")
-    write_png(tmp_path / "out.png", picture)
+    write_atomically(tmp_path / "out.png", picture_to_png(picture))
     with Image.open(tmp_path / "out.png") as out:
         assert np.array_equal(np.asarray(out).reshape(pixels.shape), pixels)
     assert (picture.width, picture.height) == (width, height)
@@ -279,7 +280,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
 
     monkeypatch.setattr("pathlib.Path.replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        write_png(target, Picture(torch.zeros(1, 2, 2)))
+        write_atomically(target, picture_to_png(Picture(torch.zeros(1, 2, 2))))
     assert target.read_bytes() == b"the old one"
     assert list(tmp_path.iterdir()) == [target]
 

@@ -8,7 +8,7 @@ instead) and other metadata, frames after the first, and the low byte of 16-bit 
 import io
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,6 @@ from torch import Tensor
 
 from vqshield.core.errors import FileFormatError, InvalidInputError, VqshieldError
 from vqshield.core.extras import require
-from vqshield.core.files import write_atomically
 
 if TYPE_CHECKING:
     from PIL import Image, ImageFile
@@ -33,6 +32,8 @@ FORMATS = ("PNG", "JPEG")
 SUFFIXES = (".png", ".jpg", ".jpeg")
 
 _ORIENTATION_TAG = 0x0112
+_TURNS = {2: "FLIP_LEFT_RIGHT", 3: "ROTATE_180", 4: "FLIP_TOP_BOTTOM", 5: "TRANSPOSE", 6: "ROTATE_270",
+          7: "TRANSVERSE", 8: "ROTATE_90"}  # fmt: skip
 _ICC_COLOUR_SPACE = {1: b"GRAY", 3: b"RGB "}  # bytes 16 to 20 of a profile that fits 1 or 3 channels
 _pillow_limit = threading.Lock()
 
@@ -78,25 +79,20 @@ def open_image(path: Path, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> Iterator[
     except (pil.DecompressionBombError, pil.DecompressionBombWarning):
         raise FileFormatError(f"{path}: more than the allowed {max_pixels} pixels; not decoded") from None
     except pil.UnidentifiedImageError:
-        raise FileFormatError(
-            f"{path}: {_not_an_image(path)}; readable are {' and '.join(FORMATS)}"
-        ) from None
+        empty = path.stat().st_size == 0
+        what = "empty file" if empty else "not a PNG or JPEG image, or its header is broken"
+        raise FileFormatError(f"{path}: {what}; readable are {' and '.join(FORMATS)}") from None
     except (MemoryError, VqshieldError):
         raise
-    except (
-        Exception
-    ) as error:  # Pillow's decoders let SyntaxError, struct.error and others out on hostile bytes
+    except Exception as error:  # on hostile bytes decoders raise SyntaxError, struct.error and others
         raise FileFormatError(f"{path}: broken or unreadable image ({error})") from error
 
 
-def write_png(path: Path, picture: Picture, *, record: Callable[[bytes], None] = lambda _: None) -> None:
-    """Write a lossless PNG; at every moment path holds a whole file or what it held before.
-
-    record: called with the bytes before they are written.
-    """
-    content = encode_png(_to_bytes(picture), icc_profile=picture.icc_profile)
-    record(content)
-    write_atomically(path, content)
+def picture_to_png(picture: Picture) -> bytes:
+    """A lossless PNG of a picture, with its alpha channel and ICC profile."""
+    colour = picture.colour.detach().cpu().clamp(0, 1).mul(255).round().to(torch.uint8)  # (q, h, w)
+    layers = colour if picture.alpha is None else torch.cat([colour, picture.alpha.cpu()[None]])
+    return encode_png(layers.permute(1, 2, 0).numpy(), icc_profile=picture.icc_profile)
 
 
 def encode_png(pixels: Bytes, *, icc_profile: bytes | None = None) -> bytes:
@@ -131,10 +127,6 @@ def _pixel_limit(max_pixels: int) -> Iterator[None]:
             pil.MAX_IMAGE_PIXELS = before
 
 
-def _not_an_image(path: Path) -> str:
-    return "empty file" if path.stat().st_size == 0 else "not a PNG or JPEG image, or its header is broken"
-
-
 def _decode(file: "ImageFile.ImageFile") -> Picture:
     profile = file.info.get("icc_profile")
     grey_in_disguise = any("LA;16B" in tile for tile in file.tile)  # Pillow reads 16-bit grey+alpha as RGBA
@@ -162,25 +154,8 @@ def _decode(file: "ImageFile.ImageFile") -> Picture:
 
 
 def _upright(image: "Image.Image") -> "Image.Image":
-    turn = pillow().Transpose
-    turns = {
-        2: turn.FLIP_LEFT_RIGHT,
-        3: turn.ROTATE_180,
-        4: turn.FLIP_TOP_BOTTOM,
-        5: turn.TRANSPOSE,
-        6: turn.ROTATE_270,
-        7: turn.TRANSVERSE,
-        8: turn.ROTATE_90,
-    }
     try:
         orientation = image.getexif().get(_ORIENTATION_TAG)
     except Exception:  # damaged EXIF takes many forms, and viewers then show the pixels as they are stored
         return image
-    return image.transpose(turns[orientation]) if orientation in turns else image
-
-
-def _to_bytes(picture: Picture) -> Bytes:
-    colour = picture.colour.detach().cpu().clamp(0, 1).mul(255).round().to(torch.uint8)  # (q, h, w)
-    layers = colour if picture.alpha is None else torch.cat([colour, picture.alpha.cpu()[None]])
-    pixels: Bytes = layers.permute(1, 2, 0).numpy()
-    return pixels
+    return image.transpose(pillow().Transpose[_TURNS[orientation]]) if orientation in _TURNS else image

@@ -21,9 +21,9 @@ from torch import Tensor
 
 import vqshield
 from vqshield.core.errors import InvalidInputError, VqshieldError, printable
-from vqshield.core.files import Journal
+from vqshield.core.files import Journal, write_atomically
 from vqshield.defenses import Defense, DefenseLike, as_defense
-from vqshield.images.files import DEFAULT_MAX_PIXELS, SUFFIXES, Picture, read_image, write_png
+from vqshield.images.files import DEFAULT_MAX_PIXELS, SUFFIXES, Picture, picture_to_png, read_image
 
 JOURNAL = "purified.jsonl"
 """In the output folder: what made each result."""
@@ -94,33 +94,31 @@ def purify(
         >>> done[0].error is None, done[0].width
         (True, 32)
     """
-    shield = as_defense(defense, seed=seed)
-    given = [paths] if isinstance(paths, Path | str) else list(paths)
-    files = plan(map(Path, given), Path(out))
+    quantizer = as_defense(defense, seed=seed)
+    files = plan(map(Path, [paths] if isinstance(paths, Path | str) else paths), Path(out))
     journal = Journal(Path(out) / JOURNAL)
-    found: list[Purified] = []
+    results: list[Purified] = []
     for file in files:
-        found.append(purify_file(file, shield, journal, overwrite=overwrite, max_pixels=max_pixels))
+        results.append(_purify_file(file, quantizer, journal, overwrite=overwrite, max_pixels=max_pixels))
         if progress is not None:
-            progress(found[-1], len(found), len(files))
-    return found
+            progress(results[-1], len(results), len(files))
+    return results
 
 
 def plan(paths: Iterable[Path], out: Path) -> list[PlannedFile]:
-    """The files behind the paths, in order, each once, with an output name no other of them has.
+    """The files behind the paths, in order, each once, with an output name of its own.
 
-    A folder stands for the PNG and JPEG files below it, without hidden files and folders, without linked
-    folders, and without `out`; their sub-folders are kept below `out`. A path that leads to no file stays
-    in the plan with its problem, so that it is reported like a broken file.
+    A folder stands for the PNG and JPEG files below it, except hidden and linked folders, hidden files and
+    `out`. A path that leads to no file is planned with its problem, and reported like a broken file.
     """
     if out.exists() and not out.is_dir():
         raise InvalidInputError(f"{out} is a file; the output must be a folder")
-    found = [entry for path in paths for entry in _entries(path, out)]
-    inputs = {number for source, _, _ in found if (number := _file_number(source)) is not None}
+    entries = [entry for path in paths for entry in _entries(path, out)]
+    inputs = {number for source, _, _ in entries if (number := _file_number(source)) is not None}
     files: dict[str, PlannedFile] = {}
     taken: set[str] = set()
-    for source, wanted, problem in found:
-        if (key := os.path.normpath(source.absolute())) in files:  # named twice, or named beside its folder
+    for source, wanted, problem in entries:
+        if (key := os.path.normpath(source.absolute())) in files:  # named twice, or together with its folder
             continue
         target = out / (_free_name(wanted, taken) if problem is None else "")
         if problem is None and _file_number(target) in inputs:
@@ -129,10 +127,9 @@ def plan(paths: Iterable[Path], out: Path) -> list[PlannedFile]:
     return list(files.values())
 
 
-def purify_file(
+def _purify_file(
     file: PlannedFile, defense: Defense, journal: Journal, *, overwrite: bool, max_pixels: int
 ) -> Purified:
-    """Read, quantize and write one file; what goes wrong with it comes back as its error, naming it."""
     name = file.target.relative_to(journal.path.parent).as_posix()
 
     def entry(output: str) -> dict[str, str]:
@@ -140,12 +137,11 @@ def purify_file(
         made = {"defense": repr(defense), "stream": file.stream_name, "vqshield": vqshield.__version__}
         return {"input": _digest(file.source), **made, "output": output}
 
-    def record(content: bytes) -> None:
-        journal[name] = entry(hashlib.sha256(content).hexdigest())
-
     def write(picture: Picture) -> None:
+        content = picture_to_png(replace(picture, colour=_quantize(picture, defense, file)))
         # Recorded first: a run that is killed leaves no file that the next one cannot explain.
-        write_png(file.target, replace(picture, colour=_quantize(picture, defense, file)), record=record)
+        journal[name] = entry(hashlib.sha256(content).hexdigest())
+        write_atomically(file.target, content)
 
     def finished() -> bool:
         regular = file.source.is_file() and file.target.is_file()  # reading a pipe would not end
@@ -162,16 +158,18 @@ def convert_file(
     max_pixels: int,
     finished: Callable[[], bool] = lambda: False,
 ) -> Purified:
-    """Read one file and have it written in another form; what goes wrong with it comes back as its error.
+    """Read one file and write it in another form; a failure is returned as its error.
 
     finished: whether the output that exists is the one that would be written.
     """
-    started = time.perf_counter()
-    picture: Picture | None = None
-    error: str | None = None
-    skipped = False
+    started, picture, error, skipped = time.perf_counter(), None, None, False
     try:
-        _check_target(file)
+        if file.problem is not None:
+            raise InvalidInputError(file.problem)
+        if file.target.is_dir():
+            raise InvalidInputError(
+                f"{file.source}: its output {file.target} is a folder; move it or choose another"
+            )
         skipped = not overwrite and file.target.exists()
         if skipped and not finished():
             raise InvalidInputError(
@@ -202,9 +200,8 @@ def convert_file(
 
 def stream_of(name: str) -> int:
     """The 63-bit random stream of a name, equal on every machine."""
-    return (
-        int.from_bytes(hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=8).digest()) >> 1
-    )
+    encoded = name.encode("utf-8", "surrogateescape")
+    return int.from_bytes(hashlib.blake2b(encoded, digest_size=8).digest()) >> 1
 
 
 def _entries(path: Path, out: Path) -> Iterator[tuple[Path, PurePosixPath, str | None]]:
@@ -218,7 +215,9 @@ def _entries(path: Path, out: Path) -> Iterator[tuple[Path, PurePosixPath, str |
     empty = True
     for folder, folders, files in os.walk(path, onerror=problems.append):
         folders[:] = sorted(
-            name for name in folders if not name.startswith(".") and not _same_folder(Path(folder, name), out)
+            name
+            for name in folders
+            if not name.startswith(".") and os.path.realpath(Path(folder, name)) != os.path.realpath(out)
         )
         for file in sorted(files):
             source = Path(folder, file)
@@ -240,15 +239,6 @@ def _free_name(wanted: PurePosixPath, taken: set[str]) -> str:
         candidate = wanted.with_name(f"{wanted.stem}-{number}{wanted.suffix}")
     taken.add(key)
     return str(candidate)
-
-
-def _check_target(file: PlannedFile) -> None:
-    if file.problem is not None:
-        raise InvalidInputError(file.problem)
-    if file.target.is_dir():
-        raise InvalidInputError(
-            f"{file.source}: its output {file.target} is a folder; move it or choose another"
-        )
 
 
 def _quantize(picture: Picture, defense: Defense, file: PlannedFile) -> Tensor:
@@ -273,7 +263,3 @@ def _file_number(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino
-
-
-def _same_folder(path: Path, other: Path) -> bool:
-    return os.path.realpath(path) == os.path.realpath(other)
