@@ -1,4 +1,4 @@
-"""vqshield shields an image classifier by vector quantization, and measures what the shield is worth.
+"""vqshield defends image classifiers by vector quantization, and measures how much that protects.
 
 >>> import torch
 >>> import vqshield as vq

@@ -37,7 +37,7 @@ GROUPS = {
 }
 """The commands in the order of the help. Each is a function of its name in the module of its name."""
 ADDED = "vqshield.commands"
-"""The entry points by which another distribution adds commands."""
+"""The group of entry points for commands of other distributions."""
 IN_PAPER = ("reproduce", "train")
 """Commands of the distribution vqshield-paper."""
 

@@ -59,7 +59,7 @@ def state(done: float, total: float | None, seconds: float, before: float = 0) -
 
 @contextmanager
 def progress_bar(*, hidden: bool) -> Iterator[Report]:
-    """A bar on stderr, so that stdout holds results alone; log lines where stderr is no terminal."""
+    """A bar on stderr, so that stdout holds results alone; log lines where stderr is not a terminal."""
     console = Console(stderr=True)
     if not hidden and not console.is_terminal:
         lines = LogLines()

@@ -33,7 +33,7 @@ _TYPES = (bool, Path, str, int, float)
 
 @dataclass(frozen=True)
 class Option:
-    """How an option differs from the parameter that it stands for.
+    """How an option differs from its parameter.
 
     Attributes:
         name, type, help: those of the parameter if None.
@@ -54,7 +54,7 @@ class Option:
 
 @dataclass(frozen=True)
 class PythonOnly:
-    """A parameter that is no option, and why."""
+    """A parameter without an option, and why."""
 
     reason: str
 
@@ -72,7 +72,7 @@ Declared = Mapping[str, Option | PythonOnly]
 
 
 class Values(dict[str, Any]):
-    """The values of a command's options, by the parameters of the Python call that they stand for."""
+    """The values of a command's options, by the parameters of the Python call."""
 
     def arguments(self, target: Callable[..., Any]) -> dict[str, Any]:
         """The arguments of a call. An option without a value is left out: the call's default holds."""
@@ -90,7 +90,7 @@ class Values(dict[str, Any]):
 
 
 class Derivation:
-    """The options of a command by the parameters that they stand for, and the call that they make."""
+    """The options of a command by the parameters of its calls, and what runs with their values."""
 
     def __init__(self, sources: Sequence[Source], declared: Declared, function: Callable[..., None]) -> None:
         self.sources, self.declared, self.function = sources, declared, function
@@ -194,7 +194,7 @@ def _options(source: Source, declared: Declared, taken: Iterable[str] = ()) -> d
 
 
 def _option(parameter: inspect.Parameter, how: Option) -> inspect.Parameter:
-    """The parameter of a command that stands for one of a call."""
+    """The parameter of a command for one of a call."""
     annotation, *extras = get_args(parameter.annotation)
     name, text = how.name or parameter.name, how.help or _help(extras[-1])
     default = parameter.default if how.default is None else how.default[0]

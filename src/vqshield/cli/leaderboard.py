@@ -32,7 +32,7 @@ UNUSED = (rendered_only(),)
         argument=True,
         help=f"Rows: TOML files, folders of them, {ALL} (the bundled ones), or some of "
         f"{', '.join(list_rows())}. Without any, {ALL}.",
-        default=(None, f"stands for {ALL}"),
+        default=(None, f"means {ALL}"),
     ),
     data=DATA,
     sources=Option("source"),

@@ -2,7 +2,7 @@
 
 An input's own name fixes its random stream: a file's name, or the path below the folder that was given, with
 .png as its ending. So with a seeded defense the same picture under the same name gets the same pixels,
-whatever else is purified beside it, even where another input takes its output name and it becomes NAME-2.png.
+whatever else is purified with it, even where another input takes its output name and it becomes NAME-2.png.
 
 purified.jsonl in the output folder has a line for each result: digests of the input and of the output, the
 defense and the version. A later run skips results that it lists for the same picture and settings.
@@ -65,7 +65,7 @@ def purify(
     """Quantize image files, so that a classifier sees them through the shield.
 
     Args:
-        paths: PNG or JPEG files, or folders. A folder stands for every PNG and JPEG file below it; hidden and
+        paths: PNG or JPEG files, or folders. A folder means every PNG and JPEG file below it; hidden and
             other files are left out, sub-folders are kept.
         out: folder for the results, always PNG; made if it does not exist.
         defense: a spec string ("swrd:size=3,tau=4/255"), "package.module:function", a Defense, or a module or
@@ -108,7 +108,7 @@ def purify(
 def plan(paths: Iterable[Path], out: Path) -> list[PlannedFile]:
     """The files behind the paths, in order, each once, with an output name of its own.
 
-    A folder stands for the PNG and JPEG files below it, except hidden and linked folders, hidden files and
+    A folder means the PNG and JPEG files below it, except hidden and linked folders, hidden files and
     `out`. A path that leads to no file is planned with its problem, and reported like a broken file.
     """
     if out.exists() and not out.is_dir():

@@ -25,7 +25,7 @@ class ShieldTransform(_Transform):  # type: ignore[misc]
 
     Args:
         defense: a spec string, "swrd:size=3", or a Defense.
-        seed: the seed of the draws; None takes fresh entropy.
+        seed: the seed of the samples; None takes fresh entropy.
         p: the probability that an image is shielded.
     """
 
@@ -40,13 +40,13 @@ class ShieldTransform(_Transform):  # type: ignore[misc]
 
     def get_params_dependent_on_data(self, params: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
         """The stream number, which ReplayCompose keeps."""
-        found = data["image"] if "image" in data else data["images"][0]
-        return {"stream": int(self._shield.draw(_planes(found))[0])}
+        image = data["image"] if "image" in data else data["images"][0]
+        return {"stream": int(self._shield.draw(_planes(image))[0])}
 
     def apply(self, img: Pixels, *args: Any, **params: Any) -> Pixels:
         """One image, shielded."""
-        found = self._shield(_planes(img), streams=torch.tensor([params["stream"]]))
-        return np.ascontiguousarray(found.numpy().transpose(1, 2, 0)).reshape(img.shape)
+        shielded = self._shield(_planes(img), streams=torch.tensor([params["stream"]]))
+        return np.ascontiguousarray(shielded.numpy().transpose(1, 2, 0)).reshape(img.shape)
 
 
 def _planes(img: Pixels) -> Tensor:

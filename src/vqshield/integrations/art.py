@@ -18,17 +18,16 @@ class ShieldPreprocessor(_Preprocessor):  # type: ignore[misc]
     """A defense for `preprocessing_defences=[…]` of PyTorch classifiers and object detectors.
 
     ART calls `forward` under autograd and never `estimate_forward`, so the surrogate's gradient is in
-    `forward` itself, and attacks go through the shield as through a `Defended` model. Every call draws its
+    `forward` itself, and attacks go through the shield as through a `Defended` model. Every call has its
     own noise.
 
     Args:
         defense: a spec string, "swrd:size=3", or a Defense.
         surrogate: its gradient, as of `vqshield.Defended`, except "score".
-        seed: the seed of the draws.
+        seed: the seed of the samples.
         clip_values: the range of the estimator's images, as (0, 1) or (0, 255).
         channels_first: whether images are (B, q, h, w) or (B, h, w, q).
-        apply_fit: whether images are shielded in training too.
-        apply_predict: whether they are in prediction.
+        apply_fit, apply_predict: whether images are shielded in training, and in prediction.
         device_type: "gpu" or "cpu", as of ART's estimators.
     """
 
@@ -60,10 +59,10 @@ class ShieldPreprocessor(_Preprocessor):  # type: ignore[misc]
         images = x.float()  # HopSkipJump hands doubles over, which a float32 network would refuse
         images = images if self.channels_first else images.permute(0, 3, 1, 2)
         if (low, high) == (0.0, 1.0):
-            found = self.shield(images)
+            shielded = self.shield(images)
         else:
-            found = self.shield((images - low) / (high - low)) * (high - low) + low
-        return found if self.channels_first else found.permute(0, 2, 3, 1), y
+            shielded = self.shield((images - low) / (high - low)) * (high - low) + low
+        return shielded if self.channels_first else shielded.permute(0, 2, 3, 1), y
 
     def _check_params(self) -> None:
         low, high = self.clip_values

@@ -20,7 +20,7 @@ class ShieldAugmentation(_Augmentation):  # type: ignore[misc]
     Args:
         defense: a spec string, "swrd:size=3", or a Defense.
         surrogate: its gradient, as of `vqshield.Defended`, except "score".
-        seed: the seed of the draws.
+        seed: the seed of the samples.
         p: the probability that an image is shielded.
         same_on_batch: whether all images of a batch share one stream number.
         keepdim: whether a single image (q, h, w) stays one.
@@ -46,5 +46,5 @@ class ShieldAugmentation(_Augmentation):  # type: ignore[misc]
     def apply_transform(
         self, input: Tensor, params: dict[str, Tensor], flags: dict[str, Any], transform: Tensor | None = None
     ) -> Tensor:
-        found: Tensor = self.shield(input, streams=params["streams"].to(input.device))
-        return found
+        shielded: Tensor = self.shield(input, streams=params["streams"].to(input.device))
+        return shielded

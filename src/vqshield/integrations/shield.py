@@ -14,12 +14,8 @@ class Shield(nn.Module):
 
     Args:
         defense: a spec string, "swrd:size=3", or a Defense.
-        surrogate: its gradient, as of `vqshield.Defended`; "score" needs a classifier,
-            and is refused here.
-        seed: the seed of the draws; None for the defense's own.
-
-    Raises:
-        InvalidInputError: an unknown defense or surrogate, answered with the known ones.
+        surrogate: its gradient, as of `vqshield.Defended`, except "score", which needs a classifier.
+        seed: the seed of the samples; None for the defense's own.
     """
 
     def __init__(
@@ -35,23 +31,15 @@ class Shield(nn.Module):
         self._surrogate.check(self.defense)
 
     def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
-        """Shielded images of the same shape and dtype.
-
-        Args:
-            images: (…, q, h, w), of the kinds that every Defense takes.
-            streams: a stream number for each image, which repeat a draw; None takes fresh ones.
-
-        Raises:
-            InvalidInputError: images that cannot be taken.
-        """
+        """Images (…, q, h, w), shielded; streams: (B,) stream numbers that repeat a sample."""
         batch = _one_batch(images)
         streams = self.defense.streams(batch, streams)
         if not (batch.requires_grad and torch.is_grad_enabled()):
             return self.defense(batch.detach(), streams=streams).reshape(images.shape)
         pixels = self.defense.pixels(batch)
-        found: Tensor = self.defense(pixels.detach(), streams=streams)
-        found = self._surrogate.attached(pixels, found, self.defense, streams)
-        return restore_dtype_and_shape(found, batch).reshape(images.shape)
+        shielded = self.defense(pixels.detach(), streams=streams)
+        shielded = self._surrogate.attached(pixels, shielded, self.defense, streams)
+        return restore_dtype_and_shape(shielded, batch).reshape(images.shape)
 
     def draw(self, images: Tensor) -> Tensor:
         """The stream number of each image, (B,), for a call or for several."""

@@ -47,13 +47,13 @@ class ShieldTransform(_Transform):  # type: ignore[misc]
     def transform(self, inpt: Any, params: dict[str, Any]) -> Any:
         """One input, shielded, as what it came as."""
         images, alpha = _tensor(inpt)
-        found = self.shield(images, streams=params["streams"][: _count(images)])
+        shielded = self.shield(images, streams=params["streams"][: _count(images)])
         if isinstance(inpt, _image.Image):
-            picture = _functional.to_pil_image(found)
+            picture = _functional.to_pil_image(shielded)
             if alpha is not None:
                 picture.putalpha(alpha)
             return picture
-        return _tv_tensors.wrap(found, like=inpt) if isinstance(inpt, _tv_tensors.TVTensor) else found
+        return _tv_tensors.wrap(shielded, like=inpt) if isinstance(inpt, _tv_tensors.TVTensor) else shielded
 
 
 def _count(images: Tensor) -> int:

@@ -56,14 +56,12 @@ class _ShieldTensors:
         do_normalize: bool,
         image_mean: Any,
         image_std: Any,
-    ) -> Tensor:
+    ) -> Any:
         pixels = images.float() * rescale_factor if do_rescale else images.float()
-        shielded: Tensor = self._shield(pixels)
         own: Any = super()
-        done: Tensor = own.rescale_and_normalize(
-            shielded, False, rescale_factor, do_normalize, image_mean, image_std
+        return own.rescale_and_normalize(
+            self._shield(pixels), False, rescale_factor, do_normalize, image_mean, image_std
         )
-        return done
 
 
 class _ShieldArrays:
