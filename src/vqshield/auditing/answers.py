@@ -31,7 +31,7 @@ _DROPOUTS = (
 
 @dataclass(frozen=True)
 class Answers:
-    """How answers differ by the way in which the model is called.
+    """How answers differ by how the model is called.
 
     Attributes:
         differences: largest change of a probability compared with one call for the batch, by the way.
@@ -72,10 +72,15 @@ class Questions:
         """
         ways: dict[str, Callable[[], Tensor]] = {
             "when asked again": lambda: self._answers(images),
-            "when asked alone": lambda: torch.cat([self._answers(images, i) for i in range(len(images))]),
-            "beside copies of itself": lambda: self._beside_copies(images),
-            "when gradients are on": lambda: self._with_gradients(images),
-            "when its own defenses have counted far": lambda: self._far_on(images),
+            "when asked alone": lambda: torch.cat(
+                [self._answers(images[i : i + 1], self._streams[i : i + 1]) for i in range(len(images))]
+            ),
+            # As EOT calls it.
+            "beside copies of itself": lambda: self._answers(
+                images.repeat(3, 1, 1, 1), self._streams.repeat(3)
+            )[: len(images)],
+            "when gradients are on": lambda: self._answers(images, gradients=True),
+            "when its own defenses have counted far": far_on(self._classifier)(lambda: self._answers(images)),
         }
         usual = self._answers(images)
         differences = {how: float((ask() - usual).abs().max()) for how, ask in ways.items()}
@@ -98,28 +103,12 @@ class Questions:
             differences["once the defense was asked often"] = worn
         return Answers(differences, random, accuracies, tuple(traces), tuple(dropout))
 
-    @torch.no_grad()
-    def _answers(self, images: Tensor, only: int | None = None) -> Tensor:
-        """Probabilities, (B, classes); only: the place of the one image to call the model with."""
-        some = slice(None) if only is None else slice(only, only + 1)
-        return self._asked(images[some], self._streams[some])
-
-    @torch.no_grad()
-    def _beside_copies(self, images: Tensor) -> Tensor:
-        """As EOT calls it: every image several times in one batch."""
-        return self._asked(images.repeat(3, 1, 1, 1), self._streams.repeat(3))[: len(images)]
-
-    @torch.enable_grad()
-    def _with_gradients(self, images: Tensor) -> Tensor:
-        return self._asked(images.detach().requires_grad_(), self._streams).detach()
-
-    def _far_on(self, images: Tensor) -> Tensor:
-        with far_on(self._classifier):
-            return self._answers(images)
-
-    def _asked(self, images: Tensor, streams: Tensor) -> Tensor:
-        logits: Tensor = self._model(images, streams=streams)
-        return logits.double().softmax(-1)
+    def _answers(self, images: Tensor, streams: Tensor | None = None, *, gradients: bool = False) -> Tensor:
+        """Probabilities, (B, classes)."""
+        streams = self._streams if streams is None else streams
+        with torch.set_grad_enabled(gradients):
+            logits: Tensor = self._model(images.detach().requires_grad_(gradients), streams=streams)
+        return logits.detach().double().softmax(-1)
 
     @torch.no_grad()
     def _asked_often(self, images: Tensor) -> tuple[float, list[str]]:

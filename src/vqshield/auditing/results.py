@@ -120,7 +120,7 @@ class Flag:
         name: "R1" and so on.
         title: the claim that is checked.
         meaning: what the outcome says about the model.
-        figures: the numbers behind the outcome.
+        figures: the values behind the outcome.
     """
 
     name: str

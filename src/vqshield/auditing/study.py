@@ -65,7 +65,7 @@ class AuditStudy(TargetStudy[AuditManifest, AttackCell, AuditRecord]):
         attacks: the judged attacks, by spec string.
         norm, eps: their budget; eps None: the usual one of the norm.
         held_out: images and labels that the maker of the model has not seen.
-        notes: the folder of the records, in which an audit that is measured in this process resumes.
+        notes: the folder of the records; an audit that is measured in this process resumes there.
     """
 
     defense: str = NONE
@@ -178,10 +178,10 @@ def audit(
         limit: use the first N images, at least `vqshield.auditing.LEAST_IMAGES` (default: all).
         data_dir: folder with the official files of a named data set (default: the cache folder).
         device: "cpu", "cuda" or "auto", for a classifier given by name; a module stays where it is.
-        out: a folder for audit.json and records, in which an interrupted audit resumes (default: none, and
+        out: a folder for audit.json and records; an interrupted audit resumes there (default: none, and
             nothing is written).
-        executor: where the audit is measured, as one cell (default: in this process, in which an interrupted
-            audit resumes after its last part).
+        executor: where the audit is measured, as one cell (default: in this process; only there an
+            interrupted audit resumes after its last part).
         progress: called with the name of each part that is about to be measured.
         held_out: images and labels that the maker of the model has not seen: a model that knows the others by
             heart does worse on these.

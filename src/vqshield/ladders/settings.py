@@ -19,8 +19,6 @@ class LadderSettings(AttackSettings):
     """How high and how thoroughly a ladder is climbed.
 
     Attributes:
-        norm: norm of the attacks' budget: "linf", "l2" or "l1".
-        eps: budget of the attacks on pixels in [0, 1] (default: 8/255 for linf, 0.5 for l2, 12 for l1).
         calls: model calls per image after which query attacks are reported, ascending; every sample counts.
         draws: samples per query; the attacker has the better result of them.
         query_precision: precision of the answers to query attacks, one of `vqshield.attacks.PRECISIONS`
@@ -31,10 +29,7 @@ class LadderSettings(AttackSettings):
         own_arch: architecture of the grey-box attacker's network (default: not the attacked classifier's).
         own_epochs: epochs that the grey-box attacker's network is trained for.
         own_batch, own_seed: images per step of that training, and its seed.
-        runs: samples of the defense behind each result.
-        selection: other samples, which choose each image's strongest attack.
-        seed: seed of every sample of defenses and attacks.
-        batch: images attacked at once.
+        selection: samples that choose each image's strongest attack; others are reported.
     """
 
     calls: tuple[int, ...] = (1000, 5000, 10_000)
