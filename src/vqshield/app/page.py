@@ -15,7 +15,7 @@ from vqshield.app.choices import SETTINGS, Choice, list_choices, settings_of, us
 from vqshield.app.experiments import ATTACKS
 from vqshield.app.fragments import enlarged, recorded_panel
 from vqshield.app.handlers import Controls, View, show_attack, show_shield
-from vqshield.app.subjects import SIDE, Limits, class_name, offered_images
+from vqshield.app.subjects import SIDE, Limits, offered_images
 from vqshield.core.errors import InvalidInputError
 from vqshield.integrations import require
 
@@ -121,7 +121,7 @@ def _controls(gradio: Any) -> dict[str, Any]:
     return {
         "gallery": gradio.Gallery(
             [
-                (enlarged(image), class_name(int(label)))
+                (enlarged(image), offered.classes[int(label)])
                 for image, label in zip(offered.images, offered.labels, strict=True)
             ],
             label="Pick a picture", columns=5, height="auto", allow_preview=False, buttons=[],

@@ -76,11 +76,6 @@ def uploaded(path: Path, limits: Limits) -> Subject:
     return Subject(picture=picture, small=small, label=None, note=_note(whole, picture))
 
 
-def class_name(label: int) -> str:
-    """What a class is called."""
-    return offered_images().classes[label]
-
-
 @cache
 def offered_images() -> ImageSet:
     """The bundled images that are offered, read once."""

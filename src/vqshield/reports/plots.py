@@ -4,9 +4,10 @@ import io
 import re
 from collections.abc import Callable
 from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vqshield.core.extras import require
+from vqshield.reports.html import TEMPLATES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,28 +40,10 @@ _DARK_FOR = {
         (*astuple(LIGHT)[:-1], *LIGHT.series), (*astuple(DARK)[:-1], *DARK.series), strict=True
     )
 }
-STYLE: dict[Any, Any] = {  # settings of matplotlib, all that differ from its own
-    "svg.hashsalt": "vqshield",
-    "text.parse_math": False,  # a dollar in a title is a dollar
-    "font.size": 9,
-    "figure.constrained_layout.h_pad": 0.08,
-    "figure.constrained_layout.w_pad": 0.08,
-    "axes.titlesize": 9,
-    "axes.titleweight": "bold",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-    "xtick.major.size": 0,
-    "ytick.major.size": 0,
-    "grid.color": LIGHT.line,
-    "axes.edgecolor": LIGHT.line,
-    "figure.facecolor": LIGHT.background,
-    "axes.facecolor": LIGHT.background,
+_COLOURS = {
+    **dict.fromkeys(("grid.color", "axes.edgecolor", "xtick.color", "ytick.color"), LIGHT.line),
+    **dict.fromkeys(("figure.facecolor", "axes.facecolor"), LIGHT.background),
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.titlecolor"), LIGHT.ink),
-    **dict.fromkeys(("xtick.color", "ytick.color"), LIGHT.line),
     **dict.fromkeys(("xtick.labelcolor", "ytick.labelcolor"), LIGHT.quiet),
 }
 
@@ -97,17 +80,18 @@ def plot(name: str, text: str, draw: "Callable[[Figure, bool], None]") -> Plot:
     Args:
         name: of its files, without the ending.
         text: what it shows, for readers who cannot see it.
-        draw: draws on an empty figure; its second argument says whether panels are stacked.
+        draw: called with an empty figure, and with whether its panels are to be stacked.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
     matplotlib, figure = require("matplotlib", "cli"), require("matplotlib.figure", "cli")
+    style = matplotlib.rc_params_from_file(TEMPLATES / "plots.mplstyle", use_default_template=False)
 
     def rendered(form: str, *, stacked: bool = False) -> bytes:
         with matplotlib.rc_context():
             matplotlib.rcdefaults()  # a reader's own settings of matplotlib would change the bytes
-            matplotlib.rcParams.update(STYLE)
+            matplotlib.rcParams.update(style | _COLOURS)
             picture = figure.Figure(layout="constrained")
             draw(picture, stacked)
             stream = io.BytesIO()
