@@ -1,7 +1,6 @@
 """The records of certificates, the manifests of their runs, and the cells that the work is cut into."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -133,14 +132,10 @@ class L1Record(CertificateRecord):
         return (self.steps + 1) / (2 * LEVELS)
 
 
-_KINDS: Mapping[str, type[CertificateRecord]] = {
+KINDS: dict[str, type[CertificateRecord]] = {
     VOTE: VoteRecord, DRAWS: DrawsRecord, SEQUENTIAL: SequentialRecord, EXACT: L1Record,
 }  # fmt: skip
-
-
-def parse_record(line: bytes) -> CertificateRecord:
-    """A line of a record file, whatever certificate it is of."""
-    return _KINDS[json.loads(line)["certificate"]].parse(line)
+"""The type of a record by its certificate."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,6 @@
 """Certificates of a defended classifier, image by image, in a run that resumes after any stop."""
 
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -18,6 +19,7 @@ from vqshield.certificates.vote import radius_of
 from vqshield.certification.records import (
     DRAWS,
     EVIDENCE,
+    KINDS,
     SEQUENTIAL,
     VOTE,
     CertificateManifest,
@@ -27,7 +29,6 @@ from vqshield.certification.records import (
     DrawsRecord,
     SequentialRecord,
     VoteRecord,
-    parse_record,
 )
 from vqshield.certification.summary import NORM, CertificationSummary, even_radii
 from vqshield.classifiers import BUNDLED
@@ -82,7 +83,7 @@ class CertificateStudy(TargetStudy[AnyManifest, CertificationCell, AnyRecord]):
 
     @classmethod
     def parse(cls, line: bytes) -> CertificateRecord:
-        return parse_record(line)
+        return KINDS[json.loads(line)["certificate"]].parse(line)
 
     @cached_property
     def forward(self) -> Callable[[Tensor], Tensor]:

@@ -148,6 +148,7 @@ class VoteSummary:
     def table(self, title: str) -> Table:
         """Certified accuracy against the L2 radius."""
         limit = "" if self.mean_draws is None else "at most "
+        shares = ("vote", "vote_statement", "draw", "draw_statement")
         facts = [
             ("draws right", percent(self.accuracy)),
             ("abstained", percent(self.abstained)),
@@ -162,20 +163,10 @@ class VoteSummary:
             columns=[
                 Column("radius", "radius L2", "number", format="g"),
                 Column("linf", "as L-inf", "number", format=".3f", unit="/255"),
-                Column("vote", "vote", "percent"),
-                Column("vote_statement", "vote statement", "percent"),
-                Column("draw", "draw", "percent"),
-                Column("draw_statement", "draw statement", "percent"),
+                *(Column(name, name.replace("_", " "), "percent") for name in shares),
             ],
             rows=[
-                [
-                    point.radius,
-                    255 * point.linf,
-                    point.vote,
-                    point.vote_statement,
-                    point.draw,
-                    point.draw_statement,
-                ]
+                [point.radius, 255 * point.linf, *(getattr(point, name) for name in shares)]
                 for point in self.curve
             ],
             caption=f"certified accuracy in % of {self.images} images; vote: of infinitely many draws, "
@@ -307,10 +298,10 @@ class CertificationSummary:
         votes = [record for record in records if isinstance(record, VoteRecord)]
         bounds = [record for record in records if isinstance(record, DrawsRecord)]
         parts = ((source, [each for each in bounds if each.eps == source.eps]) for source in manifest.sources)
-        certificates = len(manifest.sources) + (manifest.coverage is not None)
+        kinds = len(manifest.sources) + (manifest.coverage is not None)
         return cls(
             title=f"Certificates of {manifest.subject}",
-            complete=len(records) == certificates * manifest.data.images,
+            complete=len(records) == kinds * manifest.data.images,
             vote=VoteSummary.of(manifest, votes, radii) if votes else None,
             draws=tuple(DrawsSummary.of(manifest, source, part) for source, part in parts if part),
             seconds=round(sum(recorded.seconds.values()), 1),
