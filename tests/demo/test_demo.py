@@ -70,7 +70,7 @@ def test_page_and_terminal_show_the_figures_and_the_pictures(finished: tuple[Pat
 
 def test_every_column_is_of_the_same_images_with_the_standard_error_over_them() -> None:
     run = Demo(DemoSettings(limit=60, steps=1, eot=1, samples=1, calls=10), lambda *_: None)
-    run._measure("none", run.classifier, None, ignorant=run.images, transferred=run.images)
+    run._measure("none", run.classifier, None, ignorant=run.images, transfer=run.images)
     right = (run.classifier(run.images).argmax(1) == run.labels).double()
     assert 0 < right.mean() < 1
     assert [row.threat for row in run.rows] == ["none", "transfer", "ignorant", "score", "adaptive"]

@@ -164,7 +164,7 @@ class Demo:
 
         def measure(name: str, classifier: nn.Module, defense: Defense | None) -> None:
             own, other = (for_tuned, for_bare) if classifier is tuned else (for_bare, for_tuned)
-            self._measure(name, classifier, defense, ignorant=own, transferred=other)
+            self._measure(name, classifier, defense, ignorant=own, transfer=other)
             self.seconds = time.perf_counter() - began
 
         measure(NONE, self.classifier, None)
@@ -172,11 +172,10 @@ class Demo:
             measure(display_name(name), self.classifier, create(name, seed=seed))
         if self._to_calibrate is not None:
             self._report(CALIBRATED, 0)
-            behind = create("swrd", seed=0)
-            calibrated = calibrate(
-                "small-cifar10", self._to_calibrate, defense=behind, device="cpu"
-            ).classifier
-            measure(CALIBRATED, _InParts(fastest_form(calibrated)), create("swrd", seed=seed))
+            behind, images = create("swrd", seed=0), self._to_calibrate
+            calibration = calibrate("small-cifar10", images, defense=behind, device="cpu")
+            calibrated = _InParts(fastest_form(calibration.classifier))
+            measure(CALIBRATED, calibrated, create("swrd", seed=seed))
         measure(TUNED, tuned, SWRD.hardened("cifar10", seed=seed))
 
     def summary(self) -> DemoSummary:
@@ -210,40 +209,40 @@ class Demo:
         return rows
 
     def _measure(
-        self,
-        name: str,
-        classifier: nn.Module,
-        defense: Defense | None,
-        *,
-        ignorant: Tensor,
-        transferred: Tensor,
+        self, name: str, classifier: nn.Module, defense: Defense | None, *, ignorant: Tensor, transfer: Tensor
     ) -> None:
         """Accuracy under every attacker; without a defense nothing is random, and one run is enough."""
-        options, runs = self.settings, 1 if defense is None else self.settings.samples
+        options, images, labels = self.settings, self.images, self.labels
+        runs = 1 if defense is None else options.samples
         shielded = None if defense is None else Defended(classifier, defense, surrogate="soft")
         model = _Counted(shielded or classifier, self._report, name)
 
         def judged(images: Tensor) -> Draws:
-            return draw_predictions(model, images, self.labels, runs=runs)
+            return draw_predictions(model, images, labels, runs=runs)
 
-        natural, unaware = judged(self.images), judged(ignorant)
+        natural, unaware = judged(images), judged(ignorant)
         pgd = informed = f"pgd-{options.steps}"
         if shielded is None:
             aware = unaware
-            self._show("clean", self.images, natural.predictions[0])
+            self._show("clean", images, natural.predictions[0])
             self._show("attacked", ignorant, unaware.predictions[0])
         else:
-            attacked = self._informed(model)
+            with model.counting(options.steps * options.eot * len(images)):
+                averaged = EOT(model, draws=options.eot)
+                attacked = options.adaptive(averaged, images, labels, drop_lost=True)
             aware, informed = judged(attacked), f"{pgd} + soft + eot-{options.eot}"
             if name not in (CALIBRATED, TUNED):  # their pictures are of attacks on other weights
                 self._show_quantized(f"attacked, then {name}", shielded, ignorant)
             if name == BEST:
                 self._show_quantized(f"attacked through {name}, then {name}", shielded, attacked)
+        transferred = judged(transfer)
+        with model.counting(options.calls * len(images)):
+            queried = options.score.trace(model, images, labels, calls=(options.calls,)).images[-1]
         measured: dict[Threat, tuple[str, Draws]] = {
             "none": ("none", natural),
-            "transfer": (pgd, judged(transferred)),
+            "transfer": (pgd, transferred),
             "ignorant": (pgd, unaware),
-            "score": (f"square, {options.calls} calls", judged(self._queried(model))),
+            "score": (f"square, {options.calls} calls", judged(queried)),
             "adaptive": (informed, aware),
         }
         self.rows += [
@@ -256,23 +255,10 @@ class Demo:
                 robust=under.mean,
                 standard_error=under.standard_error,
                 runs=runs,
-                n=len(self.images),
+                n=len(images),
             )
             for threat, (attack, under) in measured.items()
         ]
-
-    def _informed(self, model: "_Counted") -> Tensor:
-        """Adversarial images through the shield; images misclassified in every sample take no more steps."""
-        options = self.settings
-        with model.counting(options.steps * options.eot * len(self.images)):
-            averaged = EOT(model, draws=options.eot)
-            return options.adaptive(averaged, self.images, self.labels, drop_lost=True)
-
-    def _queried(self, model: "_Counted") -> Tensor:
-        """Images of an attacker who queries the model for its scores; every sample is a call."""
-        options = self.settings
-        with model.counting(options.calls * len(self.images)):
-            return options.score.trace(model, self.images, self.labels, calls=(options.calls,)).images[-1]
 
     def _show(self, caption: str, images: Tensor, answers: Tensor) -> None:
         self.shown[caption] = images[:GALLERY_ROWS], answers[:GALLERY_ROWS]
