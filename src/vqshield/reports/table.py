@@ -343,19 +343,19 @@ class Table:
         text += f" ({cell.badge})" if cell.badge else ""
         return f"{text} ({cell.reason})" if notes and cell.reason else text
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[dict[str, str | float | None]]:
         """The rows as dictionaries by the columns' names, numbers as measured.
 
         An accuracy is its mean under the column's name, with name_std, name_standard_error, name_runs and
         name_n. Notes are in name_note, and the title of the section above a row is in "section".
         """
-        records: list[dict[str, Any]] = []
+        records: list[dict[str, str | float | None]] = []
         section = Section()
         for line in self.lines():
             if isinstance(line, Section):
                 section = line
                 continue
-            record: dict[str, Any] = {"section": section.title} if section.title else {}
+            record: dict[str, str | float | None] = {"section": section.title} if section.title else {}
             for column, cell in line:
                 record[column.name] = cell.sorted_by
                 if isinstance(cell.value, Accuracy):
