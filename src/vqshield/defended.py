@@ -80,7 +80,7 @@ class Defended(nn.Module):
 
         Args:
             images: (B, q, h, w), or (q, h, w): bytes, or floating point in [0, 1].
-            streams: stream numbers (B,) that repeat a draw; None takes fresh ones.
+            streams: stream numbers (B,) that repeat a draw; None draws fresh ones.
         """
         pixels = self.defense.pixels(images)
         streams = self._streams(pixels) if streams is None else self.defense.streams(pixels, streams)

@@ -141,7 +141,7 @@ def test_on_a_random_model_a_change_must_win_twice_and_the_held_image_is_asked_a
         assert float(held.images.mean()) == kept
         assert held.value.tolist() == pytest.approx([value])
     assert asked == [0, 0, 1, 1, 2, 0, 3, 3, 4, 3, 5, 5]
-    assert held.queries == len(script)
+    assert held.used == len(script)
 
 
 def test_an_l2_change_moves_the_budget_from_one_square_into_another() -> None:

@@ -154,19 +154,14 @@ class QueryAttack(Attack):
         """Search once, and return the best images after each of these numbers of calls.
 
         Args:
-            model: images (B, q, h, w) → logits; each draw of an EOT is a call.
-            images: float images in [0, 1].
-            labels: their true classes, (B,), int64.
+            model, images, labels: as of a call of the attack; each draw of an EOT counts as a call.
             calls: ascending; the last one replaces `queries`.
             drop_lost: as of a call of the attack. No image stops where judging it would take more than a
                 tenth of the first calls.
 
         Example:
             >>> attack = vq.attacks.RayS(ball=vq.attacks.Linf(8 / 255))
-            >>> found = attack.trace(classifier, images, labels, calls=(20, 60))
-            >>> [each.shape[0] for each in found.images]
-            [8, 8]
-            >>> found.used.amax(1).tolist()
+            >>> attack.trace(classifier, images, labels, calls=(20, 60)).used.amax(1).tolist()
             [20, 60]
         """
         labels = _checked(images, labels)

@@ -85,20 +85,16 @@ def _draws(logits: list[Tensor]) -> int:
 
 
 class Search(Protocol):
-    """A search by queries, with as many queries for every image."""
+    """Queries `used` per image, `advance` to so many, the best images `found`, `keep` some images."""
 
     @property
-    def used(self) -> int | Tensor:
-        """Evaluations of the model per image."""
+    def used(self) -> int | Tensor: ...
 
-    def advance(self, stop: int) -> None:
-        """Search until so many evaluations."""
+    def advance(self, stop: int) -> None: ...
 
-    def found(self) -> Tensor:
-        """The best images."""
+    def found(self) -> Tensor: ...
 
-    def keep(self, some: Tensor) -> None:
-        """Continue with some of the images."""
+    def keep(self, some: Tensor) -> None: ...
 
 
 def search_dropping(

@@ -1,8 +1,7 @@
-"""Classifiers in less than full precision: wrappers for attacks that ask thousands of times.
+"""Classifiers in less than full precision, for attacks that make thousands of queries.
 
-An attack needs thousands of directions, or of answers to choose its next question by; the answers that choose
-between attacks and are reported are few, and have to be exact. So one wrapper computes in less precision only
-where a gradient is asked for, and the other is for attacks without gradients alone.
+The few logits that choose between attacks and are reported have to be exact. So `FastGradients` is less
+precise only where a gradient is needed, and `FastAnswers` is for attacks without gradients.
 """
 
 import copy
@@ -25,7 +24,7 @@ _SMALL = 2**19  # pixels: a GPU gains little by computing fewer in bfloat16 (512
 
 
 class _Fast(nn.Module):
-    """A classifier, and its layers in the precision given."""
+    """A classifier, and its layers by precision."""
 
     def __init__(self, classifier: Model, precision: str) -> None:
         super().__init__()
@@ -41,22 +40,19 @@ class _Fast(nn.Module):
 
 
 class FastGradients(_Fast):
-    """A classifier with the same answers, whose gradients are computed faster.
+    """A classifier with the same logits and faster gradients.
 
-    Where images ask for no gradient it is the classifier as it is. Where they do, its layers run in the
-    precision given, channels last, norms folded into convolutions where it says how, and on a GPU small
-    batches as a captured sequence of kernels (a CUDA graph). The gradient, and the logits that the loss is
-    taken of, are float32 again.
+    For images that need a gradient, its layers run in less precision, channels last, with folded norms, and
+    on a GPU small batches as a CUDA graph. The gradient, and the logits of the loss, are float32 again.
 
     Args:
-        classifier: images in [0, 1] → logits. Changes of its weights after the first gradient are not seen.
+        classifier: images in [0, 1] → logits. Changes of its weights after the first gradient have no effect.
         precision: "tf32" rounds the factors of matrix products and convolutions to 10 bits on GPUs that can,
-            "bf16" computes in bfloat16 (torch.autocast), but for small batches on a GPU, which are tf32,
-            since they gain nothing by more rounding. "float32" changes nothing. Beware: torch lets cuDNN's
-            convolutions use tf32 by default, so that "float32" is that on a GPU, unless
-            torch.backends.cudnn.allow_tf32 is False.
+            "bf16" computes in bfloat16 (torch.autocast), except small batches on a GPU, which are tf32 and
+            would gain nothing. "float32" changes nothing; torch lets cuDNN's convolutions use tf32 by
+            default, unless torch.backends.cudnn.allow_tf32 is False.
         most_captured: pixels of the largest batch that is captured on a GPU, 256 images of 32×32 by default;
-            0: none is. What a captured pass works in stays reserved as long as the classifier lives.
+            0: none. The memory of captured passes stays reserved as long as the classifier lives.
 
     Example:
         >>> fast = vq.attacks.FastGradients(classifier, "bf16")
@@ -73,7 +69,6 @@ class FastGradients(_Fast):
         self._most_captured = checks.whole("most_captured", most_captured, least=0)
 
     def forward(self, images: Tensor) -> Tensor:
-        """The classifier's logits."""
         if not (images.requires_grad and torch.is_grad_enabled()) or self.precision == PRECISIONS[0]:
             return ask(self.classifier, images)
         small = images.is_cuda and images[:, 0].numel() <= _SMALL
@@ -87,15 +82,14 @@ class FastGradients(_Fast):
 
 
 class FastAnswers(_Fast):
-    """A classifier whose answers are computed faster, for attacks that ask for answers alone.
+    """A classifier with faster logits, for attacks without gradients.
 
-    Its layers are those of `FastGradients`; the logits are float32 again, and differ by rounding. Where
-    images ask for a gradient, or an attack for exact answers, it is the classifier as it is. Square and RayS
-    ask exactly where they choose between what they found, and always of a model that is not random, whose
-    small differences mean something.
+    Its layers are those of `FastGradients`; the logits are float32 again, up to rounding. Images that need a
+    gradient, or attacks that need exact logits, get the classifier itself. Square and RayS need exact logits
+    where they judge candidates, and always of a deterministic model, whose small differences count.
 
     Args:
-        classifier: images in [0, 1] → logits. Changes of its weights after the first answer are not seen.
+        classifier: images in [0, 1] → logits. Changes of its weights after the first call have no effect.
         precision: as of `FastGradients`; "bf16" is bfloat16 for small batches too.
 
     Example:
@@ -108,7 +102,6 @@ class FastAnswers(_Fast):
     """
 
     def forward(self, images: Tensor) -> Tensor:
-        """The classifier's logits."""
         gradient = images.requires_grad and torch.is_grad_enabled()
         if gradient or asked_exactly() or self.precision == PRECISIONS[0]:
             return ask(self.classifier, images)
@@ -116,29 +109,27 @@ class FastAnswers(_Fast):
 
 
 class _Layers:
-    """A classifier as its kernels read it fastest, and the passes through it that were captured."""
+    """A classifier in its fastest memory layout, and its captured passes."""
 
     def __init__(self, classifier: Model, precision: str) -> None:
         self._classifier, self._precision = _laid_out(classifier, precision), precision
         self.graphs = _Graphs(self.compute)
 
     def compute(self, images: Tensor) -> Tensor:
-        """The logits."""
         with _reduced(self._precision, images.device.type):
             answer = self._classifier(images.contiguous(memory_format=torch.channels_last))
-        # Not about the classifier: where it fails, its weights of another dtype are not why.
-        return ask(lambda _: answer, images).to(images.dtype)
+        return ask(lambda _: answer, images).to(images.dtype)  # its errors are not about weights' dtypes
 
 
 _LAYERS: WeakKeyDictionary[nn.Module, dict[str, tuple[object, _Layers]]] = WeakKeyDictionary()
-"""By classifier and precision, with what its weights were then: attack follows attack on the same one."""
+"""By classifier and precision, with the state of its weights then."""
 
 
 def _prepared(classifier: Model, precision: str) -> _Layers:
     if not isinstance(classifier, nn.Module):
         return _Layers(classifier, precision)
     weights = [(each.data_ptr(), each._version) for each in classifier.parameters()]
-    # By value: every attack puts buffers back where they were, which counts as a change of them.
+    # By value: every attack restores buffers, which torch counts as a change.
     sums = [each.double().sum() for each in classifier.buffers()]
     now = classifier.training, weights, torch.stack(sums).tolist() if sums else []
     known = _LAYERS.setdefault(classifier, {})
@@ -148,30 +139,30 @@ def _prepared(classifier: Model, precision: str) -> _Layers:
 
 
 def _laid_out(classifier: Model, precision: str) -> Model:
-    """A copy with its weights channels last; the classifier itself where it is none that can be copied."""
+    """A copy with its weights channels last; the classifier itself if it cannot be copied."""
     if not isinstance(classifier, nn.Module):
         return classifier
-    # What has no weights is not copied: a random layer goes on counting its draws, and none is made twice.
+    # Modules without weights are shared, so that a random layer continues to count its draws.
     kept = {id(each): each for each in classifier.modules() if not each.state_dict()}
     try:
         copied = copy.deepcopy(classifier, kept)
     except (TypeError, RuntimeError):  # something in it holds a lock, a file or a tensor with a history
         return classifier.forward
     copied.requires_grad_(False)
-    copied._forward_hooks.clear()  # those of the classifier are run, whoever is registered by then
+    copied._forward_hooks.clear()  # the classifier's own hooks run, as registered at each call
     if not copied.training:
         fold_norms(copied)
     for module in copied.modules():
         if isinstance(module, nn.Conv2d):
             module.weight.data = module.weight.data.contiguous(memory_format=torch.channels_last)
-        # autocast would round these at every call; norms and whatever else it leaves alone stay as they are.
+        # autocast would round these at every call; it does not round norms.
         if precision == "bf16" and isinstance(module, nn.Conv2d | nn.Linear):
             module.to(torch.bfloat16)
     return copied
 
 
 def _after_hooks(classifier: Model, images: Tensor, logits: Tensor) -> Tensor:
-    """What the classifier's own forward hooks make of the logits; one counts images for a progress bar."""
+    """The logits after the classifier's own forward hooks; one counts images for a progress bar."""
     for number, hook in list(getattr(classifier, "_forward_hooks", {}).items()):
         takes_more = number in getattr(classifier, "_forward_hooks_with_kwargs", {})
         found = hook(classifier, (images,), {}, logits) if takes_more else hook(classifier, (images,), logits)
@@ -181,7 +172,7 @@ def _after_hooks(classifier: Model, images: Tensor, logits: Tensor) -> Tensor:
 
 @contextmanager
 def _reduced(precision: str, device: str) -> Iterator[None]:
-    """Products in that precision meanwhile."""
+    """A context where matrix products have that precision."""
     if precision == "bf16":
         with torch.autocast(device, dtype=torch.bfloat16):
             yield
@@ -192,19 +183,15 @@ def _reduced(precision: str, device: str) -> Iterator[None]:
     flags, before = torch.backends.cudnn, torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     try:
-        with flags.flags(
-            enabled=flags.enabled,
-            benchmark=flags.benchmark,
-            deterministic=flags.deterministic,
-            allow_tf32=True,
-        ):
+        kept = {name: getattr(flags, name) for name in ("enabled", "benchmark", "deterministic")}
+        with flags.flags(**kept, allow_tf32=True):
             yield
     finally:
         torch.set_float32_matmul_precision(before)
 
 
 def _rounded_up(count: int) -> int:
-    """The next of 32, 48, 64, 96, 128, 192, …: few sizes to capture, and at most a third of them padding."""
+    """The next of 32, 48, 64, 96, 128, 192, …: few sizes to capture, at most a third of padding."""
     size = _LEAST_ROWS
     while size < count:
         size = size * 3 // 2 if size & (size - 1) == 0 else size // 3 * 4
@@ -224,10 +211,10 @@ class _Graph:
 
 
 class _Graphs:
-    """A pass through a classifier and back, captured once for each size of batch, and replayed.
+    """Passes through a classifier and back, captured once for each size of batch, and replayed.
 
-    All captures share their memory: a replay overwrites what another left there. So it is known which pass
-    the memory holds, and a backward pass that finds another one there repeats its own forward pass first.
+    All captures share their memory, and a replay overwrites it. So a backward pass repeats its own forward
+    pass first if the memory holds another one.
     """
 
     def __init__(self, compute: Callable[[Tensor], Tensor]) -> None:
@@ -238,18 +225,18 @@ class _Graphs:
         self.passes = 0
 
     def logits(self, images: Tensor, rows: int) -> Tensor | None:
-        """The logits, of a batch padded to that many rows; None where this classifier cannot be captured."""
+        """The logits, by a batch padded to that many rows; None if the classifier cannot be captured."""
         key = (rows, images.shape[1:], images.dtype, images.device)
         if key not in self._captured:
             try:
                 self._captured[key] = self._capture(images, rows)
-            except RuntimeError:  # it is random, looks at values, or does what else no capture allows
+            except RuntimeError:  # it is random, depends on values, or is not allowed in a capture
                 self._captured[key] = None
         graph = self._captured[key]
         if graph is None:
             return None
-        found: Tensor = _Replayed.apply(images, self, graph)  # type: ignore[no-untyped-call]
-        return found
+        replayed: Tensor = _Replayed.apply(images, self, graph)  # type: ignore[no-untyped-call]
+        return replayed
 
     def _capture(self, images: Tensor, rows: int) -> _Graph:
         self._pool = self._pool or torch.cuda.graph_pool_handle()
@@ -280,7 +267,7 @@ class _Graphs:
 
 @contextmanager
 def _capturing(graph: Any, pool: Any) -> Iterator[None]:
-    """As torch.cuda.graph, which also empties the allocator's cache: that costs more than a capture saves."""
+    """As torch.cuda.graph, without emptying the allocator's cache, which costs more than a capture saves."""
     graph.capture_begin(pool=pool)
     try:
         yield

@@ -63,7 +63,6 @@ class RayS(QueryAttack):
         check_counts(self)
 
     def uncounted_queries(self, draws: int = 1, *, drop_lost: bool = False) -> int:
-        """The judgements of images that may stop."""
         return most_judgements(_JUDGEMENTS, draws) if drop_lost else 0
 
     def _rays(self, model: Model, images: Tensor, labels: Tensor) -> "_Exact | _Noisy":
@@ -109,7 +108,6 @@ class _Rays(ABC):
         self._evaluations = 2  # of the model, in batches of whatever needs it
 
     def advance(self, stop: int) -> None:
-        """Search until so many evaluations, or until no image needs more."""
         while self._evaluations < stop and self.step():
             self._evaluations += 1
 
@@ -121,7 +119,7 @@ class _Rays(ABC):
 
     @abstractmethod
     def step(self) -> bool:
-        """One evaluation of every image that needs it; False where none does."""
+        """Evaluate every image that needs it; False where none does."""
 
     @abstractmethod
     def found(self) -> Tensor:
@@ -234,7 +232,6 @@ class _Noisy(_Rays):
         return self._at(self._every, self.signs, torch.full_like(self.radius, self._budget))
 
     def keep(self, some: Tensor) -> None:
-        """Continue with some of the images."""
         searched = ("_images", "_labels", "signs", "radius", "stage", "block", "used")
         for name in (*searched, "_evidence", "_challenged", "_low", "_high"):
             setattr(self, name, getattr(self, name)[some])

@@ -71,65 +71,24 @@ class Square(QueryAttack):
         All images get as many queries, until nothing more can be gained with any of them.
         """
         queries, best = marks[-1], Best(images, labels, judgements=self.judgements)
-        climb = _Climb(self, model, images, labels, queries)
-        held, quarter = climb.held, 1
+        climb, quarter = _Climb(self, model, images, labels, queries), 1
         for mark in marks:
-            while climb.has_step_before(mark) and bool((held.value < ENOUGH).any()):
+            while climb.has_step_before(mark) and bool((climb.value < ENOUGH).any()):
                 climb.step()
-                if held.random and 4 * held.queries >= quarter * queries:
-                    best.consider(model, held.images)
+                if climb.random and 4 * climb.used >= quarter * queries:
+                    best.consider(model, climb.images)
                     quarter += 1
-            last = held.random and mark == queries
+            last = climb.random and mark == queries
             if last and quarter <= 4:  # nothing could be gained in the last quarter
-                best.consider(model, held.images)
-            yield best.images if last else held.images, torch.full_like(labels, held.queries + best.asked)
+                best.consider(model, climb.images)
+            yield best.images if last else climb.images, torch.full_like(labels, climb.used + best.asked)
 
     def search_dropping(
         self, model: Model, images: Tensor, labels: Tensor, marks: Sequence[int]
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Misclassified images stop."""
         climb = _Climb(self, model, images, labels, marks[-1])
         best = Best(images, labels, judgements=self.judgements, drop_lost=True)
         return search_dropping(climb, best, model, marks)
-
-
-class _Climb:
-    """The search, step by step: the current images and the next changes."""
-
-    def __init__(self, attack: Square, model: Model, images: Tensor, labels: Tensor, queries: int) -> None:
-        draw = Draw(attack.seed, places_in_batch(images))
-        self._moves = _MOVES[type(attack.ball)](attack.ball, images, draw)
-        self._p_init, self._queries, self._number = attack.p_init, queries, 0
-        self.held = _Held(model, self._moves.start(), labels)
-
-    @property
-    def used(self) -> int:
-        """Evaluations of the model so far."""
-        return self.held.queries
-
-    def has_step_before(self, stop: int) -> bool:
-        """Whether another step fits into so many evaluations; with a random model it takes two."""
-        return self.held.queries + self.held.random < stop
-
-    def step(self) -> None:
-        """Try one change of each image."""
-        halvings = sum(self.held.queries > h * self._queries / 10_000 for h in _HALVINGS)
-        self.held.challenge(self._moves.propose(self.held.images, self._p_init / 2**halvings, self._number))
-        self._number += 1
-
-    def advance(self, stop: int) -> None:
-        """Step until so many evaluations."""
-        while self.has_step_before(stop):
-            self.step()
-
-    def found(self) -> Tensor:
-        """The current images."""
-        return self.held.images
-
-    def keep(self, some: Tensor) -> None:
-        """Continue with some of the images."""
-        self.held.keep(some)
-        self._moves.keep(some)
 
 
 class _Held:
@@ -139,7 +98,7 @@ class _Held:
         self._model, self._labels, self.images = model, labels, images
         with asking_exactly():
             first, second = model(images), model(images)
-        self.queries = 2
+        self.used = 2
         self.random = not torch.equal(first, second)
         self.value = (margin(first, labels) + margin(second, labels)) / 2
         self._count = torch.full_like(self.value, 2.0)
@@ -161,15 +120,46 @@ class _Held:
         self.images = torch.where(wins[:, None, None, None], proposal, self.images)
 
     def keep(self, some: Tensor) -> None:
-        """Continue with some of the images."""
+        """Continue with some of the images alone."""
         self.images, self._labels = self.images[some], self._labels[some]
         self.value, self._count = self.value[some], self._count[some]
 
     def _margin(self, images: Tensor) -> Tensor:
-        self.queries += 1
+        self.used += 1
         # Rounding would hide the small gains on a robust model that is not random.
         with nullcontext() if self.random else asking_exactly():
             return margin(self._model(images), self._labels)
+
+
+class _Climb(_Held):
+    """The search, step by step."""
+
+    def __init__(self, attack: Square, model: Model, images: Tensor, labels: Tensor, queries: int) -> None:
+        draw = Draw(attack.seed, places_in_batch(images))
+        self._moves = _MOVES[type(attack.ball)](attack.ball, images, draw)
+        super().__init__(model, self._moves.start(), labels)
+        self._p_init, self._queries, self._number = attack.p_init, queries, 0
+
+    def has_step_before(self, stop: int) -> bool:
+        """Whether another step fits into so many evaluations; with a random model it takes two."""
+        return self.used + self.random < stop
+
+    def step(self) -> None:
+        """Try one change of each image."""
+        halvings = sum(self.used > h * self._queries / 10_000 for h in _HALVINGS)
+        self.challenge(self._moves.propose(self.images, self._p_init / 2**halvings, self._number))
+        self._number += 1
+
+    def advance(self, stop: int) -> None:
+        while self.has_step_before(stop):
+            self.step()
+
+    def found(self) -> Tensor:
+        return self.images
+
+    def keep(self, some: Tensor) -> None:
+        super().keep(some)
+        self._moves.keep(some)
 
 
 class _Moves(ABC):
@@ -180,7 +170,6 @@ class _Moves(ABC):
         self._channels, self._height, self._width = images.shape[1:]
 
     def keep(self, some: Tensor) -> None:
-        """Continue with some of the images."""
         self._images, self._draw = self._images[some], self._draw[some]
 
     @abstractmethod
@@ -189,7 +178,7 @@ class _Moves(ABC):
 
     @abstractmethod
     def propose(self, held: Tensor, share: float, number: int) -> Tensor:
-        """Change number `number` of the current images, in a square of that share of the pixels."""
+        """The images after change number `number`, in a square of that share of the pixels."""
 
     def _uniforms(self, stage: Stage, number: int, count: int) -> Tensor:
         values = self._draw.uniforms(stage, number * count, count)  # (B, count)

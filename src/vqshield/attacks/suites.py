@@ -22,7 +22,7 @@ def _member(
     name: str, *, ball: Ball, seed: int, surrogate: str, loss: str, eot: int, steps: int,
     candidates: int = 1, basis: str = "pixels", restarts: int = 1,
 ) -> Threat:  # fmt: skip
-    """PGD with long first steps that shrink to nothing, and momentum: what did best among those tried."""
+    """PGD with momentum and long first steps that shrink to nothing: the best of those tried."""
     attack = PGD(
         ball=ball, steps=steps, step=ball.eps / 4, schedule="cosine", momentum=0.75, loss=loss,
         candidates=candidates, seed=seed, restarts=restarts,
@@ -44,8 +44,8 @@ def _adaptive_v1(ball: Ball, seed: int, name: str = "adaptive-v1") -> list[Threa
 
 
 def _adaptive_v2(ball: Ball, seed: int) -> list[Threat]:
-    """All of adaptive-v1, and what found more on hardened classifiers: centres differentiated through rounds
-    of soft k-means, with twice the draws and more steps, and towards each of three wrong classes in turn.
+    """All of adaptive-v1, and stronger attacks on hardened classifiers: gradients through rounds of soft
+    k-means with twice the draws and more steps, and towards each of three wrong classes in turn.
     """
     name, unrolled = "adaptive-v2", "soft:temperature=0.03,centres=unrolled"
     make = partial(_member, ball=ball, seed=seed, surrogate=unrolled, candidates=4)
@@ -57,7 +57,7 @@ def _adaptive_v2(ball: Ball, seed: int) -> list[Threat]:
 
 
 def _adaptive_v1_quick(ball: Ball, seed: int) -> list[Threat]:
-    """For a CPU and a first look: less of the two strongest kinds."""
+    """For a CPU: fewer steps of the two strongest kinds."""
     make = partial(_member, ball=ball, seed=seed, eot=4, steps=20, loss="margin")
     return [
         make("adaptive-v1-quick/soft-margin", surrogate="soft:temperature=0.03"),
@@ -66,9 +66,7 @@ def _adaptive_v1_quick(ball: Ball, seed: int) -> list[Threat]:
 
 
 def _queries_v1(ball: Ball, seed: int) -> list[Threat]:
-    """10,000 calls for an image, every draw and judgement counted: by score and by decision, one draw a query
-    and five.
-    """
+    """10,000 calls per image with draws and judgements: by score and decision, one draw per query or five."""
     members = {
         "square-1": "square:queries=9992", "square-5": "square:queries=1992,eot=5",
         "rays-1": "rays:queries=10000", "rays-5": "rays:queries=2000,eot=5",

@@ -15,7 +15,6 @@ from vqshield.certificates.all_images import (
     union_statement,
 )
 from vqshield.certificates.bounds import (
-    Bound,
     Evidence,
     bounds_from,
     error_bounds,
@@ -50,7 +49,6 @@ from vqshield.certificates.vote import (
 
 __all__ = [
     "ABSTAIN",
-    "Bound",
     "Coverage",
     "Evidence",
     "ExactVotes",

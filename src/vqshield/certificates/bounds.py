@@ -1,11 +1,11 @@
 """Error bounds for given images, as functions of the evidence in m draws of each image.
 
-A new bound is one function of `Evidence` and one line in _BOUNDS. Every bound holds for the image x' that was
+A new bound is one function and one line in `bounds_from`. Every bound holds for the image x' that was
 drawn from, not for a ball around it.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -135,9 +135,8 @@ def proposition1(*, mean_l1: Value, margin: Value, draws: int, delta: float) -> 
     for a ball around x: another x' needs draws of its own.
 
     Args:
-        mean_l1: the mean of ‖f(x) − f(x̂'_i)‖₁ over the draws of x', of softmax outputs.
+        mean_l1: the mean of ‖f(x) − f(x̂'_i)‖₁ over the m draws of x', of softmax outputs.
         margin: rho(x, y, f); where it is not positive nothing is certified, and the bound is 1.
-        draws: m.
         delta: the chance that the bound fails.
 
     Example:
@@ -154,22 +153,7 @@ def proposition1(*, mean_l1: Value, margin: Value, draws: int, delta: float) -> 
     return like(gamma.clamp(max=1), mean_l1, margin)
 
 
-Bound = Callable[[Evidence, float], Tensor]
-"""(evidence, delta) → upper bounds on the error, (B,)."""
-
-
-_BOUNDS: dict[str, Bound] = {
-    "proposition1": lambda seen, delta: proposition1(
-        mean_l1=seen.mean_l1, margin=seen.margin, draws=seen.draws, delta=delta
-    ),
-    "truncated_markov": lambda seen, delta: truncated_markov(
-        mean=seen.mean_truncated, draws=seen.draws, delta=delta
-    ),
-    "empirical_bernstein": lambda seen, delta: empirical_bernstein(
-        mean=seen.mean_truncated, variance=seen.variance_truncated, draws=seen.draws, delta=delta
-    ),
-    "clopper_pearson": lambda seen, delta: clopper_pearson(errors=seen.errors, draws=seen.draws, delta=delta),
-}
+_BOUNDS = ("proposition1", "truncated_markov", "empirical_bernstein", "clopper_pearson")
 
 
 def list_bounds() -> list[str]:
@@ -191,7 +175,14 @@ def bounds_from(seen: Evidence, *, delta: float) -> dict[str, Tensor]:
         >>> float(vq.certificates.bounds_from(seen, delta=0.05)["clopper_pearson"].max())
         0.0295...
     """
-    return {name: bound(seen, delta) for name, bound in _BOUNDS.items()}
+    m, mean, variance = seen.draws, seen.mean_truncated, seen.variance_truncated
+    bounds = (
+        proposition1(mean_l1=seen.mean_l1, margin=seen.margin, draws=m, delta=delta),
+        truncated_markov(mean=mean, draws=m, delta=delta),
+        empirical_bernstein(mean=mean, variance=variance, draws=m, delta=delta),
+        clopper_pearson(errors=seen.errors, draws=m, delta=delta),
+    )
+    return dict(zip(_BOUNDS, bounds, strict=True))
 
 
 def error_bounds(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from vqshield.attacks import EOT, AutoAttack
+from vqshield.attacks import EOT
 from vqshield.attacks.suites import expand
 from vqshield.attacks.threats import LEVELS, Threat
 from vqshield.classifiers import BUNDLED
@@ -309,8 +309,8 @@ def _level(defense: DefenseId, threat: ThreatId, manifest: EvaluationManifest) -
 def _effort(threat: Threat) -> int:
     """About how often the attack calls the model for each image."""
     bare = threat.surrogate == NONE
-    if isinstance(threat.attack, AutoAttack):
-        return _AUTOATTACK["bare" if bare else threat.attack.version]
+    if version := getattr(threat.attack, "version", None):  # AutoAttack
+        return _AUTOATTACK["bare" if bare else version]
     rounds: int = math.prod(
         getattr(threat.attack, name, 1) for name in ("steps", "restarts", "queries", "tries")
     )

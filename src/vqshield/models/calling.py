@@ -28,15 +28,6 @@ def evaluating(model: object) -> Iterator[None]:
 
     In training mode logits depend on the other images of the batch, and every call changes the running
     statistics. A plain function has no mode.
-
-    Example:
-        >>> from vqshield.models.calling import evaluating
-        >>> network = torch.nn.Sequential(torch.nn.BatchNorm2d(3), torch.nn.Flatten()).train()
-        >>> with evaluating(network):
-        ...     network[0].training
-        False
-        >>> network[0].training
-        True
     """
     modules = list(model.modules()) if isinstance(model, nn.Module) else []
     modes = [module.training for module in modules]
@@ -124,11 +115,6 @@ class Normalising(nn.Module):
 
     Raises:
         InvalidInputError: mean and std of different lengths, not finite, or a std that is not positive.
-
-    Example:
-        >>> from vqshield.models.calling import Normalising
-        >>> Normalising(torch.nn.Identity(), mean=[0.5], std=[0.25])(torch.ones(1, 1, 1, 1)).item()
-        2.0
     """
 
     mean: Tensor
@@ -152,13 +138,8 @@ class Normalising(nn.Module):
             raise InvalidInputError(f"std={list(std)} must be positive in every channel")
 
     def forward(self, images: Tensor) -> Any:
-        """What the network gives for images (B, q, h, w) in [0, 1].
-
-        Raises:
-            InvalidInputError: images of another number of channels than mean and std have.
-        """
         given, expected = images.shape[-3], self.mean.shape[1]
-        if expected not in (1, given):  # torch would make a grey image three channels without a word
+        if expected not in (1, given):  # torch would silently make three channels of a grey image
             raise InvalidInputError(
                 f"images of {given} channels cannot be normalised by a mean and std of {expected}"
             )
@@ -248,11 +229,7 @@ def check_finite(logits: Tensor) -> None:
 
 
 def gradient(values: Tensor, images: Tensor) -> Tensor:
-    """The gradient of the sum of the values towards the images.
-
-    Raises:
-        NoGradientError: the values do not depend on the images.
-    """
+    """The gradient of the sum of the values towards the images."""
     slope: Tensor | None = None
     if values.requires_grad:
         (slope,) = torch.autograd.grad(values.sum(), images, allow_unused=True)
@@ -283,7 +260,6 @@ class InOwnDtype(nn.Module):
         self.training = network.training
 
     def forward(self, images: Tensor) -> Tensor:
-        """The logits."""
         logits = ask(self.network, images.to(own_dtype(self.network, images.dtype)))
         return logits.to(torch.promote_types(images.dtype, torch.float32))
 

@@ -20,12 +20,6 @@ class Draws:
     Args:
         predictions: predicted classes, (runs, N).
         labels: the true ones, (N,).
-
-    Example:
-        >>> from vqshield.models.draws import Draws
-        >>> draws = Draws(torch.tensor([[0, 1], [0, 1], [1, 1]]), torch.tensor([0, 0]))
-        >>> round(draws.mean, 4), draws.vote(), draws.worst()
-        (0.3333, 0.5, 0.0)
     """
 
     predictions: Tensor
