@@ -59,11 +59,7 @@ class Defended(nn.Module):
     defense: Defense
 
     def __init__(
-        self,
-        classifier: nn.Module,
-        defense: DefenseLike,
-        *,
-        surrogate: str | Surrogate | Attach = "own",
+        self, classifier: nn.Module, defense: DefenseLike, *, surrogate: str | Surrogate | Attach = "own"
     ) -> None:
         super().__init__()
         if not callable(classifier):
@@ -72,7 +68,6 @@ class Defended(nn.Module):
         self.defense = as_defense(defense)
         self._surrogate = surrogates.get(surrogate)
         self._surrogate.check(self.defense)
-        # The classifier's mode; the modes of its layers are left alone.
         self.training = getattr(classifier, "training", False)
 
     def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
@@ -218,7 +213,6 @@ def _updates_statistics(module: nn.Module) -> bool:
 def _normalising(
     classifier: nn.Module, mean: Sequence[float] | None, std: Sequence[float] | None
 ) -> nn.Module:
-    """The classifier behind its normalisation, if it has mean and std."""
     if (mean is None) != (std is None):
         given, missing = ("mean", "std") if std is None else ("std", "mean")
         raise InvalidInputError(f"{given} is given, and {missing} is not; give both or neither")

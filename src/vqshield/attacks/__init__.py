@@ -95,9 +95,6 @@ def create(name: str, ball: Ball, **settings: Setting | None) -> Attack:
         ball: the allowed changes.
         **settings: some of `known_settings(name)`.
 
-    Raises:
-        InvalidInputError: an unknown name or setting; the message lists the known ones.
-
     Example:
         >>> attack = vq.attacks.create("pgd", vq.attacks.Linf(8 / 255), steps=2)
         >>> attack(classifier, images, labels).shape

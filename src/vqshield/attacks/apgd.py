@@ -213,11 +213,6 @@ class L1Steps:
     In L1 the steepest step changes a single value, and a step along the sign of all values is far from
     steepest. So each step moves the k values with the largest slopes that can still move in [0, 1], all by
     the same amount; k follows how many values the best point has changed.
-
-    Args:
-        images: (B, q, h, w), the centres of the balls.
-        eps: the radius, which is the length of the first step.
-        steps: of a climb.
     """
 
     def __init__(self, images: Tensor, *, eps: float, steps: int) -> None:
@@ -238,10 +233,8 @@ class L1Steps:
         return gradient.sign() * chosen * (self._length / moved)[:, None, None, None]
 
     def look(self, number: int, best: Tensor) -> Tensor:
-        """After step `number`, with the best points so far: which climbs return to them, (B,).
-
-        While the number of values changed still falls, k follows it and steps stay long; where it has
-        settled, steps get shorter.
+        """After step `number`, with the best points so far: which climbs return to them, (B,). Once k, which
+        follows the number of changed values, has settled, steps get shorter.
         """
         if number % self._every:
             return torch.zeros_like(self._length, dtype=torch.bool)

@@ -18,19 +18,15 @@ class Ball(ABC):
     Args:
         eps: the radius, in units of [0, 1].
 
-    Raises:
-        InvalidInputError: an eps that is negative, not finite, or larger than images can be apart.
-
     Example:
         >>> ball = vq.attacks.L2(0.5)
-        >>> distances = ball.distance(ball.project(images + 0.1, images), images)
-        >>> round(float(distances.max()), 4)
+        >>> round(float(ball.distance(ball.project(images + 0.1, images), images).max()), 4)
         0.5
     """
 
     eps: float
     norm: ClassVar[str]
-    most: ClassVar[float]  # no two images are farther apart, or no limit worth naming
+    most: ClassVar[float]  # the largest eps
     usual: ClassVar[float]  # the budget of most published results on CIFAR-10
     common: ClassVar[tuple[float, float]]  # budgets of published results, from MNIST to ImageNet
 
@@ -66,7 +62,7 @@ class Ball(ABC):
 
     @abstractmethod
     def steepest(self, gradient: Tensor) -> Tensor:
-        """The direction of unit length that raises the loss most; zero where the gradient is."""
+        """The direction of unit length that raises the loss most; zero where the gradient is zero."""
 
     @abstractmethod
     def length(self, change: Tensor) -> Tensor:
@@ -236,9 +232,6 @@ def ball(norm: str, eps: float | None = None) -> Ball:
     Args:
         norm: one of `list_norms()`.
         eps: its radius; None: the usual one for CIFAR-10, 8/255 for "linf", 0.5 for "l2", 12 for "l1".
-
-    Raises:
-        InvalidInputError: an unknown norm or an impossible radius.
 
     Example:
         >>> vq.attacks.ball("l2", 0.5)

@@ -59,9 +59,6 @@ class Attack(ABC):
             drop_lost: whether an image takes no more steps once the model misclassifies it for certain: in
                 each of ten fresh draws, or once, if it is not random. Other images are not affected.
 
-        Returns:
-            The adversarial images.
-
         Raises:
             InvalidInputError: invalid images or labels; a model whose logits are not finite, or have no
                 gradient where the attack needs one.
@@ -87,12 +84,8 @@ class Attack(ABC):
 
 @dataclass(frozen=True)
 class QueryTrace:
-    """The images that a query attack had found after given numbers of calls.
-
-    Args:
-        calls: numbers of model calls per image, ascending; every draw is a call.
-        images: the best images at each of them, (B, q, h, w).
-        used: the calls that each image had used by then, (len(calls), B), at most those allowed.
+    """The best images (B, q, h, w) of a query attack after each of several numbers of model calls per image,
+    and the calls that each image had used by then, (len(calls), B). Every draw is a call.
 
     Example:
         >>> square = vq.attacks.Square(ball=vq.attacks.Linf(8 / 255))

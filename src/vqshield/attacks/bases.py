@@ -9,7 +9,6 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -146,11 +145,7 @@ def basis(name: str) -> Basis:
     """A basis by name.
 
     Args:
-        name: one of `list_bases()`, with its number and settings if you like: "dct", "block8",
-            "clusters2:codes=40".
-
-    Raises:
-        InvalidInputError: an unknown name or setting, answered with the known ones.
+        name: one of `list_bases()`, optionally with a number and settings: "block8", "clusters2:codes=40".
 
     Example:
         >>> vq.attacks.basis("block8")
@@ -170,18 +165,6 @@ def basis(name: str) -> Basis:
 
 
 _basis = basis  # InBasis has an argument of that name
-
-
-class _Projected(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, images: Tensor, chosen: Basis) -> Tensor:
-        ctx.save_for_backward(images)
-        ctx.basis = chosen
-        return images.view_as(images)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None]:
-        return ctx.basis.project(gradients[0], ctx.saved_tensors[0]), None
 
 
 class InBasis(nn.Module):
@@ -204,11 +187,11 @@ class InBasis(nn.Module):
         super().__init__()
         self.model = model
         self.basis = basis if isinstance(basis, Basis) else _basis(basis)
-        self.training = getattr(model, "training", False)  # as the model is: libraries restore modes
+        self.training = getattr(model, "training", False)
 
     def forward(self, images: Tensor) -> Tensor:
-        """The model's logits."""
         if not (images.requires_grad and torch.is_grad_enabled()):
             return self.model(images)
-        attached: Tensor = _Projected.apply(images, self.basis)  # type: ignore[no-untyped-call]
-        return self.model(attached)
+        points = images.view_as(images)
+        points.register_hook(lambda slope: self.basis.project(slope, images.detach()))  # type: ignore[no-untyped-call]
+        return self.model(points)

@@ -21,11 +21,7 @@ ENOUGH = 5.0  # the largest margin: more would only outvote draws that are still
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """−log softmax of the true class.
-
-    Args:
-        logits: (..., B, classes); draws in front of the batch are averaged, to (B,).
-        labels: the true classes, (B,).
+    """−log softmax of the true class, (B,); logits are (..., B, classes), labels (B,).
 
     Example:
         >>> logits = torch.tensor([[0.0, 0.0], [5.0, -5.0]])
@@ -38,10 +34,6 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 def margin(logits: Tensor, labels: Tensor) -> Tensor:
     """The best wrong logit minus the true one, at most 5; positive where the image is misclassified.
 
-    Args:
-        logits: (..., B, classes); draws in front of the batch are averaged, to (B,).
-        labels: the true classes, (B,).
-
     Example:
         >>> logits = torch.tensor([[3.0, 1.0], [9.0, 1.0]])
         >>> vq.attacks.margin(logits, torch.tensor([0, 1]))
@@ -51,17 +43,7 @@ def margin(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def dlr(logits: Tensor, labels: Tensor) -> Tensor:
-    """The difference of logits ratio (Croce and Hein 2020): the margin, whatever the logits' scale.
-
-    Args:
-        logits: (..., B, classes), at least three; draws in front of the batch are averaged.
-        labels: the true classes, (B,).
-
-    Returns:
-        One value per image, (B,).
-
-    Raises:
-        InvalidInputError: fewer than three classes.
+    """The difference of logits ratio (Croce and Hein 2020): the margin, independent of the logits' scale.
 
     Example:
         >>> logits = torch.tensor([[3.0, 1.0, 0.0]])

@@ -58,10 +58,6 @@ class FastGradients(_Fast):
         >>> fast = vq.attacks.FastGradients(classifier, "bf16")
         >>> torch.equal(fast(images), classifier(images))
         True
-        >>> attack = vq.attacks.PGD(ball=vq.attacks.Linf(8 / 255), steps=10)
-        >>> found = attack(fast, images, labels)
-        >>> int((classifier(found).argmax(1) == labels).sum())
-        0
     """
 
     def __init__(self, classifier: Model, precision: str, *, most_captured: int = 2**18) -> None:
@@ -96,9 +92,6 @@ class FastAnswers(_Fast):
         >>> fast = vq.attacks.FastAnswers(classifier, "bf16")
         >>> torch.allclose(fast(images), classifier(images), atol=0.2)
         True
-        >>> attack = vq.attacks.Square(ball=vq.attacks.Linf(8 / 255), queries=20)
-        >>> attack(fast, images, labels).shape
-        torch.Size([8, 3, 32, 32])
     """
 
     def forward(self, images: Tensor) -> Tensor:

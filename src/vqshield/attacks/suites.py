@@ -96,7 +96,7 @@ def list_suites() -> list[str]:
 
 
 def suite(name: str, ball: Ball, *, seed: int = 0) -> list[Threat]:
-    """The members of a suite, for that ball."""
+    """The members of a suite."""
     return _SUITES[checks.one_of("suite", name, _SUITES)](ball, seed)
 
 
@@ -108,9 +108,6 @@ def expand(text: str, ball: Ball, *, seed: int = 0) -> list[Threat]:
             threat as `vqshield.attacks.threats.threat` takes it.
         ball: the allowed changes.
         seed: the attacks'.
-
-    Raises:
-        InvalidInputError: an unknown name or key; the message lists the known ones.
 
     Example:
         >>> from vqshield.attacks.suites import expand

@@ -88,8 +88,7 @@ class Threat:
         Args:
             classifier: images in [0, 1] → logits.
             defense: in front of it; None suffices for a threat that ignores it (surrogate "none").
-            images: float images in [0, 1].
-            labels: their true classes, (B,), int64.
+            images, labels: as of an `Attack`.
             drop_lost: whether images of a fast threat may stop early. False is for images that are meant for
                 another model, and for a model whose logits depend on an image's place in the batch.
         """
@@ -132,16 +131,9 @@ class Threat:
 
 
 def threat(text: str, ball: Ball, *, seed: int = 0) -> Threat:
-    """A threat from text such as "pgd:steps=100,eot=10".
+    """A threat from a spec string such as "pgd:steps=100,eot=10".
 
-    Args:
-        text: an attack's name; then its settings, those of the surrogate, surrogate, eot, average, basis,
-            precision.
-        ball: the allowed changes.
-        seed: the attack's.
-
-    Raises:
-        InvalidInputError: an unknown name or key; the message lists the known ones.
+    The settings are the attack's, surrogate and the surrogate's, eot, average, basis and precision.
     """
     name, settings = parse_spec(text)
     checks.one_of("attack", name, attacks.list_attacks())

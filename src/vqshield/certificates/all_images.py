@@ -55,9 +55,7 @@ def per_image_delta(*, delta: float, images: int) -> float:
 def union_statement(*, upper: Tensor, delta: float) -> Statement:
     """All bounds hold together with probability 1 − delta (Bonferroni); the draws may depend on each other.
 
-    Args:
-        upper: the error bounds (N,), each at `per_image_delta(delta=delta, images=N)`.
-        delta: the chance that any of them fails.
+    The bounds `upper` (N,) must each be at `per_image_delta(delta=delta, images=N)`.
 
     Example:
         >>> said = vq.certificates.union_statement(upper=torch.tensor([0.1, 0.3]), delta=0.05)
@@ -71,12 +69,8 @@ def union_statement(*, upper: Tensor, delta: float) -> Statement:
 def binomial_statement(*, upper: Tensor, delta: float, eta: float) -> Statement:
     """All but q bounds hold with probability 1 − eta, where q is the 1 − eta quantile of Bin(N, delta).
 
-    Which q bounds fail is unknown, so the q smallest are replaced by 1.
-
-    Args:
-        upper: the error bounds (N,), each taken at delta; the draws of different images must be independent.
-        delta: the chance that one of them fails.
-        eta: the chance that more than q fail.
+    The bounds `upper` (N,) must each be at delta, from independent draws of the images. Which q bounds fail
+    is unknown, so the q smallest are replaced by 1.
 
     Example:
         >>> upper = torch.full((100,), 0.2)

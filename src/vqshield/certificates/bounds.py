@@ -75,11 +75,9 @@ def evidence(*, reference: Tensor, drawn: Iterable[Tensor], labels: Tensor) -> E
     Example:
         >>> model = vq.defend(classifier, "swrd", seed=0)
         >>> drawn = [model(images).softmax(1) for _ in range(5)]
-        >>> seen = vq.certificates.evidence(
-        ...     reference=classifier(images).softmax(1), drawn=drawn, labels=labels
-        ... )
-        >>> seen.draws, seen.errors.shape
-        (5, torch.Size([8]))
+        >>> reference = classifier(images).softmax(1)
+        >>> vq.certificates.evidence(reference=reference, drawn=drawn, labels=labels).draws
+        5
     """
     outputs = _softmax("reference", reference)
     labels = _check_labels(outputs, labels)
@@ -140,8 +138,7 @@ def proposition1(*, mean_l1: Value, margin: Value, draws: int, delta: float) -> 
         delta: the chance that the bound fails.
 
     Example:
-        >>> gamma = vq.certificates.proposition1(mean_l1=0.2, margin=0.9, draws=100, delta=0.05)
-        >>> round(gamma, 3)
+        >>> round(vq.certificates.proposition1(mean_l1=0.2, margin=0.9, draws=100, delta=0.05), 3)
         0.494
     """
     checks.whole("draws", draws, least=1)
@@ -191,11 +188,8 @@ def error_bounds(
     """Every bound by name from softmax outputs; arguments as of `evidence`.
 
     Example:
-        >>> softmax = classifier(images).softmax(1)
-        >>> found = vq.certificates.error_bounds(
-        ...     reference=softmax, drawn=[softmax] * 100, labels=labels, delta=0.05
-        ... )
-        >>> found["proposition1"].shape
-        torch.Size([8])
+        >>> f = classifier(images).softmax(1)
+        >>> list(vq.certificates.error_bounds(reference=f, drawn=[f] * 100, labels=labels, delta=0.05))
+        ['proposition1', 'truncated_markov', 'empirical_bernstein', 'clopper_pearson']
     """
     return bounds_from(evidence(reference=reference, drawn=drawn, labels=labels), delta=delta)

@@ -15,10 +15,8 @@ from vqshield.core.errors import InvalidInputError
 class Coverage:
     """A draw is post-processing of x·copies plus Gaussian noise of standard deviation sigma_eff.
 
-    Args:
-        sigma_eff: standard deviation of that noise.
-        copies: how much longer in L2 a perturbation of the image can become in the patches: sqrt of the
-            number of times that a pixel is copied, each time with noise of its own.
+    copies is how much longer in L2 a perturbation of the image can become in the patches: sqrt of the number
+    of times that a pixel is copied, each time with noise of its own.
 
     Example:
         >>> terms = vq.SWRD(size=3, noise="image", sigma=0.1, tau=0.1).certificate_terms()
@@ -48,10 +46,9 @@ class Coverage:
         Args:
             kind: "disjoint" patches (RandDisc at size 1, pRD) or "sliding" windows (swRD).
             size: s, their side.
-            sigma: standard deviation of the noise that the codebook sees.
-            tau: and of the noise that the assignment sees.
-            weights_from: "clean" or "noisy"; swRD's clean weights look past the noise unless beta is 0.
-            beta: swRD's.
+            sigma, tau: standard deviations of the noise that codebook and assignment see.
+            weights_from: "clean" or "noisy"; swRD's clean weights see the image without noise unless swRD's
+                beta is 0.
             padding: "reflect" copies pixels at the border of disjoint patches, up to four times.
             noise: "patch", drawn for every patch separately, or "image", drawn once and then cut.
             shared: codebook and assignment see the very same noise, which needs tau = sigma.
@@ -66,10 +63,8 @@ class Coverage:
         checks.one_of("noise", noise, ("patch", "image"))
         for name, value in (("sigma", sigma), ("tau", tau)):
             if checks.real(name, value) == 0:
-                raise InvalidInputError(
-                    f"no certificate holds for {name}={value}: the image is seen without noise; "
-                    "it should be > 0"
-                )
+                reason = "the image is seen without noise; it should be > 0"
+                raise InvalidInputError(f"no certificate holds for {name}={value}: {reason}")
         # A single window covers each pixel at size 1: its weight is 1, whatever it is computed from.
         if kind == "sliding" and size > 1 and weights_from == "clean" and beta != 0:
             raise InvalidInputError(

@@ -39,8 +39,7 @@ def clopper_pearson(*, errors: Value, draws: int, delta: float) -> Value:
     and is never looser than Proposition 1 on the same draws.
 
     Args:
-        errors: e, a whole number or a tensor of whole numbers.
-        draws: m.
+        errors: e, a whole number or a tensor of whole numbers, in m draws.
         delta: the chance that the bound fails.
 
     Example:

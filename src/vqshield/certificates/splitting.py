@@ -79,7 +79,7 @@ def splitting_radius(*, p_top: Value, p_second: Value, scale: float) -> Value:
 
     Args:
         p_top: the probability of A, or a lower bound.
-        p_second: that of the next class, or an upper bound; above p_top, nothing is certified.
+        p_second: that of the next class, or an upper bound.
         scale: λ, that of the `Splitting`.
 
     Example:

@@ -46,9 +46,8 @@ class Votes:
 
     def certified(self, labels: Tensor, *, radius: float) -> Tensor:
         """Which images are certified to be voted right within an L2 radius, (B,) bool."""
-        return (self.answers == checks.per_image("labels", labels, self.answers)) & (
-            self.radii > checks.real("radius", radius)
-        )
+        right = self.answers == checks.per_image("labels", labels, self.answers)
+        return right & (self.radii > checks.real("radius", radius))
 
 
 def radius(*, counts_top: Value, draws: int, alpha: float, sigma_eff: float, copies: float = 1.0) -> Value:
@@ -56,7 +55,6 @@ def radius(*, counts_top: Value, draws: int, alpha: float, sigma_eff: float, cop
 
     Args:
         counts_top: how many of the draws gave the class, which must have been chosen without these draws.
-        draws: all of them.
         alpha: the chance that the certificate is wrong.
         sigma_eff, copies: of the defense's `Coverage`.
 
@@ -79,8 +77,6 @@ def certify_vote(
     copies: float = 1.0,
 ) -> Votes:
     """The two stages of Cohen et al.: n0 draws choose the class, n fresh ones bound its probability.
-
-    Were the same draws used for both, the choice would favour lucky classes.
 
     Args:
         selection_counts: how many of the n0 draws gave each class, (B, classes), whole numbers.
@@ -111,12 +107,7 @@ def certify_vote(
 
 def accuracy_bound(*, p_y: Value, radius: float, sigma_eff: float, copies: float = 1.0) -> Value:
     """Φ(Φ⁻¹(p_y) − radius·copies/sigma_eff): the least probability that a single draw is right, for every
-    image within the L2 radius.
-
-    Args:
-        p_y: a lower bound on the probability at x, from draws at x.
-        radius: in units of [0, 1].
-        sigma_eff, copies: of the defense's `Coverage`.
+    image within the L2 radius; p_y is a lower bound on the probability at x, from draws at x.
 
     Example:
         >>> round(vq.certificates.accuracy_bound(p_y=0.99, radius=0.1, sigma_eff=0.1), 4)
@@ -131,9 +122,8 @@ def linf_radius(*, radius: Value, values: int, norm: str = "l2") -> Value:
     """R/sqrt(q·h·w): the largest L-inf ball inside the L2 ball; R/(q·h·w) for an L1 ball.
 
     Args:
-        radius: R.
+        radius: R, in norm "l1" or "l2".
         values: q·h·w, 3072 for CIFAR.
-        norm: of R, "l1" or "l2".
 
     Example:
         >>> round(vq.certificates.linf_radius(radius=0.2, values=3072) * 255, 2)
@@ -150,9 +140,8 @@ def radius_for_linf(*, eps: float, values: int, norm: str) -> float:
     certificate must not be read as one in L-inf. Arguments as of `linf_radius`; eps is the L-inf budget.
 
     Example:
-        >>> [round(vq.certificates.radius_for_linf(eps=8 / 255, values=3072, norm=norm), 2)
-        ...  for norm in ("l1", "l2")]
-        [96.38, 1.74]
+        >>> round(vq.certificates.radius_for_linf(eps=8 / 255, values=3072, norm="l2"), 2)
+        1.74
     """
     return checks.real("eps", eps, most=1.0) * _shrinking(values, norm)
 
@@ -193,8 +182,7 @@ def decided(
     Args:
         lower: lower bounds on p_A, (B,).
         count: how many of the draws gave class A, (B,).
-        draws: of each image.
-        thresholds: the probabilities to reach: ½ for any certificate, Φ(r·copies/sigma_eff) for radius r.
+        thresholds: the probabilities to reach, of `thresholds_for`.
         futility: the chance at which a probability counts as out of reach.
 
     Example:
@@ -216,9 +204,8 @@ def look_bound(*, count: Tensor, draws: int, look: int, alpha: float, looks: Seq
     """The lower Clopper–Pearson bound of one look, number `look` from 0, at its share of alpha.
 
     Example:
-        >>> found = vq.certificates.look_bound(
-        ...     count=torch.tensor([125]), draws=125, look=0, alpha=0.001, looks=(125, 250, 500, 1000)
-        ... )
+        >>> count, looks = torch.tensor([125]), (125, 250, 500, 1000)
+        >>> found = vq.certificates.look_bound(count=count, draws=125, look=0, alpha=0.001, looks=looks)
         >>> round(float(found), 4)
         0.9328
     """

@@ -18,7 +18,6 @@ _ROUNDING = 1e-4  # of the largest logit
 Model = Callable[[Tensor], Tensor]
 """Images (B, q, h, w) → logits (B, classes), or (draws, B, classes) of a model that averages over draws."""
 
-
 Value = TypeVar("Value")
 
 
