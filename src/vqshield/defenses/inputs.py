@@ -4,34 +4,15 @@ Pixels are batches (B, q, h, w), float32 or float64, in [0, 1].
 """
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError
-from vqshield.quantization.pixels import clamped, narrowed, widened
+from vqshield.quantization.pixels import clamped, narrowed, pass_gradient, widened
 
 RANGES = ("raise", "clamp")
-
-
-class _Clamped(torch.autograd.Function):
-    """Move values at most `rounding` outside of [0, 1] to its ends, with the gradient of the identity."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(values: Tensor, rounding: float) -> Tensor:
-        return clamped(values, rounding)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> tuple[Any, None]:
-        return gradients[0], None
 
 
 def batch_of(images: object, *, range: str = "raise") -> Tensor:
@@ -82,5 +63,5 @@ def restore_dtype_and_shape(pixels: Tensor, images: Tensor) -> Tensor:
 
 
 def _clamp(values: Tensor, rounding: float) -> Tensor:
-    result: Tensor = _Clamped.apply(values, rounding)  # type: ignore[no-untyped-call]
-    return result
+    """Move values at most `rounding` outside of [0, 1] to its ends, with the gradient of the identity."""
+    return pass_gradient(values, clamped(values.detach(), rounding))

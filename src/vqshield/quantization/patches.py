@@ -26,9 +26,15 @@ class PatchGrid(ABC):
     def shape(self, height: int, width: int) -> tuple[int, int]:
         """Rows and columns of patches."""
 
+    @property
     @abstractmethod
+    def stride(self) -> int:
+        """Pixels between neighbouring patches."""
+
     def corners(self, height: int, width: int, index: Tensor) -> tuple[Tensor, Tensor]:
         """Row and column of the upper left pixel of the patches numbered index."""
+        columns = self.shape(height, width)[1]
+        return index // columns * self.stride, index % columns * self.stride
 
     def pad(self, images: Tensor) -> Tensor:
         """The images, enlarged where the grid needs it."""
@@ -57,12 +63,12 @@ class PatchGrid(ABC):
     def _pixels(self, padded: Tensor, index: Tensor) -> Tensor:
         """Where in an image the d values of the patches numbered index lie: its shape and d more."""
         channels, height, width = padded.shape[1:]
-        rows, columns = self.corners(height, width, index)
+        top, left = self.corners(height, width, index)
         offsets = torch.arange(self.size, device=padded.device)
         pixels = (
             (torch.arange(channels, device=padded.device) * height * width)[:, None, None]
-            + ((rows[..., None] + offsets) * width)[..., None, :, None]
-            + (columns[..., None] + offsets)[..., None, None, :]
+            + ((top[..., None] + offsets) * width)[..., None, :, None]
+            + (left[..., None] + offsets)[..., None, None, :]
         )  # (…, q, s, s)
         return pixels.flatten(-3)
 
@@ -80,10 +86,9 @@ class Disjoint(PatchGrid):
         """⌈h/s⌉ × ⌈w/s⌉."""
         return -(-height // self.size), -(-width // self.size)
 
-    def corners(self, height: int, width: int, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Every s-th row and column."""
-        columns = width // self.size
-        return (index // columns) * self.size, (index % columns) * self.size
+    @property
+    def stride(self) -> int:
+        return self.size
 
     def pad(self, images: Tensor) -> Tensor:
         """The images with h and w raised to multiples of s."""
@@ -111,10 +116,9 @@ class Sliding(PatchGrid):
         """(h−s+1) × (w−s+1)."""
         return height - self.size + 1, width - self.size + 1
 
-    def corners(self, height: int, width: int, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Every row and column at which a window fits."""
-        columns = width - self.size + 1
-        return index // columns, index % columns
+    @property
+    def stride(self) -> int:
+        return 1
 
     def rebuild(self, centres: Tensor, labels: Tensor, similarity: Tensor, height: int, width: int) -> Tensor:
         """Each pixel as the mean of it in all quantized windows that cover it: (B, q, h, w).

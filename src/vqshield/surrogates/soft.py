@@ -201,8 +201,7 @@ def _closeness(patches: Tensor, centres: Tensor) -> Tensor:
 def cut(defense: Quantizer, images: Tensor) -> Tensor:
     """The patches (B, n, d). Not PatchGrid.cut: this gradient is a sum in a fixed order on a GPU too."""
     padded = defense.grid.pad(images)
-    stride = 1 if isinstance(defense.grid, Sliding) else defense.grid.size
-    return F.unfold(padded, defense.grid.size, stride=stride).transpose(1, 2)
+    return F.unfold(padded, defense.grid.size, stride=defense.grid.stride).transpose(1, 2)
 
 
 def put_together(defense: Quantizer, mixed: Tensor, clean: Tensor, noisy: Tensor, images: Tensor) -> Tensor:

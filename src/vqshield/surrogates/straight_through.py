@@ -2,31 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-import torch
 from torch import Tensor
 
+from vqshield.quantization.pixels import pass_gradient
 from vqshield.surrogates.base import ImageSurrogate, Shielding
 
 Attach = Callable[[Tensor, Tensor], Tensor]
 """(images, quantized) → a tensor equal to quantized, with a gradient towards images."""
-
-
-class _Identity(torch.autograd.Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(images: Tensor, quantized: Tensor) -> Tensor:
-        return quantized.view_as(quantized)
-
-    @staticmethod
-    def setup_context(ctx: object, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: object, *gradients: Any) -> tuple[Any, None]:
-        return gradients[0], None
 
 
 @dataclass(frozen=True)
@@ -43,8 +26,7 @@ class StraightThrough(ImageSurrogate):
     """
 
     def attach(self, shielding: Shielding) -> Tensor:
-        result: Tensor = _Identity.apply(shielding.images, shielding.quantized)  # type: ignore[no-untyped-call]
-        return result
+        return pass_gradient(shielding.images, shielding.quantized)
 
 
 @dataclass(frozen=True)
