@@ -16,8 +16,8 @@ from vqshield.training.objectives import (
     Consistent,
     Natural,
     Noisy,
+    RunContext,
     SplittingVotes,
-    Workplace,
     consistency_loss,
     list_objectives,
     objective,
@@ -42,12 +42,12 @@ def network():
     return Normalised(made, mean=[0.5] * 3, std=[0.25] * 3).train()
 
 
-def workplace(network, shield=None, seed=0):
+def run_context(network, shield=None, seed=0):
     def entropy(images, labels):
         raise SeenError(images)
 
     behind = None if shield is None else TrainingShield(shield, seed=seed, device=CPU)
-    return Workplace(
+    return RunContext(
         network=InPrecision(network, "float32"),
         entropy=entropy,
         shield=behind,
@@ -56,29 +56,29 @@ def workplace(network, shield=None, seed=0):
     )
 
 
-def shown(chosen, place, *, step=3):
+def shown(chosen, context, *, step=3):
     with pytest.raises(SeenError) as caught:
-        chosen(place, IMAGES, LABELS, step=step)
+        chosen(context, IMAGES, LABELS, step=step)
     images = caught.value.args[0]
     return images if images.is_floating_point() else images.float() / 255
 
 
 def test_natural_shows_the_images_behind_the_shield(network):
-    assert torch.equal(shown(Natural(), workplace(network)), IMAGES.float() / 255)
-    place = workplace(network, SHIELD)
-    assert torch.equal(shown(Natural(), place), place.shield.training(IMAGES, step=3))
+    assert torch.equal(shown(Natural(), run_context(network)), IMAGES.float() / 255)
+    context = run_context(network, SHIELD)
+    assert torch.equal(shown(Natural(), context), context.shield.training(IMAGES, step=3))
 
 
 def test_noise_comes_before_the_shield_and_follows_from_the_step(network):
-    bare = workplace(network)
+    bare = run_context(network)
     noisy = shown(Noisy(sigma=0.05), bare)
     change = noisy - IMAGES.float() / 255
     inside = (noisy > 0) & (noisy < 1)
     assert float(change[inside].std()) == pytest.approx(0.05, rel=0.15)
     assert torch.equal(noisy, shown(Noisy(sigma=0.05), bare))
     assert not torch.equal(noisy, shown(Noisy(sigma=0.05), bare, step=4))
-    place = workplace(network, SHIELD)
-    assert torch.equal(shown(Noisy(sigma=0.05), place), place.shield.training(noisy, step=3))
+    context = run_context(network, SHIELD)
+    assert torch.equal(shown(Noisy(sigma=0.05), context), context.shield.training(noisy, step=3))
 
 
 @pytest.mark.parametrize(
@@ -86,43 +86,43 @@ def test_noise_comes_before_the_shield_and_follows_from_the_step(network):
     [(None, "none"), (SHIELD, "none"), (SHIELD, "ste"), (SHIELD, "soft:temperature=0.1")],
 )
 def test_adversarial_images_keep_the_budget_and_raise_the_loss(network, shield, surrogate):
-    place = workplace(network, shield)
+    context = run_context(network, shield)
     chosen = Adversarial(eps=0.1, steps=3, surrogate=surrogate)
     clean = IMAGES.float() / 255
-    found = chosen._attacked(place, clean, LABELS, 3)
+    found = chosen._attacked(context, clean, LABELS, 3)
     assert 0 < float((found - clean).abs().max()) <= 0.1 + 1e-6
     assert 0 <= float(found.min()) <= float(found.max()) <= 1
-    assert torch.equal(found, chosen._attacked(place, clean, LABELS, 3))
-    assert not torch.equal(found, chosen._attacked(place, clean, LABELS, 4))
-    assert torch.equal(shown(chosen, place), place.shielded(found, step=3))
+    assert torch.equal(found, chosen._attacked(context, clean, LABELS, 3))
+    assert not torch.equal(found, chosen._attacked(context, clean, LABELS, 4))
+    assert torch.equal(shown(chosen, context), context.shielded(found, step=3))
     assert network.training
     assert all(parameter.grad is None for parameter in network.parameters())
     with torch.no_grad():
         network.eval()
-        losses = [F.cross_entropy(network(place.shielded(each, step=9)), LABELS) for each in (clean, found)]
+        losses = [F.cross_entropy(network(context.shielded(each, step=9)), LABELS) for each in (clean, found)]
     assert losses[1] > losses[0]
 
 
 def test_an_attack_that_leaves_the_shield_out_does_not_depend_on_it(network):
     clean, chosen = IMAGES.float() / 255, Adversarial(eps=0.1, steps=2, surrogate="none")
     with_shield, without = (
-        chosen._attacked(workplace(network, shield), clean, LABELS, 0) for shield in (SHIELD, None)
+        chosen._attacked(run_context(network, shield), clean, LABELS, 0) for shield in (SHIELD, None)
     )
     assert torch.equal(with_shield, without)
 
 
 def test_trades_is_the_clean_loss_plus_beta_times_the_divergence(network):
-    place = workplace(network)
+    context = run_context(network)
     network.eval()  # batch norms then treat both batches alike
     clean = IMAGES.float() / 255
     values = {}
     for beta in (0.0, 1.0, 3.0):
-        loss, hits = Adversarial(loss="trades", eps=0.1, steps=2, beta=beta)(place, IMAGES, LABELS, step=3)
+        loss, hits = Adversarial(loss="trades", eps=0.1, steps=2, beta=beta)(context, IMAGES, LABELS, step=3)
         values[beta] = float(loss.detach())
     natural = network(clean).detach()
     assert values[0.0] == pytest.approx(float(F.cross_entropy(natural, LABELS)), rel=1e-5)
     assert int(hits) == int((natural.argmax(1) == LABELS).sum())
-    found = Adversarial(loss="trades", eps=0.1, steps=2)._attacked(place, clean, LABELS, 3)
+    found = Adversarial(loss="trades", eps=0.1, steps=2)._attacked(context, clean, LABELS, 3)
     reference, moved = natural.softmax(1), network(found).detach().softmax(1)
     apart = float((reference * (reference / moved).log()).sum(1).mean())
     assert apart > 0
@@ -132,18 +132,18 @@ def test_trades_is_the_clean_loss_plus_beta_times_the_divergence(network):
 
 @pytest.mark.parametrize("shield", ["splitting:scale=0.87", "gaussian:sigma=0.25"])
 def test_consistency_is_its_loss_of_fresh_draws_of_the_same_images(network, shield):
-    place = workplace(network, shield)
+    context = run_context(network, shield)
     network.eval()  # batch norms then treat the draws alike
     chosen = Consistent(draws=3, agreement=5.0, entropy=0.2)
-    loss, hits = chosen(place, IMAGES, LABELS, step=3)
-    shown = place.shield.training(IMAGES.repeat(3, 1, 1, 1), step=3)
+    loss, hits = chosen(context, IMAGES, LABELS, step=3)
+    shown = context.shield.training(IMAGES.repeat(3, 1, 1, 1), step=3)
     draws = shown.view(3, *IMAGES.shape)
     assert not torch.equal(draws[0], draws[1])
     logits = torch.stack([network(each) for each in draws])
     expected = consistency_loss(logits, LABELS, agreement=5.0, entropy=0.2)
     assert float(loss.detach()) == pytest.approx(float(expected.detach()))
     assert int(hits) == int((logits[0].argmax(1) == LABELS).sum())
-    assert not torch.equal(chosen(place, IMAGES, LABELS, step=4)[0], loss), "other draws in another step"
+    assert not torch.equal(chosen(context, IMAGES, LABELS, step=4)[0], loss), "other draws in another step"
 
 
 def test_training_for_splitting_certifies_more_than_training_without_it():
@@ -229,8 +229,8 @@ def test_adversarial_training_makes_a_network_robust():
         for number in range(10):
             trainer.epoch(number)
         clean = fragile.floats()
-        place = trainer.place
-        found = Adversarial(eps=0.1, steps=5)._attacked(place, clean, fragile.labels, 99)
+        context = trainer.context
+        found = Adversarial(eps=0.1, steps=5)._attacked(context, clean, fragile.labels, 99)
         with torch.no_grad():
             trainer.model.eval()
             right[method] = int((trainer.model(found).argmax(1) == fragile.labels).sum())
@@ -238,8 +238,8 @@ def test_adversarial_training_makes_a_network_robust():
 
 
 class TooBright(Natural):
-    def __call__(self, place, images, labels, *, step):
-        return super().__call__(place, images.float() / 255 + 1, labels, step=step)
+    def __call__(self, context, images, labels, *, step):
+        return super().__call__(context, images.float() / 255 + 1, labels, step=step)
 
 
 def test_a_gpu_looks_at_shielded_images_with_every_report(monkeypatch):

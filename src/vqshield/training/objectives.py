@@ -32,8 +32,8 @@ LossAndHits = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Workplace:
-    """What an objective works with.
+class RunContext:
+    """What a run gives its objective.
 
     network: float images in [0, 1] → logits, in the precision of the run.
     entropy: shielded images, bytes or floats, and labels → mean cross-entropy and the number of correct
@@ -58,9 +58,9 @@ class Natural:
     An objective keeps no state from one step to the next.
     """
 
-    def __call__(self, place: Workplace, images: Tensor, labels: Tensor, *, step: int) -> LossAndHits:
+    def __call__(self, context: RunContext, images: Tensor, labels: Tensor, *, step: int) -> LossAndHits:
         """The loss of one batch of byte images, with its gradient, and the number of correct predictions."""
-        return place.entropy(place.shielded(images, step=step), labels)
+        return context.entropy(context.shielded(images, step=step), labels)
 
     def check(self, defense: Defense | None, image: Tensor) -> None:
         """Raise InvalidInputError where it does not fit the defense; image: (1, q, h, w), bytes."""
@@ -75,9 +75,9 @@ class Noisy(Natural):
     def __post_init__(self) -> None:
         checks.real("sigma", self.sigma, most=checks.MOST_NOISE)
 
-    def __call__(self, place: Workplace, images: Tensor, labels: Tensor, *, step: int) -> LossAndHits:
-        noisy = with_noise(images.float() / 255, self.sigma, seed=place.seed, step=step)
-        return place.entropy(place.shielded(noisy, step=step), labels)
+    def __call__(self, context: RunContext, images: Tensor, labels: Tensor, *, step: int) -> LossAndHits:
+        noisy = with_noise(images.float() / 255, self.sigma, seed=context.seed, step=step)
+        return context.entropy(context.shielded(noisy, step=step), labels)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,26 +115,26 @@ class Adversarial(Natural):
         if defense is not None and self.surrogate != NONE:
             surrogates.get(self.surrogate).check(defense)
 
-    def __call__(self, place: Workplace, images: Tensor, labels: Tensor, *, step: int) -> LossAndHits:
+    def __call__(self, context: RunContext, images: Tensor, labels: Tensor, *, step: int) -> LossAndHits:
         clean = images.float() / 255
-        adversarial = self._attacked(place, clean, labels, step)
+        adversarial = self._attacked(context, clean, labels, step)
         if self.sigma:
-            adversarial = with_noise(adversarial, self.sigma, seed=place.seed, step=step)
+            adversarial = with_noise(adversarial, self.sigma, seed=context.seed, step=step)
         if self.loss == "pgd":
-            return place.entropy(place.shielded(adversarial, step=step), labels)
-        natural = place.network(place.shielded(clean, step=step))
-        moved = place.network(place.shielded(adversarial, step=step))
-        entropy = F.cross_entropy(natural, labels, label_smoothing=place.label_smoothing)
+            return context.entropy(context.shielded(adversarial, step=step), labels)
+        natural = context.network(context.shielded(clean, step=step))
+        moved = context.network(context.shielded(adversarial, step=step))
+        entropy = F.cross_entropy(natural, labels, label_smoothing=context.label_smoothing)
         return entropy + self.beta * _divergence(moved, natural), (natural.argmax(1) == labels).sum()
 
-    def _attacked(self, place: Workplace, images: Tensor, labels: Tensor, step: int) -> Tensor:
+    def _attacked(self, context: RunContext, images: Tensor, labels: Tensor, step: int) -> Tensor:
         """PGD, as in vqshield.attacks, without its checks, which would sync the GPU in every step."""
         ball, length = Linf(self.eps), self.eps / 4 if self.step is None else self.step
-        start = Draw(shield_seed(place.seed, "start"), streams(images, step))
+        start = Draw(shield_seed(context.seed, "start"), streams(images, step))
         uniforms = start.uniforms(Stage.ATTACK_START, 0, images[0].numel())
         moved = ball.start(images, uniforms.view_as(images))
-        with evaluating(place.network):
-            predict = self._predictor(place)
+        with evaluating(context.network):
+            predict = self._predictor(context)
             with torch.no_grad():
                 natural = (
                     predict(images, streams(images, step * self.steps)) if self.loss == "trades" else None
@@ -147,11 +147,11 @@ class Adversarial(Natural):
                 moved = ball.project(moved.detach() + length * ball.steepest(slope), images)
         return moved.detach()
 
-    def _predictor(self, place: Workplace) -> Callable[[Tensor, Tensor], Tensor]:
+    def _predictor(self, context: RunContext) -> Callable[[Tensor, Tensor], Tensor]:
         """Images and their streams → the logits that the attack sees."""
-        if place.shield is None or self.surrogate == NONE:
-            return lambda images, numbers: place.network(images)
-        model = Defended(place.network, place.shield.attacked, surrogate=self.surrogate)
+        if context.shield is None or self.surrogate == NONE:
+            return lambda images, numbers: context.network(images)
+        model = Defended(context.network, context.shield.attacked, surrogate=self.surrogate)
         return lambda images, numbers: model(images, streams=numbers)
 
 
@@ -180,10 +180,10 @@ class Consistent(Natural):
                 "is not random; give one such as splitting:scale=0.87 or gaussian:sigma=0.25"
             )
 
-    def __call__(self, place: Workplace, images: Tensor, labels: Tensor, *, step: int) -> LossAndHits:
-        shown = place.shielded(images.repeat(self.draws, 1, 1, 1), step=step)
-        logits = place.network(shown).view(self.draws, len(images), -1)
-        smoothing = place.label_smoothing
+    def __call__(self, context: RunContext, images: Tensor, labels: Tensor, *, step: int) -> LossAndHits:
+        shown = context.shielded(images.repeat(self.draws, 1, 1, 1), step=step)
+        logits = context.network(shown).view(self.draws, len(images), -1)
+        smoothing = context.label_smoothing
         loss = consistency_loss(logits, labels, self.agreement, self.entropy, label_smoothing=smoothing)
         return loss, (logits[0].argmax(1) == labels).sum()
 

@@ -31,7 +31,7 @@ from vqshield.core.errors import FileFormatError, InvalidInputError, VqshieldErr
 from vqshield.data import ImageSet
 from vqshield.defenses import Defense
 from vqshield.training.augment import crop_and_flip, cutout
-from vqshield.training.objectives import LossAndHits, Workplace, objective
+from vqshield.training.objectives import LossAndHits, RunContext, objective
 from vqshield.training.settings import MOMENTUM, WEIGHT_DECAY, TrainSettings
 from vqshield.training.shielding import TrainingShield, accuracy
 
@@ -99,7 +99,7 @@ class Trainer:
         self.objective = objective(settings.method)
         self.objective.check(None if self.shield is None else self.shield.attacked, self.images[:1])
         network = InPrecision(self.model, settings.precision)
-        self.place = Workplace(
+        self.context = RunContext(
             network=network,
             entropy=self._compiled_entropy(network),
             shield=self.shield,
@@ -233,7 +233,7 @@ class Trainer:
         if self.settings.compile_mode != "off":
             # CUDA graphs may now overwrite the outputs of the last step.
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
-        loss, hits = self.objective(self.place, images, labels, step=step)
+        loss, hits = self.objective(self.context, images, labels, step=step)
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
