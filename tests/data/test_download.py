@@ -228,7 +228,7 @@ def test_unknown_names_and_a_missing_pooch_are_told(monkeypatch, tmp_path):
     def without(name):
         raise ModuleNotFoundError(name=name)
 
-    monkeypatch.setattr("vqshield.core.extras.import_module", without)
+    monkeypatch.setattr("vqshield.core.entry_points.import_module", without)
     with pytest.raises(MissingExtraError, match=r"pooch.*\.\[cli\]"):
         download("mnist", tmp_path)
 

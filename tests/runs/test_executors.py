@@ -176,7 +176,7 @@ def test_without_ray_its_extra_is_named(tmp_path: Path, monkeypatch: pytest.Monk
     def missing(name: str) -> None:
         raise ModuleNotFoundError(name, name=name)
 
-    monkeypatch.setattr("vqshield.core.extras.import_module", missing)
+    monkeypatch.setattr("vqshield.core.entry_points.import_module", missing)
     with pytest.raises(MissingExtraError, match=r'pip install "\.\[cluster\]"'):
         RayExecutor().run(Squares(), tmp_path)
 

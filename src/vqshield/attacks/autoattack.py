@@ -15,8 +15,8 @@ from vqshield.attacks.apgd import APGD
 from vqshield.attacks.balls import Ball
 from vqshield.attacks.base import Attack, check_counts
 from vqshield.core import checks
+from vqshield.core.entry_points import require
 from vqshield.core.errors import InvalidInputError
-from vqshield.core.extras import require
 from vqshield.models.calling import Model
 
 _CLASSES = {"standard": 4, "rand": 3}  # at least, for its losses (targeted DLR, DLR)

@@ -19,9 +19,8 @@ import torch
 from torch import nn
 
 from vqshield.classifiers.normalised import Normalised
-from vqshield.core.entry_points import call_function, find_function
+from vqshield.core.entry_points import call_function, find_function, require
 from vqshield.core.errors import FileFormatError, InvalidInputError
-from vqshield.core.extras import require
 from vqshield.core.tensors import read_tensors
 from vqshield.data.base import RESIZES
 

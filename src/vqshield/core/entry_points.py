@@ -1,4 +1,4 @@
-"""Functions in a user's module, named as in mine:net and imported when they are needed."""
+"""Import by name, when it is needed: functions of a user's module (mine:net), and optional libraries."""
 
 import ast
 import hashlib
@@ -14,11 +14,29 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from vqshield.core.errors import InvalidInputError, VqshieldError
+from vqshield.core.errors import InvalidInputError, MissingExtraError, VqshieldError
 from vqshield.core.settings import did_you_mean
 
 _NAMED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _NOT_USERS = sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), Path(__file__).parent
+
+
+def require(module: str, extra: str, package: str | None = None) -> Any:
+    """Import a module of another library, or raise a MissingExtraError that names the extra that installs it;
+    package: the library's name for pip (default: the module's first name).
+    """
+    name = module.partition(".")[0]
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if str(error.name).partition(".")[0] != name:
+            raise  # the library is installed, but a module that it needs is not
+        raise MissingExtraError(package or name, extra) from error
+    except RuntimeError as error:  # a torchvision for another torch
+        import torch
+
+        wanted = f"a {package or name} that imports with torch {torch.__version__}"
+        raise MissingExtraError(wanted, extra) from error
 
 
 def names_function(text: str) -> bool:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from vqshield.core.checks import one_of
+from vqshield.core.entry_points import require
 from vqshield.core.errors import FileFormatError
-from vqshield.core.extras import require
 from vqshield.core.files import parse_toml, write_atomically
 from vqshield.core.serialization import from_plain
 from vqshield.data.base import asset

@@ -19,8 +19,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from vqshield.core.entry_points import require
 from vqshield.core.errors import FileFormatError, InvalidInputError, VqshieldError
-from vqshield.core.extras import require
 
 if TYPE_CHECKING:
     from PIL import Image, ImageFile

@@ -3,4 +3,4 @@
 Importing one whose library is not installed raises a MissingExtraError that names the extra.
 """
 
-from vqshield.core.extras import require as require
+from vqshield.core.entry_points import require as require

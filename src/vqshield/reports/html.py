@@ -4,7 +4,7 @@ import base64
 from pathlib import Path
 from typing import Any
 
-from vqshield.core.extras import require
+from vqshield.core.entry_points import require
 
 TEMPLATES = Path(__file__).parent / "templates"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
-from vqshield.core.extras import require
+from vqshield.core.entry_points import require
 from vqshield.reports.html import TEMPLATES
 
 if TYPE_CHECKING:

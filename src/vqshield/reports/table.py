@@ -11,8 +11,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
+from vqshield.core.entry_points import require
 from vqshield.core.errors import InvalidInputError
-from vqshield.core.extras import require
 from vqshield.models.draws import Accuracy
 from vqshield.reports.html import page
 from vqshield.reports.text import duration, escape_cell, escape_latex, markdown_table

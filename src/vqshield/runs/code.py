@@ -58,7 +58,7 @@ def commit() -> str | None:
     """The commit of the running code, in a checkout or an archive of one."""
     package = Path(vqshield.__file__)
     try:
-        if not _git(package.parent, "ls-files", package.name):  # installed inside somebody else's checkout
+        if not _git(package.parent, "ls-files", package.name):  # installed inside another checkout
             return archived.COMMIT
         return _git(package.parent, "rev-parse", "HEAD") or archived.COMMIT
     except (OSError, subprocess.SubprocessError):

@@ -48,7 +48,7 @@ class ClassifierId:
     """Which classifier.
 
     Attributes:
-        sha256: of its weight file, or of its weights where there is no file.
+        sha256: of its weight file, or of its weights without a file.
         source: SHA-256 of the source that makes it, for module:function.
         answers: SHA-256 of its outputs for the first images, where no file identifies it: weights alone do
             not determine what a program does with them.

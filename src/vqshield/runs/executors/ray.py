@@ -5,7 +5,6 @@ anything that a lost node had; Ray repeats lost tasks on other nodes. Every node
 that the study names. Where several cells need the same attack, the first one writes its images into a folder.
 """
 
-import math
 import os
 import signal
 import socket
@@ -17,9 +16,9 @@ from typing import Any
 import torch
 
 from vqshield.core import checks
+from vqshield.core.entry_points import require
 from vqshield.core.environment import environment
 from vqshield.core.errors import InvalidInputError, VqshieldError
-from vqshield.core.extras import require
 from vqshield.runs.executors.pool import Failure, PoolExecutor, Request, Result, answer
 from vqshield.runs.manifests import TargetManifest
 from vqshield.runs.study import AnyStudy
@@ -150,11 +149,9 @@ class Cluster:
 
     def _slots(self) -> int:
         """How many tasks the cluster can run at once now."""
-        gpus, slots = self._gpus, 0
-        for node in self._nodes:
-            fitting = node.get("CPU", 0) / self._executor.cpus
-            slots += math.floor(min(fitting, node.get("GPU", 0) / gpus) if gpus else fitting)
-        return slots
+        of_task = {"CPU": self._executor.cpus, "GPU": self._gpus}
+        needed = {kind: count for kind, count in of_task.items() if count}
+        return sum(int(min(node.get(kind, 0) / needed[kind] for kind in needed)) for node in self._nodes)
 
     @property
     def _nodes(self) -> list[dict[str, float]]:
