@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, fields
 from importlib import resources
 from tempfile import TemporaryDirectory
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -109,7 +110,7 @@ def create_page(limits: Limits) -> Any:
     return page
 
 
-def _controls(gradio: Any) -> dict[str, Any]:
+def _controls(gradio: ModuleType) -> dict[str, Any]:
     """The controls of the left column, by the names of the fields of Controls, and the gallery."""
     offered = offered_images()
 
@@ -146,13 +147,13 @@ def _controls(gradio: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _slider(gradio: Any, label: str, name: str) -> Any:
+def _slider(gradio: ModuleType, label: str, name: str) -> Any:
     return gradio.ImageSlider(
         label=label, format="png", interactive=False, buttons=["fullscreen"], elem_id=name, max_height=420
     )
 
 
-def _wire(gradio: Any, page: Any, limits: Limits, parts: dict[str, Any]) -> None:
+def _wire(gradio: ModuleType, page: Any, limits: Limits, parts: dict[str, Any]) -> None:
     """Connect events to handlers."""
     names = [field.name for field in fields(Controls)]
     controls = [parts[name] for name in names]
@@ -202,8 +203,9 @@ def _wire(gradio: Any, page: Any, limits: Limits, parts: dict[str, Any]) -> None
     gradio.on(changes, lambda: (None, None), None, attacked, trigger_mode="multiple", **hidden)
 
 
-def _gradio() -> Any:
+def _gradio() -> ModuleType:
     """The library, with its analytics switched off before it is imported."""
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
-    return require("gradio", "app")
+    gradio: ModuleType = require("gradio", "app")
+    return gradio

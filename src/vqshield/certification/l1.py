@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -76,7 +75,7 @@ class L1Certification(CertificateStudy[L1Manifest, L1Record]):
     def build(self, spec: str) -> Defense | None:
         return self.splitting() if spec == self.defense else self.quantizer()
 
-    def described(self) -> Mapping[str, Any]:
+    def described(self) -> Mapping[str, object]:
         after = None if self.after is None else DefenseId.of(self.after, self.built[self.after], self.target)
         return {**super().described(), "after": after, "shifts": self.splitting().levels}
 

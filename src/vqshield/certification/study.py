@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -73,7 +73,7 @@ class CertificateStudy(TargetStudy[AnyManifest, CertificationCell, AnyRecord]):
         checks.whole("batch", self.batch, least=1)
         checks.whole("seed", self.seed, least=0, below=2**64)
 
-    def described(self) -> Mapping[str, Any]:
+    def described(self) -> Mapping[str, object]:
         if self.target.is_random:
             raise InvalidInputError(
                 f"classifier {self.target.name!r} answers differently when called twice; certificates need "
@@ -155,7 +155,7 @@ class Certification(CertificateStudy[CertificationManifest, CertificateRecord]):
             )
         return defense
 
-    def described(self) -> Mapping[str, Any]:
+    def described(self) -> Mapping[str, object]:
         sources = [
             SourceId(eps=eps, attack=ThreatId.of(self._threat(eps, seed=0)) if eps else NO_THREAT)
             for eps in self.sources

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -144,7 +144,7 @@ class Evaluation(AttackStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
             raise InvalidInputError(f"no defense is given; give one of {choices}")
         _ = self.built, self._places  # refuse unknown defenses and attacks
 
-    def described(self) -> Mapping[str, Any]:
+    def described(self) -> Mapping[str, object]:
         return {
             **super().described(),
             "attacks": attack_ids(self.attacks, self.ball),
