@@ -124,7 +124,6 @@ class Attacked:
         seconds: that the attack took.
     """
 
-    kind: str
     image: Tensor
     largest: int
     label: int
@@ -157,7 +156,6 @@ def attack(
     image = moved_bytes(clean, adversarial, chosen.attack.ball)[0]
     shown = image.float() / 255
     return Attacked(
-        kind=kind,
         image=image,
         largest=int((image.int() - clean[0].int()).abs().max()),
         label=label,

@@ -54,10 +54,10 @@ def shield_answers(shielded: Shielded, choice: Choice, *, label: int | None) -> 
     )
 
 
-def attack_answers(attacked: Attacked, choice: Choice) -> str:
+def attack_answers(attacked: Attacked, choice: Choice, kind: str) -> str:
     """What the attack changed, in a sentence and in bars."""
-    explanation = ATTACKS[attacked.kind].explanation
-    return _fragment("attacked.html", attacked=attacked, title=choice.title, explanation=explanation)
+    attack = ATTACKS[kind]
+    return _fragment("attacked.html", attacked=attacked, title=choice.title, explanation=attack.explanation)
 
 
 def codebook_panel(centres: Tensor) -> str:

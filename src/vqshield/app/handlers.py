@@ -81,7 +81,7 @@ def show_attack(controls: Controls, kind: str, limits: Limits, *, seed: int | No
         return View(
             notice=fragments.notice(subject.note),
             pair=(fragments.enlarged(subject.small), fragments.enlarged(result.image)),
-            answers=fragments.attack_answers(result, choice),
+            answers=fragments.attack_answers(result, choice, kind),
         )
 
     return _shown(controls, limits, attacked)
