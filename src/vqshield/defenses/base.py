@@ -6,7 +6,7 @@ import inspect
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Protocol, Required, Self, TypedDict
+from typing import Any, ClassVar, Literal, Protocol, Required, Self, TypedDict, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -15,10 +15,10 @@ from torch.autograd import forward_ad
 from vqshield.core import checks, processes
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.settings import Setting
-from vqshield.defenses.inputs import RANGES, pixels_of, restore_dtype_and_shape
+from vqshield.defenses.inputs import Range, pixels_of, restore_dtype_and_shape
 from vqshield.quantization import operators
 
-STREAMS = ("fresh", "content")
+Streams = Literal["fresh", "content"]
 ImageFunction = Callable[[Tensor], Tensor]
 """Images (B, q, h, w) in [0, 1] → images of that shape, dtype and device, in [0, 1]."""
 
@@ -64,8 +64,8 @@ class DefenseOptions(TypedDict, total=False):
     """
 
     seed: int | None
-    streams: str
-    range: str
+    streams: Streams
+    range: Range
     surrogate: str | Gradient | None
 
 
@@ -76,12 +76,10 @@ class Defense(nn.Module, ABC):
     precision in [0, 1]. The output has the shape and dtype of the input. Values that a rounding put outside
     of [0, 1] are clamped, and keep their gradient.
 
-    The quantizers (`Quantizer`: RandDisc, PRD, SWRD) and the baselines that they are compared with
-    (GaussianNoise, JPEG, …) are defenses; `Preprocessor` makes one of any function. A defense of your own
-    needs `forward` and `settings`, and `surrogate` where an attacker could follow a better gradient than the
-    identity's. A random one draws its noise from `self.seed` and `self.streams(images)` (see
-    `vqshield.quantization.noise.Draw`), so that an image's result depends on nothing but the image, the
-    settings, the seed and its stream number.
+    A defense of your own needs `forward` and `settings`, and `surrogate` where an attacker could follow a
+    better gradient than the identity's. A random one draws its noise from `self.seed` and
+    `self.streams(images)` (see `vqshield.quantization.noise.Draw`), so that an image's result depends only on
+    the image, the settings, the seed and its stream number. `Preprocessor` makes a defense of any function.
 
     Args:
         seed: 64-bit key of all randomness. None takes the seed, and the stream numbers of every call, from
@@ -96,19 +94,15 @@ class Defense(nn.Module, ABC):
             beyond what `forward` itself has. In `Defended`, it is what surrogate="own" follows.
 
     With a seed, fresh streams are 0, 1, 2, … in the order of the calls, whatever the number of threads. A
-    copy in another process counts elsewhere: in a DataLoader worker (each one, in each epoch), in a process
-    that multiprocessing or fork started, in every rank of a distributed job but the first (torch.distributed,
-    or RANK and WORLD_SIZE in the environment). So no stream repeats within a program, and all of them repeat
-    when the program is run again the same way. Separate programs, and a copy made on purpose (deepcopy,
-    pickle), do repeat them; give those seeds of their own, with `reseeded`.
+    copy in another process (a DataLoader worker in each epoch, a fork, a rank of a distributed job except the
+    first) counts elsewhere. So no stream repeats within a program, and all of them repeat when the program is
+    run again the same way. Separate programs, and copies made on purpose (deepcopy, pickle), do repeat them;
+    give those seeds of their own, with `reseeded`.
 
     Noise stays on in eval(). The global torch RNG is neither read nor advanced. Reverse-mode gradients go
     through a surrogate, of `Defended` or the defense's own, under torch.func (grad, jacrev, vmap) as well;
-    forward-mode derivatives (torch.func.jvp) are refused.
-
-    A state_dict holds neither the seed nor the next stream number: ranks or later runs that load the same
-    checkpoint would repeat draws, and whoever reads the file could predict them. `to`, `to_empty` and a meta
-    device do not touch them either.
+    forward-mode derivatives (torch.func.jvp) are refused. A state_dict holds neither the seed nor the next
+    stream number: a checkpoint that is loaded twice would repeat draws, and its readers could predict them.
 
     Example:
         >>> class Darken(vq.Defense):
@@ -128,13 +122,13 @@ class Defense(nn.Module, ABC):
         self,
         *,
         seed: int | None = None,
-        streams: str = "fresh",
-        range: str = "raise",
+        streams: Streams = "fresh",
+        range: Range = "raise",
         surrogate: str | Gradient | None = None,
     ) -> None:
         super().__init__()
-        self._streams_from = checks.one_of("streams", streams, STREAMS)
-        self._range = checks.one_of("range", range, RANGES)
+        self._streams_from = cast(Streams, checks.one_of("streams", streams, get_args(Streams)))
+        self._range = cast(Range, checks.one_of("range", range, get_args(Range)))
         self._given_surrogate = surrogate
         self.gradient: Gradient | None = None
         if surrogate is not None:  # imported here: surrogates are built on defenses

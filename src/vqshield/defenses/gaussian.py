@@ -5,7 +5,8 @@ from torch import Tensor
 
 from vqshield.core import checks
 from vqshield.core.settings import Setting
-from vqshield.defenses.base import CertificateTerms, Defense, Gradient
+from vqshield.defenses.base import CertificateTerms, Defense, Gradient, Streams
+from vqshield.defenses.inputs import Range
 from vqshield.quantization import operators
 from vqshield.quantization.noise import Draw, Stage
 
@@ -38,8 +39,8 @@ class GaussianNoise(Defense):
         *,
         sigma: float,
         seed: int | None = None,
-        streams: str = "fresh",
-        range: str = "raise",
+        streams: Streams = "fresh",
+        range: Range = "raise",
         surrogate: str | Gradient | None = None,
     ) -> None:
         super().__init__(seed=seed, streams=streams, range=range, surrogate=surrogate)

@@ -4,6 +4,7 @@ Pixels are batches (B, q, h, w), float32 or float64, in [0, 1].
 """
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -12,10 +13,10 @@ from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError
 from vqshield.quantization.pixels import clamped, narrowed, pass_gradient, widened
 
-RANGES = ("raise", "clamp")
+Range = Literal["raise", "clamp"]
 
 
-def batch_of(images: object, *, range: str = "raise") -> Tensor:
+def batch_of(images: object, *, range: Range = "raise") -> Tensor:
     """The images as a batch of their own dtype, with their gradient, for `operators.shield`.
 
     Values are left as they are unless range="clamp".
@@ -38,7 +39,7 @@ def batch_of(images: object, *, range: str = "raise") -> Tensor:
     return _clamp(batch, math.inf) if range == "clamp" and batch.is_floating_point() else batch
 
 
-def pixels_of(images: object, *, range: str = "raise") -> Tensor:
+def pixels_of(images: object, *, range: Range = "raise") -> Tensor:
     """The images as pixels, with their gradient.
 
     Half precision is clamped here where its own rounding put a value outside. `checks.inside` clamps float32

@@ -5,9 +5,11 @@ from typing import ClassVar
 
 from vqshield.core import checks
 from vqshield.core.settings import Setting
-from vqshield.defenses.base import Gradient
-from vqshield.defenses.quantizer import DEFAULT_NOISE, DefenseSettings, Quantizer
-from vqshield.quantization.patches import Disjoint
+from vqshield.defenses.base import Gradient, Streams
+from vqshield.defenses.inputs import Range
+from vqshield.defenses.quantizer import DEFAULT_NOISE, DefenseSettings, Noise, Quantizer
+from vqshield.quantization.kernels.base import Init
+from vqshield.quantization.patches import Disjoint, Padding
 
 
 class PRD(Quantizer):
@@ -45,17 +47,17 @@ class PRD(Quantizer):
         codes: int = 25,
         sigma: float = DEFAULT_NOISE,
         tau: float = DEFAULT_NOISE,
-        noise: str = "patch",
-        padding: str = "zero",
+        noise: Noise = "patch",
+        padding: Padding = "zero",
         iterations: int = 20,
-        init: str = "kmeans++",
+        init: Init = "kmeans++",
         tolerance: float = 0.0,
         sample: int | None = None,
         backend: str = "auto",
         memory: int = 2**30,
         seed: int | None = None,
-        streams: str = "fresh",
-        range: str = "raise",
+        streams: Streams = "fresh",
+        range: Range = "raise",
         surrogate: str | Gradient | None = None,
     ) -> None:
         super().__init__(
@@ -90,10 +92,7 @@ class RandDisc(PRD):
 
     NAME = "randdisc"
     PRESETS: ClassVar[Mapping[str, DefenseSettings]] = {
-        "mnist": {"codes": 2},
-        "cifar10": {"codes": 25},
-        "cifar100": {"codes": 25},
-        "imagenet": {"codes": 30},
+        data: {"codes": preset["codes"]} for data, preset in PRD.PRESETS.items()
     }
 
     def __init__(
@@ -102,16 +101,16 @@ class RandDisc(PRD):
         codes: int = 25,
         sigma: float = DEFAULT_NOISE,
         tau: float = DEFAULT_NOISE,
-        noise: str = "patch",
+        noise: Noise = "patch",
         iterations: int = 20,
-        init: str = "kmeans++",
+        init: Init = "kmeans++",
         tolerance: float = 0.0,
         sample: int | None = None,
         backend: str = "auto",
         memory: int = 2**30,
         seed: int | None = None,
-        streams: str = "fresh",
-        range: str = "raise",
+        streams: Streams = "fresh",
+        range: Range = "raise",
         surrogate: str | Gradient | None = None,
     ) -> None:
         super().__init__(

@@ -40,7 +40,7 @@ class Preprocessor(Defense):
 
     Args:
         function: takes float images (B, q, h, w) in [0, 1], returns images of that shape, dtype and device.
-        name: what records call it; without it, the function's own name.
+        name: its name in records (default: the function's own name).
         **options: seed, streams, range, surrogate, as of every `Defense`.
 
     Raises:

@@ -6,23 +6,24 @@ images → patches → noise → codebook (k-means) → assignment → rebuild �
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import partial
-from typing import Any, ClassVar, Self, TypedDict, Unpack
+from typing import Any, ClassVar, Literal, Self, TypedDict, Unpack, get_args
 
 from torch import Tensor
 
 from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.settings import Setting
-from vqshield.defenses.base import CertificateTerms, Defense, Gradient
-from vqshield.defenses.inputs import batch_of, restore_dtype_and_shape
+from vqshield.defenses.base import CertificateTerms, Defense, Gradient, Streams
+from vqshield.defenses.inputs import Range, batch_of, restore_dtype_and_shape
 from vqshield.quantization import kernels, operators
-from vqshield.quantization.kernels import Recipe
+from vqshield.quantization.kernels.base import RECIPE_CHECKS, Init, Recipe, WeightsFrom
 from vqshield.quantization.noise import Stage
 from vqshield.quantization.operators import Job
-from vqshield.quantization.patches import Disjoint, Sliding
+from vqshield.quantization.patches import Disjoint, Padding, Sliding
 
 DEFAULT_NOISE = 4 / 255
-NOISES = ("patch", "image", "shared")
+Noise = Literal["patch", "image", "shared"]
+NOISES: tuple[Noise, ...] = get_args(Noise)
 
 
 class QuantizerSettings(TypedDict, total=False):
@@ -32,14 +33,14 @@ class QuantizerSettings(TypedDict, total=False):
     codes: int
     sigma: float
     tau: float
-    noise: str
+    noise: Noise
     iterations: int
-    init: str
+    init: Init
     tolerance: float
     sample: int | None
-    padding: str
+    padding: Padding
     beta: float
-    weights_from: str | None
+    weights_from: WeightsFrom | None
 
 
 class DefenseSettings(QuantizerSettings, total=False):
@@ -56,8 +57,8 @@ class DefenseSettings(QuantizerSettings, total=False):
     backend: str
     memory: int
     seed: int | None
-    streams: str
-    range: str
+    streams: Streams
+    range: Range
 
 
 class Quantizer(Defense):
@@ -94,26 +95,20 @@ class Quantizer(Defense):
 
     PRESETS: ClassVar[Mapping[str, DefenseSettings]] = {}
     _CHECKS: ClassVar[Mapping[str, Callable[[str, object], Any]]] = {
-        "codes": partial(checks.whole, least=1, below=checks.MOST_CODES + 1),
-        "sigma": partial(checks.real, most=checks.MOST_NOISE),
-        "tau": partial(checks.real, most=checks.MOST_NOISE),
+        **RECIPE_CHECKS,
         "noise": partial(checks.one_of, choices=NOISES),
-        "iterations": partial(checks.whole, least=1, below=checks.MOST_ITERATIONS + 1),
-        "init": lambda name, value: checks.one_of(name, value, kernels.INITS),
-        "tolerance": partial(checks.real, most=1.0),
         "sample": lambda name, value: (
             None if value is None else checks.whole(name, value, least=1, below=2**31)
         ),
         "backend": lambda _, value: kernels.backend_name(value),
-        "memory": partial(checks.whole, least=1),
         "seed": partial(checks.whole, least=0, below=2**64),
     }
     codes: int
     sigma: float
     tau: float
-    noise: str
+    noise: Noise
     iterations: int
-    init: str
+    init: Init
     tolerance: float
     sample: int | None
     backend: str

@@ -1,14 +1,14 @@
 """swRD: sliding windows (Algorithm 2 of the paper)."""
 
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError
-from vqshield.defenses.base import CertificateTerms, Gradient
-from vqshield.defenses.quantizer import DEFAULT_NOISE, DefenseSettings, Quantizer
-from vqshield.quantization.kernels.base import WEIGHTS_FROM
+from vqshield.defenses.base import CertificateTerms, Gradient, Streams
+from vqshield.defenses.inputs import Range
+from vqshield.defenses.quantizer import DEFAULT_NOISE, DefenseSettings, Noise, Quantizer
+from vqshield.quantization.kernels.base import Init, WeightsFrom
 from vqshield.quantization.patches import Sliding
 
 _BYTE_BETA = 65025  # the paper gives ImageNet's beta for pixels in 0 … 255: 255² times as small
@@ -54,13 +54,8 @@ class SWRD(Quantizer):
     LIGHT: ClassVar[Mapping[str, DefenseSettings]] = {
         "cifar10": {"size": 3, "codes": 25, "beta": 32.0},
     }
-    _CHECKS: ClassVar[Mapping[str, Callable[[str, object], Any]]] = {
-        **Quantizer._CHECKS,
-        "beta": partial(checks.real, most=checks.MOST_BETA),
-        "weights_from": partial(checks.one_of, choices=WEIGHTS_FROM),
-    }
     beta: float
-    weights_from: str
+    weights_from: WeightsFrom
 
     def __init__(
         self,
@@ -70,20 +65,20 @@ class SWRD(Quantizer):
         beta: float = 2.0,
         sigma: float = DEFAULT_NOISE,
         tau: float = DEFAULT_NOISE,
-        noise: str = "patch",
-        weights_from: str | None = None,
+        noise: Noise = "patch",
+        weights_from: WeightsFrom | None = None,
         iterations: int = 20,
-        init: str = "kmeans++",
+        init: Init = "kmeans++",
         tolerance: float = 0.0,
         sample: int | None = None,
         backend: str = "auto",
         memory: int = 2**30,
         seed: int | None = None,
-        streams: str = "fresh",
-        range: str = "raise",
+        streams: Streams = "fresh",
+        range: Range = "raise",
         surrogate: str | Gradient | None = None,
     ) -> None:
-        usual = "clean" if noise == "patch" else "noisy"
+        usual: WeightsFrom = "clean" if noise == "patch" else "noisy"
         super().__init__(
             Sliding(checks.whole("size", size, least=1)), codes=codes, sigma=sigma, tau=tau, noise=noise,
             iterations=iterations, init=init, tolerance=tolerance, sample=sample, beta=beta,

@@ -6,6 +6,7 @@ B images, q channels, h×w pixels, n patches, d = q·s² values a patch, k centr
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from vqshield.core import checks
 
-PADDINGS = ("zero", "reflect")
+Padding = Literal["zero", "reflect"]
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class Disjoint(PatchGrid):
     padding: str = "zero"
 
     def __post_init__(self) -> None:
-        checks.one_of("padding", self.padding, PADDINGS)
+        checks.one_of("padding", self.padding, get_args(Padding))
 
     def shape(self, height: int, width: int) -> tuple[int, int]:
         """⌈h/s⌉ × ⌈w/s⌉."""

@@ -1,8 +1,10 @@
 """The interface of a backend (codebook, assignment and rebuild), and the checks that every call passes."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -12,8 +14,21 @@ from vqshield.core.errors import InvalidInputError
 from vqshield.quantization.noise import Draw
 from vqshield.quantization.patches import Disjoint, Sliding
 
-INITS = ("kmeans++", "random")
-WEIGHTS_FROM = ("clean", "noisy")
+Init = Literal["kmeans++", "random"]
+INITS: tuple[Init, ...] = get_args(Init)
+WeightsFrom = Literal["clean", "noisy"]
+RECIPE_CHECKS: Mapping[str, Callable[[str, object], Any]] = {
+    "codes": partial(checks.whole, least=1, below=checks.MOST_CODES + 1),
+    "sigma": partial(checks.real, most=checks.MOST_NOISE),
+    "tau": partial(checks.real, most=checks.MOST_NOISE),
+    "iterations": partial(checks.whole, least=1, below=checks.MOST_ITERATIONS + 1),
+    "init": partial(checks.one_of, choices=INITS),
+    "tolerance": partial(checks.real, most=1.0),
+    "beta": partial(checks.real, most=checks.MOST_BETA),
+    "weights_from": partial(checks.one_of, choices=get_args(WeightsFrom)),
+    "memory": partial(checks.whole, least=1),
+}
+"""What a value of each setting must be, for recipes and defenses; each check returns the value."""
 Wanted = Literal["centres", "images", "labels"]
 """What a call returns: centres (B, k, d), quantized images (B, q, h, w), or their patches' labels (B, n)."""
 MOST_VALUE = 1e6
@@ -48,15 +63,8 @@ class Recipe:
         if not isinstance(self.grid, Disjoint | Sliding):
             raise InvalidInputError(f"grid={self.grid!r} should be a Disjoint or a Sliding")
         checks.whole("size", self.grid.size, least=1)
-        checks.whole("codes", self.codes, least=1, below=checks.MOST_CODES + 1)
-        checks.whole("iterations", self.iterations, least=1, below=checks.MOST_ITERATIONS + 1)
-        checks.real("tolerance", self.tolerance, most=1.0)
-        checks.one_of("init", self.init, INITS)
-        checks.real("sigma", self.sigma, most=checks.MOST_NOISE)
-        checks.real("tau", self.tau, most=checks.MOST_NOISE)
-        checks.real("beta", self.beta, most=checks.MOST_BETA)
-        checks.one_of("weights_from", self.weights_from, WEIGHTS_FROM)
-        checks.whole("memory", self.memory, least=1)
+        for name, check in RECIPE_CHECKS.items():
+            check(name, getattr(self, name))
 
     def count(self, padded: Tensor) -> int:
         """n, the number of patches in each of these images."""
