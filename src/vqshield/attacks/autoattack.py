@@ -89,9 +89,8 @@ class AutoAttack(Attack):
             return values.reshape(-1, *values.shape[-2:]).mean(0).float()
 
         with torch.no_grad():
-            classes = logits(images[:1]).shape[-1]
-        if classes < _CLASSES[self.version]:
-            least = _CLASSES[self.version]
+            classes, least = logits(images[:1]).shape[-1], _CLASSES[self.version]
+        if classes < least:
             raise InvalidInputError(f"version={self.version!r} needs at least {least} classes, not {classes}")
         single = images.float()
         attack = require("pyautoattack", "attacks").AutoAttack(

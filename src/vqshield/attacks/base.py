@@ -76,9 +76,8 @@ class Attack(ABC):
         found = self.ball.project(found.detach(), images.detach())
         farthest = float(self.ball.distance(found, images).max())
         if not farthest <= self.ball.eps + _ROUNDING:
-            raise VqshieldError(
-                f"{type(self).__name__} moved an image by {farthest}, over eps={self.ball.eps}"
-            )
+            name = type(self).__name__
+            raise VqshieldError(f"{name} moved an image by {farthest}, over eps={self.ball.eps}")
         return found
 
 
@@ -109,8 +108,7 @@ class QueryAttack(Attack):
         True
     """
 
-    queries: int
-    """The most evaluations of the model in a call of the attack; a trace has marks of its own."""
+    queries: int  # the most evaluations of the model in a call of the attack; a trace has marks of its own
 
     def uncounted_queries(self, draws: int = 1, *, drop_lost: bool = False) -> int:
         """The most evaluations, of so many draws each, that a search makes without counting them in marks."""

@@ -7,8 +7,7 @@ precise only where a gradient is needed, and `FastAnswers` is for attacks withou
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -121,9 +120,9 @@ _LAYERS: WeakKeyDictionary[nn.Module, dict[str, tuple[object, _Layers]]] = WeakK
 def _prepared(classifier: Model, precision: str) -> _Layers:
     if not isinstance(classifier, nn.Module):
         return _Layers(classifier, precision)
-    weights = [(each.data_ptr(), each._version) for each in classifier.parameters()]
+    weights = [(weight.data_ptr(), weight._version) for weight in classifier.parameters()]
     # By value: every attack restores buffers, which torch counts as a change.
-    sums = [each.double().sum() for each in classifier.buffers()]
+    sums = [buffer.double().sum() for buffer in classifier.buffers()]
     now = classifier.training, weights, torch.stack(sums).tolist() if sums else []
     known = _LAYERS.setdefault(classifier, {})
     if precision not in known or known[precision][0] != now:
@@ -136,7 +135,7 @@ def _laid_out(classifier: Model, precision: str) -> Model:
     if not isinstance(classifier, nn.Module):
         return classifier
     # Modules without weights are shared, so that a random layer continues to count its draws.
-    kept = {id(each): each for each in classifier.modules() if not each.state_dict()}
+    kept = {id(module): module for module in classifier.modules() if not module.state_dict()}
     try:
         copied = copy.deepcopy(classifier, kept)
     except (TypeError, RuntimeError):  # something in it holds a lock, a file or a tensor with a history
@@ -191,16 +190,19 @@ def _rounded_up(count: int) -> int:
     return size
 
 
-@dataclass(frozen=True)
-class _Graph:
+class _Graph(NamedTuple):
     """The two captured passes of one size of batch, and the tensors that they read and write."""
 
-    forward: Any
-    backward: Any
+    forward: torch.cuda.CUDAGraph
+    backward: torch.cuda.CUDAGraph
     images: Tensor
     logits: Tensor
     slopes: Tensor
     found: Tensor
+
+    def evaluate(self, images: Tensor) -> None:
+        self.images[: len(images)].copy_(images.detach())
+        self.forward.replay()
 
 
 class _Graphs:
@@ -259,7 +261,7 @@ class _Graphs:
 
 
 @contextmanager
-def _capturing(graph: Any, pool: Any) -> Iterator[None]:
+def _capturing(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
     """As torch.cuda.graph, without emptying the allocator's cache, which costs more than a capture saves."""
     graph.capture_begin(pool=pool)
     try:
@@ -275,7 +277,7 @@ class _Replayed(torch.autograd.Function):
         ctx.graphs, ctx.graph = graphs, graph
         graphs.passes += 1
         ctx.number = graphs.holds = graphs.passes
-        _ask_again(graph, images)
+        graph.evaluate(images)
         return graph.logits[: len(images)].clone()
 
     @staticmethod
@@ -283,13 +285,8 @@ class _Replayed(torch.autograd.Function):
     def backward(ctx: Any, *slopes: Any) -> tuple[Tensor, None, None]:
         graphs, graph, (images,) = ctx.graphs, ctx.graph, ctx.saved_tensors
         if graphs.holds != ctx.number:
-            _ask_again(graph, images)
+            graph.evaluate(images)
         graphs.holds = 0  # a backward pass takes its memory back from the forward pass
         graph.slopes.zero_()[: len(images)].copy_(slopes[0])
         graph.backward.replay()
         return graph.found[: len(images)].clone(), None, None
-
-
-def _ask_again(graph: _Graph, images: Tensor) -> None:
-    graph.images[: len(images)].copy_(images.detach())
-    graph.forward.replay()

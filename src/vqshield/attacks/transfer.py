@@ -39,9 +39,8 @@ class Transfer(Attack):
 
     def __post_init__(self) -> None:
         if not isinstance(self.attack, Attack):
-            raise InvalidInputError(
-                f"attack should be an Attack such as PGD(...), not {type(self.attack).__name__}"
-            )
+            kind = type(self.attack).__name__
+            raise InvalidInputError(f"attack should be an Attack such as PGD(...), not {kind}")
         if not callable(self.source):
             raise InvalidInputError(f"source should be a model, not {type(self.source).__name__}")
         object.__setattr__(self, "ball", self.attack.ball)
@@ -119,7 +118,7 @@ class Ensemble(nn.Module):
         if not models:
             raise InvalidInputError("an ensemble of no models cannot answer; give at least one")
         self.models = nn.ModuleList(models)
-        self.training = any(each.training for each in models)
+        self.training = any(model.training for model in models)
 
     def forward(self, images: Tensor) -> Tensor:
-        return torch.stack([ask(each, images) for each in self.models]).mean(0)
+        return torch.stack([ask(model, images) for model in self.models]).mean(0)

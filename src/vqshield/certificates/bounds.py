@@ -85,10 +85,8 @@ def evidence(*, reference: Tensor, drawn: Iterable[Tensor], labels: Tensor) -> E
     rows, errors = [], torch.zeros_like(labels)
     for draw in drawn:
         if draw.dim() > 3 or draw.shape[-2:] != outputs.shape:
-            found = draw.shape[1:] if draw.dim() == 3 else draw.shape
-            raise InvalidInputError(
-                f"a draw of shape {tuple(found)} should be {tuple(outputs.shape)}, as the reference"
-            )
+            shape, wanted = tuple(draw.shape[1:] if draw.dim() == 3 else draw.shape), tuple(outputs.shape)
+            raise InvalidInputError(f"a draw of shape {shape} should be {wanted}, as the reference")
         values = _softmax("drawn", draw.to(outputs.device).flatten(0, -2)).view(-1, *outputs.shape)
         rows.append(l1_distance(outputs, values))
         errors += (margin(values, labels) <= 0).sum(0)

@@ -40,9 +40,8 @@ def doubles(name: str, value: float | Tensor, *, least: float, most: float) -> T
     checks.finite(name, values)
     wrong = values[(values < least) | (values > most)]
     if len(wrong):
-        raise InvalidInputError(
-            f"{name} contain {float(wrong[0]):g}; every value should lie in [{least:g}, {most:g}]"
-        )
+        value = float(wrong[0])
+        raise InvalidInputError(f"{name} contain {value:g}; every value should lie in [{least:g}, {most:g}]")
     return values
 
 

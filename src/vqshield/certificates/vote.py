@@ -219,7 +219,7 @@ def thresholds_for(*, radii: Sequence[float], sigma_eff: float, copies: float = 
     """½, and the probability of A that each L2 radius takes: Φ(r·copies/sigma_eff).
 
     Example:
-        >>> [round(each, 4) for each in vq.certificates.thresholds_for(radii=(0.25, 0.5), sigma_eff=0.25)]
+        >>> [round(p, 4) for p in vq.certificates.thresholds_for(radii=(0.25, 0.5), sigma_eff=0.25)]
         [0.5, 0.8413, 0.9772]
     """
     scale = _factor(copies) / positive("sigma_eff", sigma_eff)

@@ -97,23 +97,18 @@ class _PlainGradient(torch.autograd.Function):
         return images.view_as(images)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+    def setup_context(ctx: object, inputs: tuple[Tensor], output: Tensor) -> None:
         pass
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
+    def backward(ctx: object, *gradients: Tensor) -> Tensor:
         return gradients[0].contiguous()
 
 
 class Normalising(nn.Module):
     """images in [0, 1] → what a network gives for (images − mean) / std, channel by channel.
 
-    Args:
-        network: expects normalised images.
-        mean, std: of each channel, in units of [0, 1].
-
-    Raises:
-        InvalidInputError: mean and std of different lengths, not finite, or a std that is not positive.
+    mean and std are of each channel, in units of [0, 1].
     """
 
     mean: Tensor
@@ -164,11 +159,7 @@ def fold_norms(network: nn.Module) -> None:
 
 
 def ask(model: Model, images: Tensor) -> Tensor:
-    """The model's output, a floating-point tensor, or the `.logits` of the output, as transformers have them.
-
-    Raises:
-        InvalidInputError: another output, or a model that cannot take images of that dtype or on that device.
-    """
+    """The model's output, a floating-point tensor, or the output's `.logits`, as of transformers' models."""
     if torch.compiler.is_compiling():
         traced: Tensor = _logits_in(model(images))
         return traced
@@ -245,7 +236,7 @@ def _no_gradient(why: str) -> NoGradientError:
 
 
 def own_dtype(classifier: object, usual: torch.dtype) -> torch.dtype:
-    """The dtype of the classifier's parameters, or the usual one where it has none."""
+    """The dtype of the classifier's parameters, or the usual one if it has none."""
     parameters = classifier.parameters() if isinstance(classifier, nn.Module) else ()
     return next((weight.dtype for weight in parameters if weight.is_floating_point()), usual)
 

@@ -15,15 +15,10 @@ from vqshield.models.calling import Model, ask, check_finite, check_rows, evalua
 
 @dataclass(frozen=True)
 class Draws:
-    """What a model predicted for each image in each of several runs.
+    """What a model predicted for each image in each of several runs."""
 
-    Args:
-        predictions: predicted classes, (runs, N).
-        labels: the true ones, (N,).
-    """
-
-    predictions: Tensor
-    labels: Tensor
+    predictions: Tensor  # classes, (runs, N)
+    labels: Tensor  # the true ones, (N,)
 
     @property
     def right(self) -> Tensor:
@@ -71,9 +66,7 @@ class Draws:
 
 @dataclass(frozen=True, kw_only=True)
 class Accuracy:
-    """The accuracy of several runs on the same images, as a fraction: the one result type for accuracies.
-
-    Rows of results are subclasses that add the setting.
+    """The accuracy of several runs on the same images, as a fraction. Rows of results are subclasses.
 
     Attributes:
         mean, std: over runs; std None: not reported. standard_error: of the mean, over images.
@@ -111,10 +104,7 @@ def draw_predictions(
         runs: draws of each image.
         batch: draws made at once.
 
-    A module in training mode is put into eval mode meanwhile.
-
-    Raises:
-        InvalidInputError: invalid images or labels; outputs that are not finite logits.
+    A module in training mode is in eval mode meanwhile.
 
     Example:
         >>> from vqshield.models.draws import draw_predictions
@@ -177,17 +167,9 @@ def strongest(selection: Sequence[Draws], report: Sequence[Draws]) -> tuple[Draw
 def accuracy_after_tries(right: Tensor, runs: int, tries: Sequence[int]) -> tuple[float, ...]:
     """Accuracy against an attacker who may submit the same image several times and needs one wrong answer.
 
-    Args:
-        right: `Draws.right`, (N,).
-        runs: how many draws there were of each image.
-        tries: numbers of submissions, each from 1 to runs.
-
-    Returns:
-        For each number of submissions, the mean share of images for which all submissions are right, over
-        every choice of that many draws: with n tries it estimates pⁿ without bias; (right / runs)ⁿ does not.
-
-    Raises:
-        InvalidInputError: more tries than runs, or impossible counts.
+    For each number of tries, from 1 to runs, the share of images that are right in all tries, averaged over
+    every choice of that many runs. It estimates pⁿ without bias; (right / runs)ⁿ does not. The argument right
+    is `Draws.right`.
 
     Example:
         >>> from vqshield.models.draws import accuracy_after_tries
