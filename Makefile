@@ -6,6 +6,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
+# Without Gradio, which the tests of the page in a browser alone need.
+APP := $(BIN)/pip install --quiet --disable-pip-version-check --no-deps --editable ./app
 
 # A worker a core, each with one thread: two that both use all cores wait for each other most of the time.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -q --numprocesses auto --dist worksteal
@@ -13,7 +15,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -q --numprocesses auto --dist workstea
 SPHINX := $(BIN)/python -m sphinx -W --keep-going --quiet -d build/docs/doctrees
 
 # What an installation is made from; the rest of the package is used where it lies.
-SOURCES := pyproject.toml paper/pyproject.toml constraints.txt setup.py $(wildcard native/*.?pp)
+SOURCES := pyproject.toml app/pyproject.toml paper/pyproject.toml constraints.txt setup.py $(wildcard native/*.?pp)
 
 .PHONY: demo check test docs docs-links format sanitize wheels check-wheels clean
 
@@ -55,11 +57,13 @@ format: .venv/test-ready
 .venv/test-ready: $(SOURCES)
 	$(PYTHON) -m venv .venv
 	$(INSTALL) ".[cli,dev,docs,interop,imagenet,cluster,kornia,albumentations,transformers,lightning]" --editable ./paper
+	$(APP)
 	touch $@ .venv/docs-ready
 
 .venv/docs-ready: $(SOURCES)
 	$(PYTHON) -m venv .venv
 	$(INSTALL) ".[cli,docs]" --editable ./paper
+	$(APP)
 	touch $@
 
 sanitize: .venv/test-ready

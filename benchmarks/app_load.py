@@ -27,13 +27,13 @@ from gradio_client import Client, handle_file
 from PIL import Image
 from serve_load import Latency, free_port, latency
 
-from vqshield.app.choices import SETTINGS, list_choices, usual
-from vqshield.app.experiments import ATTACKS
-from vqshield.app.subjects import OFFERED
 from vqshield.core.environment import environment
 from vqshield.core.files import write_json
 from vqshield.core.serialization import Json, to_plain
 from vqshield.data import sample
+from vqshield_app.choices import SETTINGS, list_choices, usual
+from vqshield_app.experiments import ATTACKS
+from vqshield_app.subjects import OFFERED
 
 ROOT = Path(__file__).resolve().parents[1]
 ATTACKERS = 1  # sessions

@@ -2,7 +2,7 @@
 
 import recorded
 from tables import table
-from vqshield.app.subjects import Limits
+from vqshield_app.subjects import Limits
 
 RECORD = recorded.BENCHMARKS / "app-load.json"
 

@@ -185,7 +185,8 @@ def updated(text: str) -> str:
 
 if __name__ == "__main__":
     copyfile(
-        ROOT / "paper" / "results" / "demo.json", ROOT / "src" / "vqshield" / "app" / "assets" / "demo.json"
+        ROOT / "paper" / "results" / "demo.json",
+        ROOT / "app" / "src" / "vqshield_app" / "assets" / "demo.json",
     )
     for page in PAGES:
         path = ROOT / page

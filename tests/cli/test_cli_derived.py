@@ -24,7 +24,7 @@ from vqshield.cli.derived import (
 )
 from vqshield.cli.options import SHARED
 
-BY_HAND = {"bench", "list", "doctor", "app", "report"}
+BY_HAND = {"bench", "list", "doctor", "app"}
 """Commands without a Python call, or whose call is not imported for their help."""
 DERIVED = sorted({*commands()} - BY_HAND)
 

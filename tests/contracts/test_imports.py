@@ -37,7 +37,6 @@ ORDER = [
     ["leaderboards"],
     ["demo"],
     ["integrations"],
-    ["app"],
     ["cli"],
 ]
 FORBIDDEN = {"attacks": {"defenses", "defended", "surrogates"}}

@@ -38,15 +38,15 @@ GROUPS = {
 """The commands in the order of the help. Each is a function of its name in the module of its name."""
 ADDED = "vqshield.commands"
 """The group of entry points for commands of other distributions."""
-IN_PAPER = ("reproduce", "train")
-"""Commands of the distribution vqshield-paper."""
+ELSEWHERE = {"app": "app", "reproduce": "paper", "train": "paper"}
+"""Commands of other distributions, vqshield-FOLDER, with their folders in this repository."""
 
 
 @cache
 def commands() -> dict[str, str]:
     """All commands with their modules, those of other installed distributions among them."""
     names = [name for group in GROUPS.values() for name in group]
-    ours = {name: f"vqshield.cli.{name}:{name}" for name in names if name not in IN_PAPER}
+    ours = {name: f"vqshield.cli.{name}:{name}" for name in names if name not in ELSEWHERE}
     ours["list"] += "_registered"  # list alone is Python's
     added = {point.name: point.value for point in entry_points(group=ADDED)}
     known = ours | added
@@ -74,10 +74,10 @@ class LazyCommands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in commands():
-            if cmd_name in IN_PAPER:
+            if folder := ELSEWHERE.get(cmd_name):
                 raise InvalidInputError(
-                    f"`vqshield {cmd_name}` is a command of vqshield-paper, which is not installed; in a "
-                    "clone: pip install ./paper -c constraints.txt"
+                    f"`vqshield {cmd_name}` is a command of vqshield-{folder}, which is not installed; in a "
+                    f"clone: pip install ./{folder} -c constraints.txt"
                 )
             return None
         if self._listing:

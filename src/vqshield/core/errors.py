@@ -37,12 +37,18 @@ class FileFormatError(VqshieldError, ValueError):
 
 
 class MissingExtraError(VqshieldError, ImportError):
-    """An optional package is not installed."""
+    """An optional package is not installed.
+
+    Args:
+        package: what is missing.
+        extra: the extra of vqshield that brings it, or the folder of another distribution, "./app".
+    """
 
     def __init__(self, package: str, extra: str) -> None:
+        target = extra if extra.startswith("./") else f'".[{extra}]"'
         super().__init__(
             f"{package} is not installed; in a clone of vqshield, get it with: "
-            f'pip install ".[{extra}]" -c constraints.txt',
+            f"pip install {target} -c constraints.txt",
             name=package,
         )
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from vqshield.app import page as app_page
-from vqshield.app.handlers import View
-from vqshield.app.subjects import Limits
+from vqshield_app import page as app_page
+from vqshield_app.handlers import View
+from vqshield_app.subjects import Limits
 
 CONTROLS = ("kind", "size", "codes", "sigma", "tau", "beta", "defense", "upload", "number")
 

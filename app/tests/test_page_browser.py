@@ -156,7 +156,7 @@ def test_a_change_clears_the_attack(page: Page, tmp_path: Path, change: Callable
 def test_an_attack_that_was_overtaken_by_a_change_is_not_shown(window: Browser, tmp_path: Path) -> None:
     entered, go_on, ended = (tmp_path / name for name in ("entered", "go-on", "ended"))
     held = (
-        "import pathlib, time, vqshield.app.handlers as handlers\nattack = handlers.attack\n"
+        "import pathlib, time, vqshield_app.handlers as handlers\nattack = handlers.attack\n"
         "def hold(*given, **more):\n"
         f"    pathlib.Path({str(entered)!r}).touch()\n"
         f"    while not pathlib.Path({str(go_on)!r}).exists(): time.sleep(0.01)\n"

@@ -11,14 +11,14 @@ from typing import Any
 
 import torch
 
-from vqshield.app import choices
-from vqshield.app.choices import SETTINGS, Choice, list_choices, settings_of, usual
-from vqshield.app.experiments import ATTACKS
-from vqshield.app.fragments import enlarged, recorded_panel
-from vqshield.app.handlers import Controls, View, show_attack, show_shield
-from vqshield.app.subjects import SIDE, Limits, offered_images
 from vqshield.core.errors import InvalidInputError
 from vqshield.integrations import require
+from vqshield_app import choices
+from vqshield_app.choices import SETTINGS, Choice, list_choices, settings_of, usual
+from vqshield_app.experiments import ATTACKS
+from vqshield_app.fragments import enlarged, recorded_panel
+from vqshield_app.handlers import Controls, View, show_attack, show_shield
+from vqshield_app.subjects import SIDE, Limits, offered_images
 
 TITLE = "vqshield"
 FIRST = Choice()
@@ -59,7 +59,7 @@ def serve(
                 ssr_mode=False, pwa=False, mcp_server=False, enable_monitoring=False,
                 max_file_size=limits.max_bytes, footer_links=[], prevent_thread_lock=True, show_error=False,
                 theme=gradio.themes.Default(font=_SYSTEM_FONTS, font_mono=["ui-monospace", "monospace"]),
-                css=(resources.files("vqshield.app") / "assets" / "style.css").read_text(encoding="utf-8"),
+                css=(resources.files("vqshield_app") / "assets" / "style.css").read_text(encoding="utf-8"),
                 app_kwargs={"middleware": [_host_check(host)]},
             )  # fmt: skip
         except OSError as error:
@@ -75,10 +75,10 @@ def _host_check(host: str) -> Any:
 
     At 0.0.0.0 and :: any name may be this machine's, so all are answered.
     """
-    trusted = require("starlette.middleware.trustedhost", "app").TrustedHostMiddleware
+    trusted = require("starlette.middleware.trustedhost", "./app").TrustedHostMiddleware
     named = f"[{host}]" if ":" in host else host
     hosts = ["*"] if host in ("0.0.0.0", "::") else ["127.0.0.1", "localhost", "[::1]", named]
-    return require("starlette.middleware", "app").Middleware(trusted, allowed_hosts=hosts)
+    return require("starlette.middleware", "./app").Middleware(trusted, allowed_hosts=hosts)
 
 
 def create_page(limits: Limits) -> Any:
@@ -207,5 +207,5 @@ def _gradio() -> ModuleType:
     """The library, with its analytics switched off before it is imported."""
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
-    gradio: ModuleType = require("gradio", "app")
+    gradio: ModuleType = require("gradio", "./app")
     return gradio

@@ -105,5 +105,5 @@ def bundled_classifier(*, hardened: bool) -> nn.Module:
 def recorded_demo() -> DemoSummary:
     """The packaged copy of paper/results/demo.json, which paper/tools/update_docs.py makes."""
     name = "demo.json"
-    text = (resources.files("vqshield.app") / "assets" / name).read_bytes()
+    text = (resources.files("vqshield_app") / "assets" / name).read_bytes()
     return from_plain(DemoSummary, parse_json(text, name), name)

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from vqshield.app.choices import list_choices, usual
-from vqshield.app.fragments import recorded_panel
+from vqshield_app.choices import list_choices, usual
+from vqshield_app.fragments import recorded_panel
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_packages_figures_are_those_of_results() -> None:
-    packaged = resources.files("vqshield.app") / "assets" / "demo.json"
+    packaged = resources.files("vqshield_app") / "assets" / "demo.json"
     assert packaged.read_bytes() == (ROOT / "paper" / "results" / "demo.json").read_bytes(), (
         "paper/results/demo.json changed: run python paper/tools/update_docs.py"
     )

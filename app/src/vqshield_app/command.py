@@ -15,6 +15,6 @@ def app(
     ] = True,
 ) -> None:
     """Open a page to defend and attack pictures; works offline."""
-    from vqshield.app.page import serve  # here, so that --help does not wait for torch
+    from vqshield_app.page import serve  # here, so that --help does not wait for torch
 
     serve(host=host, port=port, browser=browser)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from vqshield.app import fragments
-from vqshield.app.choices import Choice
-from vqshield.app.experiments import attack, shield
-from vqshield.app.subjects import Limits, Subject, bundled, uploaded
 from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError, VqshieldError
 from vqshield.images.files import Bytes
+from vqshield_app import fragments
+from vqshield_app.choices import Choice
+from vqshield_app.experiments import attack, shield
+from vqshield_app.subjects import Limits, Subject, bundled, uploaded
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vqshield.app.choices import HARDENED, Choice, recorded_demo
-from vqshield.app.experiments import ATTACKS, Attacked, Shielded
-from vqshield.app.subjects import offered_images
 from vqshield.core.display_names import display_defense
 from vqshield.core.settings import format_value
 from vqshield.demo.pictures import as_bytes, png, png_uri
 from vqshield.images.files import Bytes
 from vqshield.reports.html import page
+from vqshield_app.choices import HARDENED, Choice, recorded_demo
+from vqshield_app.experiments import ATTACKS, Attacked, Shielded
+from vqshield_app.subjects import offered_images
 
 _SIDE = 384  # pixels that small pictures are enlarged to, every pixel a square: a browser would blur them
 _TILE, _GAP = 24, 4  # pixels, of a codebook's picture; patches have sides of 1 to 4 pixels

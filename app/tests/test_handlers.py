@@ -10,12 +10,12 @@ import pytest
 import torch
 from PIL import Image
 
-from vqshield.app import fragments
-from vqshield.app.choices import HARDENED, SETTINGS, list_choices, settings_of, usual
-from vqshield.app.experiments import ATTACKS, shield
-from vqshield.app.handlers import Controls, View, show_attack, show_shield
-from vqshield.app.subjects import OFFERED, Limits, bundled, offered_images, uploaded
 from vqshield.core.errors import FileFormatError, InvalidInputError
+from vqshield_app import fragments
+from vqshield_app.choices import HARDENED, SETTINGS, list_choices, settings_of, usual
+from vqshield_app.experiments import ATTACKS, shield
+from vqshield_app.handlers import Controls, View, show_attack, show_shield
+from vqshield_app.subjects import OFFERED, Limits, bundled, offered_images, uploaded
 
 LIMITS = Limits(attack_seconds=60.0)
 DRAWN = re.compile(r"(\d+) of 20")

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from vqshield.app.choices import Choice
-from vqshield.app.subjects import Limits, Subject
 from vqshield.attacks import Linf
 from vqshield.attacks.threats import Threat, threat
 from vqshield.core import checks
@@ -22,6 +20,8 @@ from vqshield.demo.pictures import as_bytes, moved_bytes
 from vqshield.demo.study import DemoSettings
 from vqshield.models.calling import Model
 from vqshield.models.draws import draw_predictions
+from vqshield_app.choices import Choice
+from vqshield_app.subjects import Limits, Subject
 
 DRAWS = 20
 QUERIES = 500
