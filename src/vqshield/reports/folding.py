@@ -21,17 +21,14 @@ class FoldingTable(Table):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The pieces, one below the other, the title above the first and the caption below the last."""
         names = [column for column in self.columns if column.overflow == "fold"]
-        values = [column for column in self.columns if column.overflow != "fold"]
-        pieces: list[list[Column]] = []
-        for column in values:
-            last = pieces[-1] if pieces else []
-            if last and self._least_width(console, options, [*names, *last, column]) <= options.max_width:
-                last.append(column)
-            else:
-                pieces.append([column])
-        pieces = pieces or [[]]  # names alone
-        for place, chosen in enumerate(pieces):
-            piece = self._piece(console, options, [*names, *chosen])
+        pieces: list[list[Column]] = [[]]
+        for column in [column for column in self.columns if column.overflow != "fold"]:
+            wider = [*names, *pieces[-1], column]
+            if pieces[-1] and self._least_width(console, options, wider) > options.max_width:
+                pieces.append([])
+            pieces[-1].append(column)
+        for place, values in enumerate(pieces):
+            piece = self._piece(console, options, [*names, *values])
             piece.title = self.title if place == 0 else None
             piece.caption = self.caption if len(pieces) == 1 else None
             yield piece
@@ -62,12 +59,8 @@ class FoldingTable(Table):
         return Measurement.get(console, wide, piece).minimum
 
     def _copy(self, columns: Sequence[Column]) -> Table:
-        piece = Table(
-            *(column.copy() for column in columns),
-            box=self.box,
-            padding=self.padding,
-            pad_edge=self.pad_edge,
-        )
+        copies = [column.copy() for column in columns]
+        piece = Table(*copies, box=self.box, padding=self.padding, pad_edge=self.pad_edge)
         for row, *cells in zip(self.rows, *(column.cells for column in columns), strict=True):
             piece.add_row(*cells, style=row.style, end_section=row.end_section)
         return piece
