@@ -4,9 +4,9 @@
     python examples/attack_with_torchattacks.py --images 100 --steps 10 --draws 5
 
 Later versions work too, but with them pip also installs torchvision, which they never import and which does
-not import beside a CPU-only torch. Three things to know: the model has to hold a parameter, because
-torchattacks asks the first one for the device; unless the outermost module is in eval(), the whole model is
-put in training mode in the end; and random starts come from torch's global RNG.
+not import with a CPU-only torch. Three things to know. The model must have a parameter, because torchattacks
+takes the device from the first one. Unless the outermost module is in eval(), torchattacks leaves the whole
+model in training mode. Random starts come from torch's global RNG.
 """
 
 import torchattacks

@@ -1,4 +1,4 @@
-"""What the attack_with_*.py examples share: another library's PGD beside ours, on the same shielded model.
+"""What the attack_with_*.py examples share: another library's PGD and ours on one shielded model.
 
 Both attack swRD in front of the bundled classifier with equal settings, through the logits averaged over a
 few draws, and both are judged by the same fresh draws, which neither attack has seen.
@@ -163,7 +163,7 @@ def _shielded(seed: int) -> vq.Defended:
 
 
 def _right(images: Tensor, settings: Settings) -> Tensor:
-    """The share of runs in which each image is classified rightly: the same draws in every call."""
+    """The share of runs that classify each image correctly, with the same draws in every call."""
     _, labels = data(settings)
     draws: Draws = draw_predictions(_shielded(settings.seed), images, labels, runs=settings.runs)
     return (draws.predictions == labels).double().mean(0)

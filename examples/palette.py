@@ -38,7 +38,7 @@ _CHANNELS = (1, 2, 3, 4)  # grey, grey with alpha, RGB, RGBA
 _WITH_ALPHA = (2, 4)
 _HALF_WORD = 16
 _LEAST_SAMPLE, _LEAST_A_COLOUR, _LEAST_SHARE = 4096, 112, 128  # pixels; for each colour; one in 128
-_LARGE = 2**18  # pixels from which on a second start costs little beside giving each pixel its colour
+_LARGE = 2**18  # pixels: above, a second start is cheap compared with assigning each pixel its colour
 _FIRST_LOOK = 16  # every sixteenth pixel of the sample is looked at first
 
 
@@ -89,8 +89,8 @@ def palette(
             cells. None takes one in 128, at least 4096 and at least 112 for each colour.
         iterations: the most rounds of k-means.
         init: "kmeans++" or "random", the pixels that k-means starts from.
-        restarts: how many starts of k-means, of which the best is kept; None for 1, or 2 where an image has
-            512×512 pixels or more.
+        restarts: how many starts of k-means; the best is kept. None for 1, or 2 where an image has 512×512
+            pixels or more.
         seed: decides the sample and the start.
         backend: "auto" or one of vqshield.quantization.kernels.list_backends().
 
@@ -168,7 +168,7 @@ def _fit(backend: Backend, pixels: Tensor, recipe: Recipe, draw: Draw, sample: i
 
 
 def _sampled(pixels: Tensor, seed: int, sample: int) -> Tensor:
-    """One pixel at random from each of rows × columns equal cells; all of them where that is no fewer."""
+    """One pixel at random from each of rows × columns equal cells; all pixels of a small image."""
     batch, channels, height, width = pixels.shape
     if sample >= height * width:
         return pixels
@@ -215,8 +215,8 @@ def _diffuse(pixels: Tensor, colours: Tensor) -> Tensor:
     """Floyd–Steinberg: pixels (B, q, h, w), colours (B, k, q) → indices (B, h·w).
 
     A pixel waits for its left neighbour and three above, so all pixels with equal x + 2·y can be decided at
-    once. They are laid out as rows of a skewed image, in which every neighbour is a slice. Values are added
-    and compared one by one in a fixed order: no batch and no device changes a bit.
+    once. They are laid out as rows of a skewed image, where every neighbour is a slice. Values are added and
+    compared one by one in a fixed order, so that every batch and device gives the same bits.
     """
     batch, channels, height, width = pixels.shape
     steps = width + 2 * (height - 1)

@@ -4,7 +4,7 @@
     python examples/serve.py --classifier small-cifar10 --defense swrd
     curl -F file=@cat.png http://127.0.0.1:8000/classify
 
-docs/serving.md says what the limits are and what the shield is worth here.
+docs/serving.md describes the limits, and how much the defense protects here.
 """
 
 import argparse

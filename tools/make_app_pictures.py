@@ -79,7 +79,7 @@ def main() -> None:
     """Write all of them."""
     path = find_browser()
     if path is None:
-        raise SystemExit("there is no Chromium or Chrome; install one")
+        raise SystemExit("no Chromium or Chrome was found; install one")
     with running_app() as address, browser(path) as window:
         for shot in SHOTS:
             found = indexed(take(window, address, shot))

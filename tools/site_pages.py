@@ -49,7 +49,7 @@ _LINK = re.compile(r"\[(?P<text>[^\[\]]*)\]\((?P<target>[^)#\s]+)(?P<anchor>#[^)
 
 
 def grouped_names(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """The groups above, and one for names that nobody put into a group yet."""
+    """The groups above, and one for names without a group."""
     known = {name for group in GROUPS.values() for name in group}
     rest = tuple(name for name in names if name not in known and name not in ROOMS)
     return {**GROUPS, **({"More": rest} if rest else {})}
@@ -124,7 +124,7 @@ def _api_pages() -> Iterator[tuple[str, str]]:
 
 
 def _api_index(groups: dict[str, tuple[str, ...]]) -> str:
-    """A table of every public name with its first sentence, by group; then the rooms."""
+    """A table of every public name with its first sentence, by group; then the packages."""
     lines = [
         *_headed("API reference", "="),
         "Examples begin with ``import vqshield as vq``. A page ends with tutorials that use its name.\n",
@@ -138,8 +138,8 @@ def _api_index(groups: dict[str, tuple[str, ...]]) -> str:
                 f"     - {_first_sentence(getattr(vqshield, name))}",
             ]
         lines += ["", ".. toctree::", "   :hidden:\n", *(f"   vq.{name} <{name}>" for name in names), ""]
-    lines += _headed("Rooms", "-")
-    lines += ["What else the parts of the house hold, and modules that a program imports by themselves.\n"]
+    lines += _headed("Packages", "-")
+    lines += ["Packages with further names, and modules that a program imports directly.\n"]
     lines += [".. list-table::", "   :widths: 30 70", "   :class: names\n"]
     for room in (*ROOMS, *BESIDE):
         first = _first_sentence(import_module(f"vqshield.{room}"))
@@ -208,7 +208,7 @@ def _called(room: str) -> str:
 
 
 def _classes_in(own: object) -> list[type]:
-    """Classes of ours that a function takes or returns, and those that results beside them are made of."""
+    """Classes of ours that a function takes or returns, and the classes of their fields."""
     if not inspect.isfunction(own):
         return []
     found: dict[type, None] = {}
@@ -216,7 +216,7 @@ def _classes_in(own: object) -> list[type]:
     def look(hint: object, beside: str | None = None) -> None:
         if inspect.isclass(hint) and hint.__module__.startswith("vqshield") and hint not in found:
             if beside not in (None, hint.__module__) or hint.__name__.endswith("Manifest"):
-                return  # a detail of another room, or of the files
+                return  # a detail of another package, or of the files
             found[hint] = None
             if is_dataclass(hint):
                 for part in typing.get_type_hints(hint).values():
