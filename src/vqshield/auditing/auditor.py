@@ -10,20 +10,8 @@ from vqshield import surrogates
 from vqshield.attacks import Ball
 from vqshield.attacks.suites import expand
 from vqshield.attacks.threats import Threat
-from vqshield.auditing import flags
+from vqshield.auditing import flags, gradients
 from vqshield.auditing.answers import Questions
-from vqshield.auditing.gradients import (
-    Differences,
-    Rescaled,
-    differences,
-    expected_gradient,
-    gradients_wanted,
-    jump,
-    needed_draws,
-    random_signs,
-    saturation,
-    sign_agreement,
-)
 from vqshield.auditing.planting import plant_and_find
 from vqshield.auditing.probes import Probes
 from vqshield.auditing.results import FAIL, PASS, UNDECIDED, Agreement, Audit, AuditSettings, Flag, Uncertain
@@ -183,7 +171,7 @@ class _Run:
 
     def _questions(self) -> Questions:
         """R12, before any attack: answers for images with noise of the attacks' size."""
-        noise = self._visible() * random_signs(self.few, seed=self.settings.seed)[0]
+        noise = self._visible() * gradients.random_signs(self.few, seed=self.settings.seed)[0]
         return Questions(self.probes.classifier, self.probes.fresh("R12"), (self.few + noise).clamp(0, 1))
 
     def _answers(self, questions: Questions) -> Flag:
@@ -201,15 +189,15 @@ class _Run:
         """R13, R14."""
         self._report("R13")
         probes, main = self.probes, self._main
-        found = saturation(probes.classifier, probes.fresh("R13"), self.few)
+        found = gradients.saturation(probes.classifier, probes.fresh("R13"), self.few)
         left = None
         if main is not None and flags.flat_loss(found) == FAIL:
-            scaled = Rescaled(probes.classifier, max(found.lead, 1.0))
+            scaled = gradients.Rescaled(probes.classifier, max(found.lead, 1.0))
             rescaled = replace(probes, classifier=scaled, place="rescaled")
             left = (probes.left(main), rescaled.left(main))
         self._report("R14")
         step, seed = self._visible(), self.settings.seed
-        moved = jump(probes.classifier, probes.fresh("R14"), self.few, step=step, seed=seed)
+        moved = gradients.jump(probes.classifier, probes.fresh("R14"), self.few, step=step, seed=seed)
         return [flags.not_flat(found, left), flags.continuous(moved)]
 
     def _noted(self, name: str, main: Threat, measure: Callable[[Threat], Flag]) -> Flag:
@@ -235,9 +223,11 @@ class _Run:
         are shorter: over the whole budget a bare network's loss is not a straight line.
         """
         probes, name = self.probes, str(main.surrogate)
-        draws = needed_draws(probes.classifier, probes.fresh("R10 draws"), self.few, self.settings.draws)
+        draws = gradients.needed_draws(
+            probes.classifier, probes.fresh("R10 draws"), self.few, self.settings.draws
+        )
         try:
-            with gradients_wanted():
+            with gradients.gradients_wanted():
                 attacked = main(probes.classifier, probes.fresh("R10 attack"), self.few, self.few_labels)
             places = [
                 self._place(name, "R10", self.few, [main.surrogate, "ste"], draws),
@@ -260,33 +250,33 @@ class _Run:
         self, name: str, purpose: str, images: Tensor, surrogates: Sequence[str | Surrogate], draws: int
     ) -> "_Place":
         """Images, and each surrogate's gradient of the expected loss there."""
-        gradients = {}
+        halves = {}
         for surrogate in dict.fromkeys(surrogates):
             defense = self.probes.fresh(f"{purpose} gradient")
-            gradients[str(surrogate)] = [
-                expected_gradient(
+            halves[str(surrogate)] = [
+                gradients.expected_gradient(
                     self.probes.classifier, defense, surrogate, images, self.few_labels, draws=draws // 2
                 )
                 for _ in range(2)
             ]
-        return _Place(name, purpose, images, gradients, draws)
+        return _Place(name, purpose, images, halves, draws)
 
     def _agreement(self, places: Sequence["_Place"], step: float) -> tuple[Flag, Uncertain]:
         """R10 in steps of that length, and the signs that agree; the first surrogate is the attack's."""
         probes, options = self.probes, self.settings
         own: dict[str, Agreement] = {}
         others: dict[str, Agreement] = {}
-        pairs: list[tuple[Differences, Tensor]] = []
+        pairs: list[tuple[gradients.Differences, Tensor]] = []
         for place in places:
-            measured = differences(
+            measured = gradients.differences(
                 probes.classifier, probes.fresh(place.purpose), place.images, self.few_labels, step=step,
                 directions=options.directions, draws=place.draws, batch=options.batch, seed=options.seed,
             )  # fmt: skip
             (_, halves), *more = place.gradients.items()
             own[place.name] = measured.agreement(halves)
             pairs.append((measured, (halves[0] + halves[1]) / 2))
-            others |= {surrogate: measured.agreement(gradients) for surrogate, gradients in more}
-        signs = sign_agreement(pairs)
+            others |= {surrogate: measured.agreement(pair) for surrogate, pair in more}
+        signs = gradients.sign_agreement(pairs)
         return flags.gradients_agree(own, signs, others), signs
 
     def _threats(self, ball: Ball) -> list[Threat]:

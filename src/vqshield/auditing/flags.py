@@ -325,7 +325,7 @@ def same_answers(found: Answers) -> Flag:
         figures["dropout that is on"] = ", ".join(found.dropout)
     outcome, bad = _worst(outcomes.values()), ""
     if outcome == FAIL:
-        wrong = next(how for how, each in outcomes.items() if each == FAIL)
+        wrong = next(how for how, outcome in outcomes.items() if outcome == FAIL)
         bad = f"the model answers differently {wrong}: what was measured says nothing about how it answers "
         bad += "elsewhere"
     elif found.traces:
@@ -391,9 +391,9 @@ def check_images(count: int, settings: AuditSettings) -> None:
 
 def in_order(flags: Sequence[Flag], images: int) -> list[Flag]:
     """All flags in turn, those missing as not run; on too few images a flag may fail, never pass."""
-    found = {each.name: each for each in flags}
-    every = [found.get(name) or not_run(name, "not asked for") for name in TITLES]
-    return [each if each.name == "R9" else _if_enough(each, images) for each in every]
+    measured = {found.name: found for found in flags}
+    ordered = [measured.get(name) or not_run(name, "not asked for") for name in TITLES]
+    return [found if found.name == "R9" else _if_enough(found, images) for found in ordered]
 
 
 def _if_enough(found: Flag, images: int) -> Flag:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from vqshield.attacks import ball
 from vqshield.auditing.flags import POWER
 from vqshield.auditing.results import FAIL, PASS, SUSPICIOUS, UNDECIDED, AuditReport, Figure, Flag
-from vqshield.core.errors import MissingExtraError
+from vqshield.core.entry_points import require
 from vqshield.core.settings import format_value
 from vqshield.reports.html import page
 
@@ -20,16 +20,13 @@ _LOW = 0.5  # of the clean accuracy
 
 def audit_lines(report: AuditReport) -> list["Text"]:
     """A line per check, failures first: its outcome and the claim that is checked."""
-    try:
-        from rich.text import Text
-    except ImportError as error:
-        raise MissingExtraError("rich", "cli") from error
+    text: type[Text] = require("rich.text", "cli").Text
     width = max(len(flag.outcome) for flag in report.flags)
     lines = []
     for flag in sorted(report.flags, key=_order):
         outcome = f"{flag.outcome:<{width}}", _STYLES.get(flag.outcome, "yellow")
         lines.append(
-            Text.assemble(f"{flag.name:<3}  ", outcome, f"  {flag.title}", no_wrap=True, overflow="ellipsis")
+            text.assemble(f"{flag.name:<3}  ", outcome, f"  {flag.title}", no_wrap=True, overflow="ellipsis")
         )
     return lines
 
@@ -48,7 +45,16 @@ def _order(flag: Flag) -> int:
 def render_audit(report: AuditReport) -> str:
     """One page without a network, a script or another file."""
     flags = [(flag, list(shown_figures(flag.figures))) for flag in report.flags]
-    return page("audit.html", title=headline(report), flags=flags, power=POWER, facts=_facts(report))
+    facts = [
+        ("Natural accuracy", str(report.audit.natural)),
+        ("Attacks given", "; ".join(f"{name} {left}" for name, left in report.audit.attacks.items())),
+        ("Budget", _budget(report)),
+        ("Images", f"{report.audit.n} of {report.data}"),
+        ("Classifier", report.classifier),
+        ("Seed", str(report.settings.seed)),
+        *((name, str(value)) for name, value in report.machine.items()),
+    ]
+    return page("audit.html", title=headline(report), flags=flags, power=POWER, facts=facts)
 
 
 def headline(report: AuditReport) -> str:
@@ -87,15 +93,3 @@ def shown_figures(figures: Mapping[str, Figure]) -> Iterator[str]:
 def _budget(report: AuditReport) -> str:
     within = ball(report.norm, report.eps)
     return f"budget: {within.budget}" + (f"; WARNING: {within.caveat}" if within.caveat else "")
-
-
-def _facts(report: AuditReport) -> list[tuple[str, str]]:
-    return [
-        ("Natural accuracy", str(report.audit.natural)),
-        ("Attacks given", "; ".join(f"{name} {left}" for name, left in report.audit.attacks.items())),
-        ("Budget", _budget(report)),
-        ("Images", f"{report.audit.n} of {report.data}"),
-        ("Classifier", report.classifier),
-        ("Seed", str(report.settings.seed)),
-        *((name, str(value)) for name, value in report.machine.items()),
-    ]

@@ -4,7 +4,6 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -90,7 +89,7 @@ class AuditStudy(TargetStudy[AuditManifest, AttackCell, AuditRecord]):
     def ball(self) -> Ball:
         return ball(self.norm, self.eps)
 
-    def described(self) -> Mapping[str, Any]:
+    def described(self) -> Mapping[str, object]:
         check_images(len(self.target.images), self.settings)
         unseen = self.held_out
         return {

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -147,7 +146,7 @@ class RemoteAttacks(AttackStudy[RemoteManifest, RemoteCell, RemoteRecord]):
                     f"attack {each.attack!r} needs more than answers; give square or rays, or sources for it"
                 )
 
-    def described(self) -> Mapping[str, Any]:
+    def described(self) -> Mapping[str, object]:
         attacks = tuple(
             RemoteId(
                 name=each.name,

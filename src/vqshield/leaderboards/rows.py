@@ -11,8 +11,6 @@ control = true                      a baseline, not offered as a defense
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from vqshield.classifiers import BUNDLED, is_source
@@ -25,6 +23,7 @@ from vqshield.runs.arguments import defense_from
 
 SUFFIX = ".toml"
 ALL = "all"  # of the bundled rows
+_BUNDLED = Path(__file__).parent / "board"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
 _ORDER = (
     "bare", "gaussian", "bitdepth", "median", "jpeg", "resizepad", "tv", "essential", "randdisc", "prd",
@@ -107,9 +106,9 @@ def read_rows(wanted: Sequence[str | Path | BoardRow]) -> list[BoardRow]:
 def _named(which: str | Path) -> list[BoardRow]:
     path = Path(which)
     if which == ALL:
-        return [_bundled(name) for name in _ORDER]
+        return [_read(_BUNDLED / f"{name}{SUFFIX}") for name in _ORDER]
     if which in _ORDER:
-        return [_bundled(str(which))]
+        return [_read(_BUNDLED / f"{which}{SUFFIX}")]
     if path.is_dir():
         files = sorted(path.glob(f"*{SUFFIX}"))
         if not files:
@@ -125,13 +124,12 @@ def _named(which: str | Path) -> list[BoardRow]:
     )
 
 
-def _bundled(name: str) -> BoardRow:
-    file: Traversable = resources.files("vqshield.leaderboards") / "board" / f"{name}{SUFFIX}"
-    return _parsed(file.read_text(encoding="utf-8"), f"{name}{SUFFIX}")
-
-
 def _read(path: Path) -> BoardRow:
-    row = _parsed(read_text(path), str(path))
+    row = from_plain(BoardRow, parse_toml(read_text(path), str(path)), str(path))
+    try:
+        defense_from(row.defense, seed=0)
+    except InvalidInputError as error:
+        raise FileFormatError(f"{path}.defense: {error}") from error
     neighbour = path.parent / row.classifier
     if not is_source(row.classifier) and file_exists(neighbour):
         return replace(row, classifier=str(neighbour.absolute()))
@@ -141,12 +139,3 @@ def _read(path: Path) -> BoardRow:
         f"{path}.classifier is {row.classifier!r}, not a file next to it or in the current folder; give a "
         f"safetensors file or a name that vqshield list classifiers shows"
     )
-
-
-def _parsed(text: str, where: str) -> BoardRow:
-    row = from_plain(BoardRow, parse_toml(text, where), where)
-    try:
-        defense_from(row.defense, seed=0)
-    except InvalidInputError as error:
-        raise FileFormatError(f"{where}.defense: {error}") from error
-    return row
