@@ -22,11 +22,7 @@ UNUSED = (
 
 @command(
     measure,
-    attacks=Option(
-        "attack",
-        help=f"{ATTACKS.capitalize()}; as in pgd:steps=20,eot=5,surrogate=soft (surrogate=none: ignores the "
-        "defense) (default: none, clean accuracy alone).",
-    ),
+    attacks=Option("attack", help=f"A{ATTACKS[1:]} (default: none, clean accuracy alone)."),
     batch_norm=PythonOnly("made from --calibrate"),
     out=kept_in("evaluate"),
 )

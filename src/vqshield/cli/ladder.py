@@ -39,7 +39,7 @@ def _write(out: Path, summary: LadderSummary) -> None:
     sources=Option("source"),
     controls=Option("control"),
     settings=PythonOnly("made from the options of its fields"),
-    suite=Option("attack", help=f"The white-box attack: {ATTACKS}, as for evaluate."),
+    suite=Option("attack", help=f"The white-box attack: {ATTACKS}."),
     runs=SAMPLES,
     calls=Option(parse=lambda typed, _: tuple(sorted(typed))),
     limit=Option(help=f"Use the first N images (default: all; with --quick {QUICK_IMAGES})."),

@@ -40,7 +40,7 @@ UNUSED = (rendered_only(),)
     ladder=PythonOnly("made from the options of its fields"),
     audit=PythonOnly("made from --quick, --samples and --batch"),
     audit_images=Option("audit_limit"),
-    suite=Option("attack", help=f"The white-box attack that is audited: {ATTACKS}, as for evaluate."),
+    suite=Option("attack", help=f"The white-box attack that is audited: {ATTACKS}."),
     runs=SAMPLES,
     calls=Option(
         type=int, help="Model calls per image that query attacks may make.", parse=lambda typed, _: (typed,)

@@ -18,7 +18,10 @@ from vqshield.defenses import list_all_defenses
 
 DEFENSES = f"{', '.join(list_all_defenses())}, or package.module:function, a preprocessor of your own"
 """What a defense may be, for the help of the options that take one."""
-ATTACKS = f"an attack, of {', '.join(list_attacks())}, or a suite, of {', '.join(list_suites())}"
+ATTACKS = (
+    f"an attack, of {', '.join(list_attacks())}, as in pgd:steps=20,eot=5,surrogate=soft (surrogate=none: "
+    f"ignores the defense), or a suite, of {', '.join(list_suites())}"
+)
 """What --attack may be."""
 
 
