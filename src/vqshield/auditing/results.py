@@ -30,7 +30,7 @@ class AuditSettings:
 
     Attributes:
         runs: draws behind every accuracy.
-        batch: images that are attacked at once.
+        batch: images per forward pass of an attack.
         probe: the short attack that knows the defense (R8).
         queries: of the black-box attack (R4).
         directions: of the finite differences (R10).

@@ -399,7 +399,7 @@ def certify(
         alpha: probability that the certificate of a vote is wrong.
         radii: report the certified accuracy at these L2 radii (default: evenly up to the largest possible).
         seed: seed of every sample of defense and attack.
-        batch: samples per forward pass.
+        batch: images per forward pass, one for each sample.
         precision: precision of the classifier: "float32", or "bf16", which is faster on a GPU.
         limit: use the first N images (default: all).
         data_dir: folder with the official files of a named data set (default: the cache folder).

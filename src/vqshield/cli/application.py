@@ -9,6 +9,7 @@ import errno
 import logging
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -56,12 +57,8 @@ def commands() -> dict[str, str]:
 class ToStderr(logging.Handler):
     """Log lines on whatever stderr is at the time."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.setFormatter(logging.Formatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
-
     def emit(self, record: logging.LogRecord) -> None:
-        typer.echo(self.format(record), err=True)
+        typer.echo(f"{time.strftime('%H:%M:%S')} {record.getMessage()}", err=True)
 
 
 class LazyCommands(TyperGroup):

@@ -21,7 +21,19 @@ from vqshield.ladders.study import ladder as measure
 
 FULL, QUICK = LadderSettings(), LadderSettings.quick()
 QUICK_IMAGES = 32
-FIXED = PythonOnly("fixed, so that ladders compare")
+DECLARED: dict[str, Option | PythonOnly] = {
+    "sources": Option("source"),
+    "settings": PythonOnly("made from the options of its fields"),
+    "suite": Option("attack", help=f"The white-box attack, which leaderboard audits: {ATTACKS}."),
+    "runs": SAMPLES,
+    "selection": PythonOnly("as many as --samples"),
+    "query_precision": PythonOnly("made from --precision"),
+    **dict.fromkeys(
+        ("draws", "ignorant", "transfer", "diversity", "own_batch", "own_seed"),
+        PythonOnly("fixed, so that results compare"),
+    ),
+}
+"""Of ladders, alone or as rows of a leaderboard."""
 UNUSED = (
     rendered_only(),
     Unused("without --train-dir", option_is("train_dir", None), "train_data own_arch own_epochs"),
@@ -36,17 +48,11 @@ def _write(out: Path, summary: LadderSummary) -> None:
 @command(
     measure,
     Presets(FULL, QUICK),
-    sources=Option("source"),
     controls=Option("control"),
-    settings=PythonOnly("made from the options of its fields"),
-    suite=Option("attack", help=f"The white-box attack: {ATTACKS}."),
-    runs=SAMPLES,
     calls=Option(parse=lambda typed, _: tuple(sorted(typed))),
     limit=Option(help=f"Use the first N images (default: all; with --quick {QUICK_IMAGES})."),
-    selection=PythonOnly("as many as --samples"),
-    query_precision=PythonOnly("made from --precision"),
     out=kept_in("ladder"),
-    **dict.fromkeys(("draws", "ignorant", "transfer", "diversity", "own_batch", "own_seed"), FIXED),
+    **DECLARED,
 )
 def ladder(
     values: Values,

@@ -7,7 +7,8 @@ from vqshield.auditing import LEAST_IMAGES
 from vqshield.cli.calibrate import calibrated_file
 from vqshield.cli.derived import Option, Presets, PythonOnly, Values
 from vqshield.cli.executors import ExecutorOptions
-from vqshield.cli.options import ATTACKS, DATA, SAMPLES, CalibrationImages, Precision, Quick, command
+from vqshield.cli.ladder import DECLARED
+from vqshield.cli.options import DATA, CalibrationImages, Precision, Quick, command
 from vqshield.cli.resumable import RecordOptions, carry_out, kept_in
 from vqshield.cli.unused import rendered_only
 from vqshield.core.display_names import NONE
@@ -19,7 +20,6 @@ from vqshield.leaderboards.study import leaderboard as measure
 
 FULL, QUICK = BoardSettings(), BoardSettings.quick()
 QUICK_IMAGES = LEAST_IMAGES
-FIXED = PythonOnly("fixed, so that rows compare")
 UNUSED = (rendered_only(),)
 
 
@@ -35,24 +35,16 @@ UNUSED = (rendered_only(),)
         default=(None, f"means {ALL}"),
     ),
     data=DATA,
-    sources=Option("source"),
-    settings=PythonOnly("made from the options of its fields"),
     ladder=PythonOnly("made from the options of its fields"),
     audit=PythonOnly("made from --quick, --samples and --batch"),
     audit_images=Option("audit_limit"),
-    suite=Option("attack", help=f"The white-box attack that is audited: {ATTACKS}."),
-    runs=SAMPLES,
     calls=Option(
         type=int, help="Model calls per image that query attacks may make.", parse=lambda typed, _: (typed,)
     ),
     limit=Option(help=f"Use the first N images (default: all; with --quick {QUICK_IMAGES})."),
-    selection=PythonOnly("as many as --samples"),
-    query_precision=PythonOnly("made from --precision"),
     out=kept_in("leaderboard"),
-    **dict.fromkeys(
-        ("draws", "ignorant", "transfer", "diversity", "own_arch", "own_epochs", "own_batch", "own_seed"),
-        FIXED,
-    ),
+    **DECLARED,
+    **dict.fromkeys(("own_arch", "own_epochs"), PythonOnly("no row has a network of its own")),
 )
 def leaderboard(
     values: Values,

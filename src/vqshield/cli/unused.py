@@ -22,18 +22,13 @@ class Unused:
     Attributes:
         why: which value does, with the other option's name: "without --attack".
         when: whether the parameters of a command have it.
-        options: names of the parameters without effect; empty: all parameters except those kept.
-        kept: names of the parameters that keep their effect, where options is empty.
+        options: names of the parameters without effect; empty: all parameters except those in kept.
     """
 
     why: str
     when: Callable[[Values], bool]
     options: str = ""
     kept: str = ""
-
-    def names(self, parameter: str) -> bool:
-        """Whether the parameter has no effect then."""
-        return parameter in self.options.split() if self.options else parameter not in self.kept.split()
 
 
 def option_is(name: str, *values: object) -> Callable[[Values], bool]:
@@ -63,7 +58,10 @@ def refuse_unused(rules: Sequence[Unused], context: typer.Context) -> None:
         if getattr(context.get_parameter_source(option.name or ""), "name", None) == "COMMANDLINE"
     ]
     for rule in rules:
-        idle = [option.opts[0] for option in typed if rule.names(option.name or "")]
+        named, kept = rule.options.split(), rule.kept.split()
+        idle = [
+            option.opts[0] for option in typed if (option.name in named if named else option.name not in kept)
+        ]
         if idle and rule.when(context.params):
             flags, it = ", ".join(idle), "it" if len(idle) == 1 else "them"
             raise InvalidInputError(

@@ -481,7 +481,7 @@ def evaluate(
         samples: random passes of the defense behind each result.
         selection: other samples, which choose each image's strongest attack (default: as many again).
         seed: seed of every sample of defenses and attacks.
-        batch: images attacked at once.
+        batch: images per forward pass of an attack.
         batch_norm: statistics of the classifier's batch norms behind the defenses: "running" (the
             checkpoint's) or "calibrated:data=cifar10" (as of `vq.calibrate`, on training images).
         limit: use the first N images (default: all).

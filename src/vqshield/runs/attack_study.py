@@ -35,7 +35,7 @@ class AttackSettings:
         runs: samples of the defense behind each result.
         selection: other samples, which choose each image's strongest attack (default: as many as runs).
         seed: seed of every sample of defenses and attacks.
-        batch: images attacked at once.
+        batch: images per forward pass of an attack.
     """
 
     norm: str = "linf"
