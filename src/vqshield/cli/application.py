@@ -26,6 +26,8 @@ import vqshield
 from vqshield.cli.unused import Unused, refuse_unused
 from vqshield.core.errors import InvalidInputError, VqshieldError, printable
 
+Click = Any
+"""An object of click, which typer has under a private name."""
 FAILED = 1  # nothing was wrong with the command: a full disk, no permission
 BAD_INPUT = 2  # the code that typer itself uses for a wrong option
 INTERRUPTED, TERMINATED = 130, 143  # what shells expect after Ctrl-C, and after SIGTERM
@@ -66,10 +68,10 @@ class LazyCommands(TyperGroup):
 
     _listing = False
 
-    def list_commands(self, ctx: Any) -> list[str]:
+    def list_commands(self, ctx: Click) -> list[str]:
         return list(commands())
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+    def get_command(self, ctx: Click, cmd_name: str) -> Click:
         if cmd_name not in commands():
             if folder := ELSEWHERE.get(cmd_name):
                 raise InvalidInputError(
@@ -82,14 +84,14 @@ class LazyCommands(TyperGroup):
             return TyperCommand(cmd_name, help=command_help(cmd_name), rich_help_panel=group)
         return load_command(cmd_name)
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
+    def format_help(self, ctx: Click, formatter: Click) -> None:
         self._listing = True
         try:
             super().format_help(ctx, formatter)
         finally:
             self._listing = False
 
-    def invoke(self, ctx: Any) -> Any:
+    def invoke(self, ctx: Click) -> object:
         """Run the chosen command; an expected failure ends in one line on stderr, never in a traceback."""
         terminations: list[int] = []
         try:
@@ -139,7 +141,7 @@ def _sigterm_interrupts(received: list[int]) -> Iterator[None]:
 class StrictCommand(TyperCommand):
     """A command that refuses options without effect."""
 
-    def invoke(self, ctx: Any) -> Any:
+    def invoke(self, ctx: Click) -> object:
         refuse_unused(unused_options(self.name or ""), ctx)
         return super().invoke(ctx)
 
@@ -169,7 +171,7 @@ def command_help(name: str) -> str:
     return ""
 
 
-def load_command(name: str) -> Any:
+def load_command(name: str) -> Click:
     """The command itself, its file imported now."""
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     alone.command(name, cls=StrictCommand)(command_function(name))

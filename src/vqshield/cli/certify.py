@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -32,7 +32,7 @@ UNUSED = (
 )
 
 
-def _budgets(texts: Sequence[str], _: Mapping[str, Any]) -> tuple[float, ...]:
+def _budgets(texts: Sequence[str], _: Mapping[str, object]) -> tuple[float, ...]:
     return tuple(parse_eps(text) for text in texts)
 
 

@@ -63,27 +63,27 @@ class PythonOnly:
 class Presets:
     """Settings without and with --quick. Where the two differ, the option has no default of its own."""
 
-    full: Any
-    quick: Any
+    full: object
+    quick: object
 
 
-Source = Callable[..., Any] | Presets
+Source = Callable[..., object] | Presets
 Declared = Mapping[str, Option | PythonOnly]
 
 
 class Values(dict[str, Any]):
     """The values of a command's options, by the parameters of the Python call."""
 
-    def arguments(self, target: Callable[..., Any]) -> dict[str, Any]:
+    def arguments(self, target: Callable[..., object]) -> dict[str, Any]:
         """The arguments of a call. An option without a value is left out: the call's default holds."""
         known = inspect.signature(target).parameters
         return {name: value for name, value in self.items() if name in known and value not in (None, ())}
 
-    def call(self, target: Callable[..., Result], **others: Any) -> Result:
+    def call(self, target: Callable[..., Result], **others: object) -> Result:
         """Make a call with the values of its options, and with other arguments."""
         return target(**(self.arguments(target) | others))
 
-    def settings(self, preset: Result, **others: Any) -> Result:
+    def settings(self, preset: Result, **others: object) -> Result:
         """A preset with the values of its options, and with other values."""
         changes = self.arguments(type(preset)) | others
         return replace(preset, **changes)  # type: ignore[type-var]
@@ -110,7 +110,7 @@ class Derivation:
             self.options |= _options(source, declared, taken=[*self.options, *beside])
         self.options |= beside
 
-    def call(self, typed: Mapping[str, Any]) -> None:
+    def call(self, typed: Mapping[str, object]) -> None:
         """Call the function with the values that were typed."""
         values = Values()
         for name, option in self.options.items():
@@ -138,7 +138,7 @@ def derived(
         derivation = Derivation(sources, declared, function)
 
         @wraps(function)
-        def command(**typed: Any) -> None:
+        def command(**typed: object) -> None:
             derivation.call(typed)
 
         signature = inspect.Signature([*derivation.options.values()])
@@ -163,7 +163,7 @@ def parameters(source: Source) -> dict[str, inspect.Parameter]:
     return annotated
 
 
-def documented(target: Callable[..., Any]) -> dict[str, str]:
+def documented(target: Callable[..., object]) -> dict[str, str]:
     """The text of each parameter, from the section Args or Attributes of a docstring, and of its bases."""
     texts: dict[str, str] = {}
     for each in reversed(inspect.getmro(target)) if isinstance(target, type) else (target,):

@@ -1,7 +1,7 @@
 """`vqshield export`: a defended classifier as an ONNX file."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -16,7 +16,7 @@ from vqshield.integrations.onnx import export_onnx
 SHAPE = "3x32x32"
 
 
-def _shape(text: str, _: Mapping[str, Any]) -> tuple[int, int, int]:
+def _shape(text: str, _: Mapping[str, object]) -> tuple[int, int, int]:
     parts = text.lower().split("x")
     if len(parts) != 3 or not all(part.isascii() and part.isdecimal() and int(part) for part in parts):
         raise InvalidInputError(f"shape={text!r} should be channels x rows x columns, as in {SHAPE}")

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import typer
 from rich.console import RenderableType
@@ -57,7 +57,7 @@ def carry_out(
     notes: Callable[[Summary], Iterable[str]],
     write: Callable[[Path, Summary], object] = write_summary,
     files: str = "Results in {out}/summary.json, every image in {out}/records.jsonl",
-    plain: Callable[[Summary], Any] = to_plain,
+    plain: Callable[[Summary], object] = to_plain,
 ) -> Summary:
     """Measure or only read a folder; write and show the summary.
 

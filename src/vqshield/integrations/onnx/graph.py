@@ -13,6 +13,8 @@ onnx = require("onnx", "onnx")
 FLOAT, DOUBLE = onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE
 INT64, UINT64, BOOL = onnx.TensorProto.INT64, onnx.TensorProto.UINT64, onnx.TensorProto.BOOL
 
+Proto = Any
+"""An object of onnx, which has no types: a node, a graph, a model."""
 Value = str | int | float | npt.NDArray[Any]
 """A name in the graph, or a constant: a Python float becomes a double, an int an int64."""
 
@@ -25,12 +27,12 @@ class Graph:
     """
 
     def __init__(self, parent: "Graph | None" = None) -> None:
-        self.nodes: list[Any] = []
-        self.constants: list[Any] = []
+        self.nodes: list[Proto] = []
+        self.constants: list[Proto] = []
         self._known: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._count: list[int] = [0] if parent is None else parent._count
 
-    def __call__(self, operator: str, *inputs: Value, outputs: int = 1, **attributes: Any) -> Any:
+    def __call__(self, operator: str, *inputs: Value, outputs: int = 1, **attributes: object) -> Any:
         """Add a node; the name of its output, or the names where it has several."""
         names = [self.name(operator.lower()) for _ in range(outputs)]
         given = [each if isinstance(each, str) else self.constant(each) for each in inputs]
@@ -69,11 +71,11 @@ class Graph:
     def sum(self, value: Value, axis: int, *, keep: bool = False) -> str:
         return str(self("ReduceSum", value, np.array([axis]), keepdims=int(keep)))
 
-    def finish(self, name: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
+    def finish(self, name: str, inputs: Sequence[Proto], outputs: Sequence[Proto]) -> Proto:
         """The whole as onnx's own object."""
         return onnx.helper.make_graph(self.nodes, name, inputs, outputs, self.constants)
 
 
-def tensor(name: str, kind: int, shape: Sequence[int | str | None]) -> Any:
+def tensor(name: str, kind: int, shape: Sequence[int | str | None]) -> Proto:
     """The declaration of an input or output."""
     return onnx.helper.make_tensor_value_info(name, kind, list(shape))

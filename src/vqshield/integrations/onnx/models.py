@@ -4,7 +4,6 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import nn
@@ -15,7 +14,7 @@ from vqshield.defended import Defended
 from vqshield.defenses import Defense
 from vqshield.integrations import require
 from vqshield.integrations.onnx import DEFAULT_OPSET
-from vqshield.integrations.onnx.graph import FLOAT, INT64, Graph, onnx, tensor
+from vqshield.integrations.onnx.graph import FLOAT, INT64, Graph, Proto, onnx, tensor
 from vqshield.integrations.onnx.quantizers import shielded
 from vqshield.models.calling import evaluating
 
@@ -43,7 +42,7 @@ def encoded(model: Defended | Defense, shape: tuple[int, int, int], opset: int) 
     return whole.SerializeToString(), _count(whole.graph)
 
 
-def _defense_model(defense: Defense, shape: tuple[int, int, int], opset: int) -> Any:
+def _defense_model(defense: Defense, shape: tuple[int, int, int], opset: int) -> Proto:
     graph = Graph()
     found = shielded(graph, defense, "images", "seed", "streams", shape)
     graph.nodes.append(onnx.helper.make_node("Identity", [found], ["shielded"]))
@@ -58,7 +57,7 @@ def _defense_model(defense: Defense, shape: tuple[int, int, int], opset: int) ->
     )
 
 
-def _classifier_model(classifier: nn.Module, shape: tuple[int, ...], opset: int) -> Any:
+def _classifier_model(classifier: nn.Module, shape: tuple[int, ...], opset: int) -> Proto:
     require("onnxscript", "onnx")
     if not isinstance(classifier, nn.Module):
         raise InvalidInputError(
@@ -94,7 +93,7 @@ def _quiet() -> Iterator[None]:
             log.setLevel(before)
 
 
-def _joined(shield: Any, classifier: Any) -> Any:
+def _joined(shield: Proto, classifier: Proto) -> Proto:
     """The shield's output as the classifier's input."""
     (opset,) = [each.version for each in shield.opset_import]
     theirs = {each.domain: each.version for each in classifier.opset_import}
@@ -111,7 +110,7 @@ def _joined(shield: Any, classifier: Any) -> Any:
     return joined
 
 
-def _describe(model: Any, defense: Defense) -> None:
+def _describe(model: Proto, defense: Defense) -> None:
     settings = ", ".join(f"{name}={value}" for name, value in defense.settings().items())
     model.producer_name = "vqshield"
     model.doc_string = f"{type(defense).__name__}({settings})"
@@ -122,6 +121,6 @@ def _ir_version(opset: int) -> int:
     return int(onnx.helper.find_min_ir_version_for([onnx.helper.make_opsetid("", opset)]))
 
 
-def _count(graph: Any) -> int:
+def _count(graph: Proto) -> int:
     inner = [each.g for node in graph.node for each in node.attribute if each.HasField("g")]
     return len(graph.node) + sum(map(_count, inner))

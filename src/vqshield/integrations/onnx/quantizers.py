@@ -8,14 +8,13 @@ patch, k centres.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 
 from vqshield.core.errors import InvalidInputError
 from vqshield.defenses import Defense, GaussianNoise, Quantizer
-from vqshield.integrations.onnx.graph import BOOL, DOUBLE, FLOAT, INT64, Graph, tensor
+from vqshield.integrations.onnx.graph import BOOL, DOUBLE, FLOAT, INT64, Graph, Proto, tensor
 from vqshield.integrations.onnx.randomness import interleaved, normals, random_words
 from vqshield.quantization.fixed_point import FixedPoint
 from vqshield.quantization.kernels import Recipe
@@ -222,7 +221,7 @@ class _Drawing:
         still = body("And", active, goes_on)
         any_left = body.cast(body("ReduceMax", body.cast(still, INT64), keepdims=0), BOOL)
 
-        def state(centres: str, labels: str, active: str) -> list[Any]:
+        def state(centres: str, labels: str, active: str) -> list[Proto]:
             return [
                 tensor(centres, DOUBLE, [None, codes, self.dimensions]),
                 tensor(labels, INT64, [None, self.count]),
