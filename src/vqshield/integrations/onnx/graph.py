@@ -32,12 +32,16 @@ class Graph:
         self._known: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._count: list[int] = [0] if parent is None else parent._count
 
-    def __call__(self, operator: str, *inputs: Value, outputs: int = 1, **attributes: object) -> Any:
-        """Add a node; the name of its output, or the names where it has several."""
+    def __call__(self, operator: str, *inputs: Value, **attributes: object) -> str:
+        """Add a node; the name of its output."""
+        return self.several(operator, 1, *inputs, **attributes)[0]
+
+    def several(self, operator: str, outputs: int, *inputs: Value, **attributes: object) -> list[str]:
+        """Add a node with several outputs; their names."""
         names = [self.name(operator.lower()) for _ in range(outputs)]
-        given = [each if isinstance(each, str) else self.constant(each) for each in inputs]
-        self.nodes.append(onnx.helper.make_node(operator, given, names, **attributes))
-        return names[0] if outputs == 1 else names
+        sources = [value if isinstance(value, str) else self.constant(value) for value in inputs]
+        self.nodes.append(onnx.helper.make_node(operator, sources, names, **attributes))
+        return names
 
     def name(self, stem: str) -> str:
         """A name that nothing else has."""
@@ -56,20 +60,20 @@ class Graph:
         return self._known[key]
 
     def cast(self, value: Value, kind: int) -> str:
-        return str(self("Cast", value, to=kind))
+        return self("Cast", value, to=kind)
 
     def reshape(self, value: Value, *shape: int) -> str:
         """0 keeps a dimension, −1 is whatever is left."""
-        return str(self("Reshape", value, np.array(shape)))
+        return self("Reshape", value, np.array(shape))
 
     def slice(self, value: Value, axis: int, start: int, stop: int) -> str:
-        return str(self("Slice", value, *(np.array([each]) for each in (start, stop, axis))))
+        return self("Slice", value, *(np.array([each]) for each in (start, stop, axis)))
 
     def unsqueeze(self, value: Value, *axes: int) -> str:
-        return str(self("Unsqueeze", value, np.array(axes)))
+        return self("Unsqueeze", value, np.array(axes))
 
     def sum(self, value: Value, axis: int, *, keep: bool = False) -> str:
-        return str(self("ReduceSum", value, np.array([axis]), keepdims=int(keep)))
+        return self("ReduceSum", value, np.array([axis]), keepdims=int(keep))
 
     def finish(self, name: str, inputs: Sequence[Proto], outputs: Sequence[Proto]) -> Proto:
         """The whole as onnx's own object."""

@@ -85,9 +85,7 @@ class _Drawing:
             rebuilt = self._blend(found, clean if recipe.weights_from == "clean" else noisy)
         else:
             rebuilt = self._tile(found)
-        return str(
-            graph("Clip", graph.cast(rebuilt, FLOAT), np.array(0, np.float32), np.array(1, np.float32))
-        )
+        return graph("Clip", graph.cast(rebuilt, FLOAT), np.array(0, np.float32), np.array(1, np.float32))
 
     def _counts(self) -> Mapping[Stage, int]:
         counts, defense = {Stage.INIT: self.recipe.codes}, self.defense
@@ -127,7 +125,7 @@ class _Drawing:
         ).flatten()
         corners = (rows * self.width + columns)[:, None]
         places = self.graph("Add", corners.numpy(), inside[None].numpy())  # (n, d)
-        return str(self.graph("Gather", self.graph.reshape(padded, 0, -1), places, axis=1))
+        return self.graph("Gather", self.graph.reshape(padded, 0, -1), places, axis=1)
 
     def _noisy(self, clean: str, stage: Stage, scale: float) -> str:
         """Patches plus noise on the grid, half-way values to the upper point."""
@@ -137,7 +135,7 @@ class _Drawing:
             noise = graph.reshape(drawn, 0, self.count, self.dimensions)
             clean = graph("Add", clean, graph("Mul", noise, scale))
         steps = graph("Floor", graph("Add", graph("Mul", clean, 2.0**self.fixed.bits), 0.5))
-        return str(graph("Mul", steps, 2.0**-self.fixed.bits))
+        return graph("Mul", steps, 2.0**-self.fixed.bits)
 
     def _init_words(self) -> str:
         """(B, k)."""
@@ -180,9 +178,9 @@ class _Drawing:
         far = graph("Add", graph("Mul", graph.sum(patches, 2), 0.0), math.inf)  # (B, n)
         rest = graph("Transpose", graph.slice(words, 1, 1, codes), perm=[1, 0])
         words_each = graph.unsqueeze(rest, 2)  # (k − 1, B, 1)
-        *_, others = graph("Scan", first, far, words_each, outputs=3, body=inner, num_scan_inputs=1)
+        *_, others = graph.several("Scan", 3, first, far, words_each, body=inner, num_scan_inputs=1)
         others = graph("Transpose", graph("Squeeze", others, np.array([2])), perm=[1, 0, 2])
-        return str(graph("Concat", first, others, axis=1))
+        return graph("Concat", first, others, axis=1)
 
     def _random(self, patches: str) -> str:
         """starts.random_patches: (B, k, d)."""
@@ -198,7 +196,7 @@ class _Drawing:
                 candidate = graph("Where", graph("Greater", equal, 0), last, candidate)
             columns.append(candidate)
         chosen = graph("Concat", *columns, axis=1)
-        return str(graph("GatherND", patches, graph.unsqueeze(chosen, 2), batch_dims=1))
+        return graph("GatherND", patches, graph.unsqueeze(chosen, 2), batch_dims=1)
 
     def _lloyd(self, patches: str, start: str) -> str:
         """lloyd.run_lloyd: each image stops by itself, and the loop when all have."""
@@ -236,10 +234,10 @@ class _Drawing:
         zeros = graph("Mul", graph.cast(graph.sum(patches, 2), INT64), 0)  # (B, n)
         none = graph("Sub", zeros, 1)
         everyone = graph("Equal", graph.reshape(graph.slice(zeros, 1, 0, 1), -1), 0)
-        found, _, _ = graph(
-            "Loop", self.recipe.iterations, np.array(True), start, none, everyone, outputs=3, body=inner
+        centres, _, _ = graph.several(
+            "Loop", 3, self.recipe.iterations, np.array(True), start, none, everyone, body=inner
         )
-        return str(found)
+        return centres
 
     def _tile(self, found: str) -> str:
         """Disjoint.rebuild."""
@@ -251,7 +249,7 @@ class _Drawing:
         ends = self.shape[1:]
         if ends == (self.height, self.width):
             return whole
-        return str(graph("Slice", whole, np.array([0, 0]), np.array(ends), np.array([2, 3])))
+        return graph("Slice", whole, np.array([0, 0]), np.array(ends), np.array([2, 3]))
 
     def _blend(self, found: str, windows: str) -> str:
         """Sliding.rebuild: a transposed convolution puts each value of a window in its place, and adds up."""
@@ -267,7 +265,7 @@ class _Drawing:
         parts = graph.reshape(found, 0, self.count, self.channels, size**2)
         weighted = graph.reshape(graph("Mul", parts, graph.unsqueeze(weights, 2)), 0, self.count, -1)
         total, weight = (self._fold(*each) for each in ((weighted, self.channels), (weights, 1)))
-        return str(graph("Div", total, weight))
+        return graph("Div", total, weight)
 
     def _fold(self, windows: str, channels: int) -> str:
         """(B, n, channels·s²) → (B, channels, h, w): each pixel the sum of its values in all windows."""
@@ -275,25 +273,25 @@ class _Drawing:
         rows, columns = self.recipe.grid.shape(self.height, self.width)
         planes = graph.reshape(graph("Transpose", windows, perm=[0, 2, 1]), 0, -1, rows, columns)
         kernel = np.tile(np.eye(size**2, dtype=np.float32).reshape(-1, 1, size, size), (channels, 1, 1, 1))
-        return str(graph("ConvTranspose", graph.cast(planes, FLOAT), kernel, group=channels))
+        return graph("ConvTranspose", graph.cast(planes, FLOAT), kernel, group=channels)
 
 
 def _nearest(graph: Graph, patches: str, centres: str) -> str:
     """lloyd.nearest: (B, n)."""
     squares = graph.sum(_square(graph, centres), 2, keep=True)  # (B, k, 1)
     products = graph("MatMul", centres, graph("Transpose", patches, perm=[0, 2, 1]))  # (B, k, n)
-    return str(graph("ArgMin", graph("Sub", squares, graph("Mul", products, 2.0)), axis=1, keepdims=0))
+    return graph("ArgMin", graph("Sub", squares, graph("Mul", products, 2.0)), axis=1, keepdims=0)
 
 
 def _pick(graph: Graph, patches: str, chosen: str) -> str:
     """Patch number chosen (B, 1) of each image, (B, 1, d)."""
-    return str(graph("GatherND", patches, graph.unsqueeze(chosen, 2), batch_dims=1))
+    return graph("GatherND", patches, graph.unsqueeze(chosen, 2), batch_dims=1)
 
 
 def _below(graph: Graph, words: str, limit: int) -> str:
     """starts._below: words as numbers from 0 to limit − 1."""
-    return str(graph("Div", graph("Mul", words, limit), 2**32))
+    return graph("Div", graph("Mul", words, limit), 2**32)
 
 
 def _square(graph: Graph, value: str) -> str:
-    return str(graph("Mul", value, value))
+    return graph("Mul", value, value)

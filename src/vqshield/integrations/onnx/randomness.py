@@ -76,4 +76,4 @@ def _high(graph: Graph, value: str) -> str:
 
 
 def _mix(graph: Graph, high: str, counter: str, key: str) -> str:
-    return str(graph("BitwiseAnd", graph("BitwiseXor", graph("BitwiseXor", high, counter), key), WORD))
+    return graph("BitwiseAnd", graph("BitwiseXor", graph("BitwiseXor", high, counter), key), WORD)
