@@ -39,7 +39,7 @@ def informed() -> str:
     """README: one line a defense, from no attack to the strongest."""
     summary = read(MEASURED)
     plain, stronger = (attack.name for attack in summary.manifest.attacks[:2])
-    columns = {NONE: "natural", plain: "ignorant (PGD-20)", stronger: "PGD-100 + STE + EOT-10",
+    columns = {NONE: "clean", plain: "defense-unaware (PGD-20)", stronger: "PGD-100 + STE + EOT-10",
                SUITE: f"`{SUITE}`"}  # fmt: skip
     lines = [
         [display_defense(defense), *(_shown(_row(summary, defense, attack)) for attack in columns)]
@@ -127,7 +127,7 @@ def fakes() -> str:
         accuracies = [percent(row.natural), percent(row.reported)]
         marks = [MARKS[row.outcomes[flag]] for flag in flags]
         lines.append([name, *accuracies, *marks, _given_away_by(row)])
-    heads = ["model", "natural", "attacked", *flags, "given away by"]
+    heads = ["model", "clean", "attacked", *flags, "given away by"]
     return table(
         heads,
         lines,
@@ -187,7 +187,7 @@ def suite_members(name: str = "suite-members.json") -> str:
     def line(title: str, left: Iterable[Record]) -> list[str]:
         return [title, *(accuracy(each.mean, each.error) for each in left)]
 
-    lines = [line("none (natural)", (each.natural for each in subjects))]
+    lines = [line("none (clean)", (each.natural for each in subjects))]
     for version in subjects[0].suites:
         lines.append(line(f"`{version}`", (each.suites[version] for each in subjects)))
         for member in subjects[0].without[version]:
@@ -227,7 +227,7 @@ def _attacks_by_defense(summary: EvaluationSummary) -> str:
     for attack in dict.fromkeys(row.attack for row in summary.rows if row.defense in defenses):
         rows = [_row(summary, defense, attack) for defense in defenses]
         seconds = sum(row.seconds or 0 for row in rows) / len(rows)
-        name = {NONE: "none (natural)", "adaptive": "minimum over all of these"}.get(attack, f"`{attack}`")
+        name = {NONE: "none (clean)", "adaptive": "minimum over all of these"}.get(attack, f"`{attack}`")
         level = rows[0].level if attack != NONE else ""
         lines.append([name, level, *map(_shown, rows), f"{seconds:.0f}"])
     heads = ["attack", "level", *map(display_defense, defenses), "s"]

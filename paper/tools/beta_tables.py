@@ -34,7 +34,7 @@ def curve() -> str:
     return table(
         ["β, in squared units of [0, 1]", *(f"k = {row.x:g}" for row in shown)],
         lines,
-        f"swRD with s = 3, natural / under APGD on the bare classifier (the paper: AutoAttack), in %. "
+        f"swRD with s = 3, clean / under APGD on the bare classifier (the paper: AutoAttack), in %. "
         f"{recorded.stem(manifest.classifier.name)}, the first {manifest.data.images} images, "
         f"{manifest.runs} runs; {machine(manifest.machine)}.",
     )

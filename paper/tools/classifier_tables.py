@@ -12,7 +12,7 @@ from vqshield_paper.reproduction.model import PartSummary
 
 OTHERS = "reproduction-classifiers"
 """Tables once more with other classifiers, a folder for each of these."""
-_MEASURES = {"natural": "natural", "pgd": "PGD"}
+_MEASURES = {"natural": "clean", "pgd": "PGD"}
 
 
 def sensitivity() -> str:
@@ -57,7 +57,7 @@ def explained(id: str, name: str, paper: str) -> str:
     """A table by classifier: each cell's distance from the paper, and their means; paper: without defense."""
     by_name = _by_classifier(id, name)
     measured = list(by_name.values())
-    lines = [["no defense, natural", *(_bare(each) for each in measured)]]
+    lines = [["no defense, clean", *(_bare(each) for each in measured)]]
     means = []
     for column, deltas in compared(measured[0]):
         alike = [differences(each, column.key) for each in measured]
@@ -99,7 +99,7 @@ def large_images() -> str:
     ]
     seen = images(measured[0], adaptive=True)
     return table(
-        ["classifier", "accuracy in %", "natural", "AutoAttack", "`adaptive-v1`"],
+        ["classifier", "accuracy in %", "clean", "AutoAttack", "`adaptive-v1`"],
         lines,
         f"N = {images(measured[0])}, adaptive {seen}; a dash: not measured.",
     )

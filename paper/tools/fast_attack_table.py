@@ -34,7 +34,7 @@ def fast_attacks() -> str:
             ])  # fmt: skip
     heads = ["", "attack", "images", "left, % ± standard error", "s", "times as fast"]
     note = (
-        f"With natural accuracy, selection and report; on a CPU, CPU seconds of one thread. "
+        f"With clean accuracy, selection and report; on a CPU, CPU seconds of one thread. "
         f"{'; '.join(machines)}. Written by benchmarks/attacks.py."
     )
     return table(heads, lines, note)

@@ -30,7 +30,7 @@ def ladder() -> str:
         f"{summary.table.without('needs').markdown()}\n\n"
         f"{summary.images} images of {summary.data}, ε = {round(chosen.eps * 255)}/255, accuracy in % ± "
         f"standard error over images, {natural.runs} draws per number, seed {chosen.seed}; seconds: "
-        f"all images, first column; {machine(summary.machine)}. Natural accuracy of the shielded model where "
+        f"all images, first column; {machine(summary.machine)}. Clean accuracy of the shielded model where "
         f"an image may be sent several times (how often): {again}. No number in this table was audited."
         f"{first_look(chosen.suite)}"
     )

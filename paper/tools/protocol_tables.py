@@ -11,7 +11,7 @@ from tables import machine, percent, signed, table
 from vqshield.core.display_names import NONE, display_defense
 from vqshield.evaluation.study import EvaluationSummary
 
-MEASURES = {"natural": "natural", "pgd": "PGD", "autoattack": "AutoAttack"}
+MEASURES = {"natural": "clean", "pgd": "PGD", "autoattack": "AutoAttack"}
 
 
 def protocol(id: str) -> str:
@@ -73,7 +73,7 @@ def natural_choices() -> str:
         lines.append([display_defense(each.defense), percent(each.mean), signed(100 * (each.mean - said))])
     manifest, doubt = found.manifest, 100 * max(each.standard_error for each in found.rows)
     return table(
-        ["T3, natural accuracy in %", "ours", "less the paper's"],
+        ["T3, clean accuracy in %", "ours", "less the paper's"],
         lines,
         f"The first {manifest.data.images} images, a draw for each: the standard error is about "
         f"{doubt:.0f} points; {machine(manifest.machine)}.",

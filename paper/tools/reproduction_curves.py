@@ -56,7 +56,7 @@ def bounds() -> str:
         f"Points between measured and certified accuracy on CIFAR-10, ours: Proposition 1 {_span(paper)}, "
         f"Clopper–Pearson {_span(exact)}. With m = {used.draws:,} and δ = {used.delta:g} the slack "
         f"is {slack:.3f}, so Proposition 1 certifies at most {1 - slack:.3f} times the accuracy of the same "
-        f"draws. The paper's values at ε = 0 on CIFAR-10, compared with that multiple of its natural "
+        f"draws. The paper's values at ε = 0 on CIFAR-10, compared with that multiple of its clean "
         f"accuracy in T2: {'; '.join(over)}."
     )
 

@@ -180,12 +180,12 @@ def knowing() -> str:
             known = each.value(key)
             shares = (other and other.paper, known.paper, other and other.ours, known.ours)
             lines.append([each.title, titles[key], *map(percent_or_dash, shares)])
-    heads = ["accuracy in %", "attack", "paper: ignorant (T2)", "paper: informed", "ours: ignorant (T2)",
-             "ours: informed"]  # fmt: skip
+    threats = "defense-unaware (T2)", "adaptive (T5)"
+    heads = [f"{source}: {threat}" for source in ("paper", "ours") for threat in threats]
     return table(
-        heads,
+        ["accuracy in %", "attack", *heads],
         lines,
-        f"Ours: N = {images(ignorant):,} ignorant, {images(informed):,} informed. "
+        f"Ours: N = {images(ignorant):,} defense-unaware, {images(informed):,} adaptive. "
         f"{_stronger(ignorant, informed)} {_elsewhere()}",
     )
 
@@ -237,8 +237,9 @@ def _elsewhere() -> str:
     plain, stronger = (attack.name for attack in attacks.manifest.attacks[:2])
     return (
         f"Of swRD (s=2, k=15), the first {attacks.manifest.data.images} images are in "
-        f"[attacks.md](attacks.md): ignorant PGD leaves {percent(left[plain])} %, PGD-100 with STE and "
-        f"EOT-10 {percent(left[stronger])} %, `{SUITE}` {percent(left[SUITE])} %."
+        f"[attacks.md](attacks.md): accuracy is {percent(left[plain])} % under defense-unaware PGD, "
+        f"{percent(left[stronger])} % under PGD-100 with STE and EOT-10, and {percent(left[SUITE])} % under "
+        f"`{SUITE}`."
     )
 
 

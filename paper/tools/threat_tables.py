@@ -232,7 +232,7 @@ def frontier() -> str:
     found = recorded.load(FRONTIER)
     before = ("natural", "transfer", "ignorant")
     rungs = (*before, "square5")
-    heads = ["shield and fine-tuning", "natural", "vote of the draws", "transfer", "ignorant",
+    heads = ["shield and fine-tuning", "clean", "vote of the draws", "transfer", "defense-unaware",
              "Square, 2,000 × 5 draws", "s"]  # fmt: skip
     lines = []
     for row in found.rows:
@@ -321,11 +321,11 @@ def twins() -> str:
         [
             "## Adversarial training through a shield",
             f"**{verdict}.** Networks that differ by the shield alone, at equal epochs and attack steps: "
-            "without it at two budgets, which gives a line from more natural accuracy to more robustness, "
+            "without it at two budgets, which gives a line from more clean accuracy to more robustness, "
             "and with it. How many points of accuracy under the adaptive attack the trained shield lies "
-            f"above (+) or below (−) that line, at its own natural accuracy: {each}; mean "
+            f"above (+) or below (−) that line, at its own clean accuracy: {each}; mean "
             f"{signed(100 * mean)}{spread}.",
-            table(["seed", "shield", "trained at ε", "epochs", "natural", "adaptive"], lines),
+            table(["seed", "shield", "trained at ε", "epochs", "clean", "adaptive"], lines),
             f"In % ± standard error over images; {recorded.stem(found.classifier.name)}, first "
             f"{_images(found, 'natural')} CIFAR-10 test images, adaptive: "
             f"{_images(found, 'adaptive')}; attacked at ε = 8/255 by `adaptive-v1`, "

@@ -70,9 +70,9 @@ def demo_table() -> str:
     for row in summary.rows:
         rows.setdefault(row.defense, {})[row.threat] = row
     attack = rows["swRD"]["adaptive"].attack.replace("pgd", "PGD").replace("eot", "EOT")
-    asked = rows["swRD"]["score"].attack.capitalize()
-    heads = ["accuracy in %", "natural", "images made for another network", "attack that ignores the shield"]
-    heads += [f"queries by score ({asked})", f"quick attack through it ({attack})"]
+    score = rows["swRD"]["score"].attack.capitalize()
+    heads = ["accuracy in %", "clean", "transfer attack", "defense-unaware attack"]
+    heads += [f"score-based query attack ({score})", f"quick adaptive attack ({attack})"]
     lines = [
         [
             display_name(name) if name == NONE else name,
@@ -96,7 +96,7 @@ def demo_table() -> str:
 
 
 def natural_table() -> str:
-    """Natural accuracy on the full CIFAR-10 test set."""
+    """Clean accuracy on the full CIFAR-10 test set."""
     record = recorded.load("natural-cifar10-resnet18.json")
     lines = [
         [
@@ -109,7 +109,7 @@ def natural_table() -> str:
         for row in record.rows
     ]
     return table(
-        ["defense", "natural accuracy, %", "the paper", "N", "runs"],
+        ["defense", "clean accuracy, %", "the paper", "N", "runs"],
         lines,
         f"{record.classifier}, mean of the runs ± standard error over images (of several runs, at most "
         f"this much), seed {record.seed}, {machine(record.environment)}.",

@@ -60,15 +60,14 @@ def as_shown_to(model: nn.Module, images: ImageSet) -> ImageSet:
 
 
 def class_count(model: nn.Module, image: Tensor, *, name: str, data: str) -> int:
-    """The number of classes of the classifier, from its logits for an image (1, q, h, w).
+    """The number of classes of the classifier, from its logits for a float image (1, q, h, w).
 
     Raises:
         InvalidInputError: it takes no images like this one.
     """
-    floats = image if image.is_floating_point() else image.float() / 255
     try:
         with torch.no_grad(), evaluating(model):
-            return ask_for_logits(model, floats).shape[1]
+            return ask_for_logits(model, image).shape[1]
     except RuntimeError as error:
         raise InvalidInputError(
             f"classifier {name!r} takes no images of shape {tuple(image.shape[1:])} as in {data!r}: {error}"

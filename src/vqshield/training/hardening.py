@@ -301,7 +301,8 @@ def _from_tensors(images: Tensor, labels: Tensor, model: Normalised) -> ImageSet
             f"images of shape {tuple(tensor.shape)} should be (n, channels, height, width)"
         )
     pixels = as_bytes(tensor, "images")
-    classes = class_count(model, pixels[:1], name=type(model.network).__name__, data=IN_MEMORY)
+    one = pixels[:1].float() / 255
+    classes = class_count(model, one, name=type(model.network).__name__, data=IN_MEMORY)
     return ImageSet(IN_MEMORY, pixels, checks.labels(labels), tuple(map(str, range(classes))))
 
 
