@@ -29,16 +29,17 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 def test_table_page_and_summary(finished: tuple[Path, str]) -> None:
     out, text = finished
     for shown in (
-        "queries by decision, 100 calls",
+        "decision-based queries, 100 calls",
         "white-box",
         "not run",
-        "transfer not run for model, bare",
+        "grey-box not run for model, bare",
     ):
         assert shown in text
     summary = json.loads((out / "summary.json").read_text())
     assert summary["complete"] is True
+    assert {row["rung"] for row in summary["rows"]} >= {"transfer"}, "from the other bundled network"
     assert summary["plan"]["settings"]["calls"] == [100]
-    assert "queries by score, 100 calls" in (out / "report.html").read_text()
+    assert "score-based queries, 100 calls" in (out / "report.html").read_text()
 
 
 def test_a_second_call_finds_all_done_and_json_is_the_summary(

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from pages import Page
 from vqshield.ladders.page import (
+    headline,
     ladder_lines,
     ladder_notes,
     render_ladder,
@@ -81,12 +82,19 @@ def test_the_notes_say_what_was_not_run_not_finished_and_not_audited(summary) ->
     notes = ladder_notes(summary)
     assert "The ladder is not finished: these are the results so far." in notes
     assert "transfer not run for model, bare: no source was given." in notes
-    assert "bare: net.safetensors, no shield" in notes
+    assert ("bare", "net.safetensors, no defense") in summary.table.facts
     assert notes[-1].startswith("Audit: not run.")
     again = [note for note in notes if "may be sent 2 times" in note]
-    assert len(again) == 1, "only where a further try can turn out otherwise"
-    assert "model, if an" in again[0]
-    assert "no attack 45.0" in again[0]
+    assert len(again) == 1
+    assert "from 90.0 % to 45.0 %" in again[0]
+    steady = [replace(row, tries=(row.mean, row.mean)) for row in summary.rows]
+    calm = ladder_notes(replace(summary, rows=tuple(steady)))
+    assert not any("may be sent" in note for note in calm), "only where a further try can turn out otherwise"
+
+
+def test_the_headline_has_the_clean_and_the_lowest_accuracy(summary) -> None:
+    assert headline(summary) == "swRD: 90.0 % clean, 3.2 % under its strongest attacker (adaptive white-box)"
+    assert headline(replace(summary, rows=())) == "A ladder"
 
 
 def test_another_norm_has_its_own_budget_and_an_unusual_one_a_warning(summary) -> None:
@@ -102,7 +110,7 @@ def test_the_page_holds_every_figure_and_nothing_from_elsewhere(summary) -> None
     page = Page(source)
     text = " ".join(" ".join(page.text).split())
     assert "attacks: linf, eps 8/255;" in text
-    for shown in ("90.0", "7.5", "3.2", "not run: no source was given", "When the attacker may try again"):
+    for shown in ("90.0", "7.5", "3.2", "model, bare: no source was given.", "may be sent several times"):
         assert shown in text
     for rung in RUNGS:
         assert f"knows {rung.knows}" in text
@@ -112,7 +120,7 @@ def test_the_page_holds_every_figure_and_nothing_from_elsewhere(summary) -> None
 
 
 def test_the_same_ladder_gives_the_same_picture(summary) -> None:
-    first, again = ladder_plot(summary), ladder_plot(summary)
+    first, again = ladder_plot(summary, "text"), ladder_plot(summary, "text")
     assert (first.svg, first.png) == (again.svg, again.png)
     assert first.stacked_svg != first.svg
 
@@ -120,6 +128,7 @@ def test_the_same_ladder_gives_the_same_picture(summary) -> None:
 def test_a_document_gets_the_same_figures(summary) -> None:
     lines = summary.table.without("needs").markdown().splitlines()
     assert lines[0] == "| attacker | knows | model | bare | calls | seconds |"
-    assert len(lines) == 2 + len(ladder_lines(summary))
-    assert {line.count("|") for line in lines} == {7}
+    assert len(lines) == 2 + len(ladder_lines(summary)) + 2
+    assert {line.count("|") for line in lines[:-2]} == {7}
+    assert lines[-1].endswith("bare: net.safetensors, no defense.")
     assert subject_title(summary.plan.subjects[0]).endswith("swRD (s=3, k=25)")

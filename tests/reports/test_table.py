@@ -35,7 +35,7 @@ def table(title: str = "CIFAR-10", defense: str = "swRD (s=3, k=25)") -> Table:
             Section(defense),
             ["natural", "", CLEAN, 0.0, None, 75.0],
             [
-                Cell("PGD", notes=("steps=20",), badge="baseline"),
+                Cell("PGD", notes=("steps=20",), badges=("baseline",)),
                 "weights",
                 Cell(
                     ATTACKED, mark="low", file="pgd/records.jsonl", notes=(Note("audit", file="audit.html"),)
@@ -147,7 +147,9 @@ class TestPage:
             rows=[
                 Section(HOSTILE),
                 [
-                    Cell(HOSTILE, notes=(HOSTILE, Note(HOSTILE, url="https://x/" + HOSTILE)), badge=HOSTILE),
+                    Cell(
+                        HOSTILE, notes=(HOSTILE, Note(HOSTILE, url="https://x/" + HOSTILE)), badges=(HOSTILE,)
+                    ),
                     HOSTILE,
                 ],
                 [HOSTILE, Cell(CLEAN, file='//evil.example/"><script>')],

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from vqshield.attacks import PRECISIONS
 from vqshield.classifiers import named_defense
+from vqshield.classifiers.sources import BUNDLED, HARDENED
 from vqshield.cli.calibrate import calibrated_file
 from vqshield.cli.derived import Option, Presets, PythonOnly, Values
 from vqshield.cli.executors import ExecutorOptions
@@ -21,6 +22,7 @@ from vqshield.ladders.study import ladder as measure
 
 FULL, QUICK = LadderSettings(), LadderSettings.quick()
 QUICK_IMAGES = 32
+BUNDLED_ONES = (BUNDLED, HARDENED)
 DECLARED: dict[str, Option | PythonOnly] = {
     "sources": Option("source"),
     "settings": PythonOnly("made from the options of its fields"),
@@ -65,12 +67,15 @@ def ladder(
     """Attack a defense with attackers who know more and more.
 
     From transferred images to the white-box: one table and one page. Each rung says what its attacker has to
-    know, how often they query the model, and how long it took.
+    know, how often they query the model, and how long it took. With --quick and a bundled classifier, the
+    other bundled one is the source of transferred images.
     """
     usual = QUICK if quick else FULL
     settings = values.settings(usual, selection=values["runs"] or usual.selection).in_precision(precision)
     if quick and values["limit"] is None:
         values["limit"] = QUICK_IMAGES
+    if quick and not values["sources"] and values["model"] in BUNDLED_ONES:  # the first ladder has every rung
+        values["sources"] = [name for name in BUNDLED_ONES if name != values["model"]]
     executor = where.create(values["device"])
 
     def run(progress: Progress) -> LadderSummary:

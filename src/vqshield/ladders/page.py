@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from vqshield.core.display_names import NONE, display_defense
+from vqshield.core.display_names import NONE, display_defense, display_name
 from vqshield.core.settings import format_value
-from vqshield.ladders.plot import ladder_plot
+from vqshield.ladders.plot import ladder_plot, tries_plot
 from vqshield.ladders.rungs import RUNGS, Rung
 from vqshield.ladders.study import MAIN, LadderRow, LadderSummary, NotMeasured, Subject
 from vqshield.reports.html import page
@@ -48,10 +48,21 @@ def ladder_lines(summary: LadderSummary) -> list[LadderLine]:
 
 
 def subject_title(subject: Subject) -> str:
-    """A subject with its classifier and its defense."""
-    name = "this model" if subject.name == MAIN else subject.name
-    shield = "no shield" if subject.defense == NONE else display_defense(subject.defense)
-    return f"{name}: {subject.classifier}, {shield}"
+    """The classifier and the defense of a subject."""
+    return f"{subject.classifier}, {display_defense(subject.defense)}"
+
+
+def headline(summary: LadderSummary) -> str:
+    """Clean accuracy, and the lowest under any attacker."""
+    main, natural = summary.plan.subjects[0], summary.row("natural")
+    attacked = [row for row in summary.rows if row.subject == MAIN and row.rung != "natural"]
+    if natural is None or not attacked:
+        return summary.title
+    name = display_name(main.defense) if main.defense != NONE else main.classifier
+    lowest = min(attacked, key=lambda row: row.mean)
+    title = next(rung.title for rung in RUNGS if rung.name == lowest.rung)
+    under = f"{percent(lowest.mean)} % under its strongest attacker ({title})"
+    return f"{name}: {percent(natural.mean)} % clean, {under}"
 
 
 def ladder_table(summary: LadderSummary) -> Table:
@@ -62,16 +73,13 @@ def ladder_table(summary: LadderSummary) -> Table:
             Column("attacker", "attacker"),
             Column("knows", "knows"),
             Column("needs", "needs"),
-            *(
-                Column(subject.name, subject.name, "percent", help=subject_title(subject))
-                for subject in summary.plan.subjects
-            ),
-            Column("calls", "calls", "count", help="of the model, for an image"),
+            *(Column(subject.name, subject.name, "percent") for subject in summary.plan.subjects),
+            Column("calls", "calls", "count"),
             Column("seconds", "seconds", "number", format=".0f"),
         ],
         rows=[
             [
-                Cell(line.title, notes=(f"knows {line.rung.knows}",)),
+                Cell(line.title, notes=() if line.seconds is None else (f"{line.seconds:.0f} s",)),
                 line.rung.knows,
                 line.rung.needs,
                 *(_cell(summary, figure) for figure in line.figures),
@@ -80,9 +88,10 @@ def ladder_table(summary: LadderSummary) -> Table:
             ]
             for line in ladder_lines(summary)
         ],
-        caption=f"attacks: {summary.plan.settings.ball.budget}; accuracy in %, ± standard error over images; "
-        "calls: of the model, for an image, every sample counted; seconds: for all images together, training "
-        "included; red: less than half of the clean accuracy",
+        caption=f"{summary.images:,} images of {summary.data}; attacks: {summary.plan.settings.ball.budget}; "
+        "accuracy in %, ± standard error over images; calls: model calls per image, every sample counted; "
+        "seconds: for all images together, training included; red: less than half of the clean accuracy",
+        facts=[(subject.name, subject_title(subject)) for subject in summary.plan.subjects],
         missing="not run",
     )
 
@@ -97,86 +106,61 @@ def _cell(summary: LadderSummary, figure: LadderRow | str) -> Cell:
 
 
 def ladder_notes(summary: LadderSummary) -> list[str]:
-    """The lines below the table: its subjects, rungs that were not run, and the missing audit."""
+    """The lines below the table: warnings, rungs that were not run, and the missing audit."""
     lines = [] if summary.complete else ["The ladder is not finished: these are the results so far."]
     lines += [f"WARNING: {warning}" for warning in summary.warnings]
     caveat = summary.plan.settings.ball.caveat
     lines += [] if caveat is None else [f"WARNING: {caveat}."]
-    lines += [subject_title(subject) for subject in summary.plan.subjects]
     lines += not_run_lines(summary.plan.not_measured)
-    lines += [
-        f"{name}, if an image may be sent {summary.tries[-1]} times and one wrong answer is enough: "
-        f"{', '.join(f'{_called(row)} {percent(row.tries[-1])}' for row in rows)} %."
-        for name, rows in _random_rows(summary).items()
-    ]
+    lines += [sentence] if (sentence := _tries_sentence(summary)) else []
     return [*lines, f"Audit: {summary.audit}. Every accuracy under attack is an upper bound."]
 
 
 def not_run_lines(missing: Iterable[NotMeasured]) -> list[str]:
     """A sentence for each rung and reason."""
     names: dict[tuple[str, str], list[str]] = {}
+    titles = {rung.name: rung.title for rung in RUNGS}
     for each in missing:
-        names.setdefault((each.rung, each.reason), []).append(each.subject)
+        names.setdefault((titles[each.rung], each.reason), []).append(each.subject)
     return [f"{rung} not run for {', '.join(group)}: {reason}." for (rung, reason), group in names.items()]
 
 
-def _random_rows(summary: LadderSummary) -> dict[str, list[LadderRow]]:
-    """The rows of random subjects, by subject: another try may have another result."""
-    random = {row.subject for row in summary.rows if row.tries[0] != row.tries[-1]}
-    return {
-        subject.name: [row for row in summary.rows if row.subject == subject.name]
-        for subject in summary.plan.subjects
-        if subject.name in random
-    }
-
-
-def _called(row: LadderRow) -> str:
-    title = next(rung.title for rung in RUNGS if rung.name == row.rung)
-    return title if row.calls is None else f"{title} {row.calls:,}"
-
-
-def _tries_table(summary: LadderSummary) -> Table:
-    """The accuracy of random subjects if the attacker may send an image several times."""
-    return Table(
-        title="When the attacker may try again",
-        columns=[
-            Column("image", "image"),
-            *(
-                Column(f"tries_{number}", f"{number} {'time' if number == 1 else 'times'}", "percent")
-                for number in summary.tries
-            ),
-        ],
-        rows=[
-            [f"{name}: {_called(row)}", *row.tries]
-            for name, rows in _random_rows(summary).items()
-            for row in rows
-        ],
-        caption="A random model answers differently each time. Accuracy in % if the same image may be sent "
-        "several times and one wrong answer is enough.",
+def _tries_sentence(summary: LadderSummary) -> str | None:
+    """How much a random model loses where an image may be sent several times; None for any other model."""
+    natural = summary.row("natural")
+    if natural is None or natural.tries[0] == natural.tries[-1]:
+        return None
+    return (
+        f"A random model answers differently each time. If an image may be sent {summary.tries[-1]} times "
+        f"and one wrong answer is enough, clean accuracy falls from {percent(natural.tries[0])} % to "
+        f"{percent(natural.tries[-1])} %."
     )
 
 
 def render_ladder(summary: LadderSummary) -> str:
-    """The page: the table, the plot, attackers who try again, and what it was made with."""
-    tries, settings = _tries_table(summary), summary.plan.settings
+    """The page: the plot, the table, repeated submissions, and what it was made with."""
+    settings, title, again = summary.plan.settings, headline(summary), _tries_sentence(summary)
     return page(
         "ladder.html",
-        title=summary.title,
-        table=ladder_table(summary).without("knows", "needs").html(bars=True),
-        plot=ladder_plot(summary) if summary.rows else None,
-        tries=tries.html() if tries.rows else None,
-        notes=ladder_notes(summary),
+        title=title,
+        table=ladder_table(summary).without("knows", "needs", "calls", "seconds").html(bars=True, dense=True),
+        plot=ladder_plot(summary, f"{title}. The values are in the table.") if summary.rows else None,
+        again=again,
+        tries=tries_plot(summary, again) if again else None,
+        rungs=RUNGS,
+        notes=[note for note in ladder_notes(summary) if note != again],
         facts=[
             ("Budget", settings.ball.budget),
             ("Images", f"{summary.images} of {summary.data}"),
-            ("Ignorant attack", settings.ignorant),
+            ("Defense", summary.plan.subjects[0].defense),
+            ("Defense-unaware attack", settings.ignorant),
             ("Transfer attack", f"{settings.transfer}, input diversity {format_value(settings.diversity)}"),
             (
                 "Query attacks",
-                f"square and rays, {' and '.join(map(str, settings.draws))} draws per query",
+                f"square and rays, {' and '.join(map(str, settings.draws))} samples per query",
             ),
             ("White-box attack", settings.suite),
-            ("Draws behind an accuracy", str(settings.runs)),
+            ("Samples per accuracy", str(settings.runs)),
             ("Seed", str(settings.seed)),
             *summary.machine.items(),
         ],

@@ -24,22 +24,20 @@ RUNGS = (
         "the task, and other classifiers for it; never queries the model",
         "other nets",
     ),
-    Rung(
-        "ignorant",
-        "ignorant of the shield",
-        "the classifier's weights, not that there is a shield",
-        "weights",
-    ),
-    Rung("score", "queries by score", "the scores that the model answers with", "scores"),
-    Rung("decision", "queries by decision", "the class that the model answers with", "classes"),
+    Rung("ignorant", "defense-unaware", "the classifier's weights, not that there is a defense", "weights"),
+    Rung("score", "score-based queries", "the scores that the model answers with", "scores"),
+    Rung("decision", "decision-based queries", "the class that the model answers with", "classes"),
     Rung(
         "grey-box",
         "grey-box",
-        "the shield and the training images, not the weights; trains a network behind the same shield",
-        "shield, training data",
+        "the defense and the training images, not the weights; trains a network behind the same defense",
+        "defense, training data",
     ),
     Rung(
-        "white-box", "white-box, adaptive", "weights and shield, all but its random draws", "weights, shield"
+        "white-box",
+        "adaptive white-box",
+        "weights and defense, all but its random samples",
+        "weights, defense",
     ),
 )
 """From the bottom up."""

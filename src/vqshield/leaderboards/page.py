@@ -78,7 +78,7 @@ def _cells(result: BoardResult) -> list[Cell]:
     if cost is not None:
         timed = Cell(cost.model_ms, notes=(f"defense {cost.defense_ms:.3g}",), file=cost.records)
     return [
-        Cell(row.shown, badge="control" if row.control else "", notes=credits),
+        Cell(row.shown, badges=("control",) if row.control else (), notes=credits),
         Cell(row.classifier),
         Cell(row.made_by or ""),
         *(_accuracy(result, result.figure(rung), result.not_run.get(rung)) for rung in RUNGS_SHOWN),

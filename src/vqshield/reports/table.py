@@ -115,7 +115,7 @@ class Cell:
     _: KW_ONLY
     notes: Sequence[str | Note] = ()  # lines below it, or why the value is missing
     mark: Mark = ""
-    badge: str = ""  # a word after it, as in "JPEG (baseline)"
+    badges: Sequence[str] = ()  # words after it, as in "JPEG (baseline)"
     file: str | None = None  # next to the page or document, which the value leads to
 
     @property
@@ -271,23 +271,24 @@ class Table:
         strong = "bold" if shown or isinstance(cell.value, Accuracy) or cell.mark == "bad" else ""
         text = Text(value, style=f"{strong} {_STYLES.get(cell.mark, '')}")
         behind = [f" ± {spread}"] if spread else []
-        behind += [f" ({cell.badge})"] if cell.badge else []
+        behind += [f" ({badge})" for badge in cell.badges]
         for words in (*behind, *(f"\n{note.text}" for note in shown)):
             text.append(words, style="not bold dim")
         return text
 
-    def html(self, *, sorted_by: str | None = None, bars: bool = False) -> str:
+    def html(self, *, sorted_by: str | None = None, bars: bool = False, dense: bool = False) -> str:
         """A table element for a page that extends base.html; every text is escaped.
 
         Args:
             sorted_by: the column that the rows are sorted by, the highest value first, in a page with
                 sort.js, where a click on a heading sorts them by another (default: cannot be sorted).
             bars: whether a bar shows each percentage.
+            dense: whether many columns share a line on a phone, without the number of images in each cell.
 
         Raises:
             MissingExtraError: jinja2 is not installed.
         """
-        return page("table.html", table=self, css=_CLASSES, sorted_by=sorted_by, bars=bars)
+        return page("table.html", table=self, css=_CLASSES, sorted_by=sorted_by, bars=bars, dense=dense)
 
     def markdown(self, *, notes: bool = False, files: bool = False, low: str = "") -> str:
         """A table as GitHub shows it.
@@ -340,7 +341,7 @@ class Table:
 
     def _text(self, column: Column, cell: Cell, *, notes: bool) -> str:
         text = self.missing if cell.value is None else column.text(cell.value)
-        text += f" ({cell.badge})" if cell.badge else ""
+        text += "".join(f" ({badge})" for badge in cell.badges)
         return f"{text} ({cell.reason})" if notes and cell.reason else text
 
     def records(self) -> list[dict[str, str | float | None]]:

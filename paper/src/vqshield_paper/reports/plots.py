@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from vqshield.core.settings import format_value
-from vqshield.reports.plots import LIGHT, Plot, plot
+from vqshield.reports.plots import LIGHT, Plot
 from vqshield_paper.reports.comparison import on_same_images
 from vqshield_paper.reports.provenance import section_title
 from vqshield_paper.reproduction.model import SPREADS, Column, PartSummary, Row, Value, View
@@ -55,7 +55,7 @@ def part_plots(part: PartSummary, view: View) -> list[Plot]:
 
 
 def _plot(name: str, text: str, draw: "Drawing", part: PartSummary) -> Plot:
-    return plot(name, text, lambda picture, stacked: draw(picture, part, stacked))
+    return Plot(name, text, lambda picture, stacked: draw(picture, part, stacked))
 
 
 def _dots_text(part: PartSummary) -> str:
