@@ -177,7 +177,8 @@ def check_same(folder: Path, before: object, now: object, *, except_for: Sequenc
     for name in [*old, *new]:
         was, is_ = old.get(name, "absent"), new.get(name, "absent")
         if was != is_ and name != "code.commit" and name.partition(".")[0] not in except_for:
-            was, is_ = (format_value(each) if isinstance(each, float) else repr(each) for each in (was, is_))
+            show = format_value if name.rpartition(".")[2] == "eps" else repr
+            was, is_ = show(was), show(is_)
             raise InvalidInputError(
                 f"{folder} holds records made with {name}={was}, this run has {name}={is_}; "
                 f"run it with the old value{_HOW.get(name, '')} to continue, choose another folder, or start "
