@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from vqshield.quantization.kmeans import kmeans
     from vqshield.training.calibration import calibrate
     from vqshield.training.hardening import harden
+    from vqshield.voting import Voting
 
 __version__ = "0.1.0"
 
@@ -62,6 +63,7 @@ _HOMES = {
     "kmeans": "quantization.kmeans",
     "export_onnx": "integrations.onnx",
     "leaderboard": "leaderboards.study",
+    "Voting": "voting",
 }
 """Where each public name is at home. It is imported when it is first asked for: nothing waits for torch that
 does not need it, `vqshield --help` for one."""
@@ -91,6 +93,7 @@ __all__ = [
     "Quantizer",
     "RandDisc",
     "Splitting",
+    "Voting",
     "attacks",
     "audit",
     "auditing",

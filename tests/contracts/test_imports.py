@@ -25,6 +25,7 @@ ORDER = [
     ["certificates"],
     ["data"],
     ["classifiers"],
+    ["voting"],
     ["training"],
     ["images.purify"],
     ["runs"],

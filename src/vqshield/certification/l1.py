@@ -1,16 +1,14 @@
 """The exact L1 certificate of smoothing by splitting, in a run that resumes after any stop."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from torch import Tensor, nn
 
 from vqshield.certificates import certify_all_shifts
-from vqshield.certificates.splitting import LEVELS
 from vqshield.certification.records import EXACT, CertificationCell, L1Manifest, L1Record
-from vqshield.certification.study import CertificateStudy, of_class
+from vqshield.certification.study import CertificateStudy
 from vqshield.certification.summary import L1Summary
 from vqshield.classifiers import BUNDLED
 from vqshield.core.display_names import NONE
@@ -19,14 +17,12 @@ from vqshield.core.seeds import derived_seed
 from vqshield.core.settings import parse_spec
 from vqshield.data import SAMPLE_NAME
 from vqshield.defenses import Defense, DefenseLike, Quantizer, Splitting, create, from_text
-from vqshield.models.calling import ask, check_finite, check_rows
 from vqshield.runs.arguments import impossible_class, split_model, target_from
 from vqshield.runs.executors import Executor, run_study
 from vqshield.runs.manifests import DefenseId
 from vqshield.runs.study import CellProgress, Progress, no_cell_progress, no_progress
 from vqshield.runs.target import defenses_inside
-
-_ROUNDING = 1e-3  # of a level, in an 8-bit value
+from vqshield.voting import block_size, check_8_bit, count_shifts, of_class
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +77,8 @@ class L1Certification(CertificateStudy[L1Manifest, L1Record]):
 
     @staticmethod
     def cells_of(manifest: L1Manifest) -> list[CertificationCell]:
-        return manifest.cells_of(EXACT, manifest.shifts, most=manifest.data.images)
+        size = block_size(manifest.shifts, batch=manifest.batch, most=manifest.data.images)
+        return manifest.cells_of(EXACT, size)
 
     @staticmethod
     def problem(manifest: L1Manifest, record: L1Record) -> str | None:
@@ -96,8 +93,19 @@ class L1Certification(CertificateStudy[L1Manifest, L1Record]):
 
     def measure(self, cell: CertificationCell, progress: CellProgress = no_cell_progress) -> list[L1Record]:
         images, labels = self.target.part(cell.images)
-        _check_8_bit(images, cell.images.start)
-        counts = self._counts(images, lambda done: progress(self.title(cell), done)).cpu()
+        check_8_bit(images, first=cell.images.start)
+        done = 0
+
+        def advance(classified: int) -> None:
+            nonlocal done
+            done += classified
+            progress(self.title(cell), done)
+
+        after = (self.quantizer() or nn.Identity()).to(images.device)
+        counts = count_shifts(
+            lambda shown: self.forward(after(shown)), self.splitting().to(images.device), images,
+            batch=self.batch, advance=advance,
+        ).cpu()  # fmt: skip
         votes = certify_all_shifts(counts=counts)
         return L1Record.of(
             cell,
@@ -115,40 +123,6 @@ class L1Certification(CertificateStudy[L1Manifest, L1Record]):
 
     def title(self, cell: CertificationCell) -> str:
         return "all shifts"
-
-    @torch.no_grad()
-    def _counts(self, images: Tensor, advance: Callable[[int], None]) -> Tensor:
-        """How many of all shifts give each class, (N, classes)."""
-        splitting = self.splitting().to(images.device)
-        after = (self.quantizer() or nn.Identity()).to(images.device)
-        shifts, classes = splitting.levels, len(self.target.images.classes)
-        counts = torch.zeros(len(images) * classes, dtype=torch.int64, device=images.device)
-        numbers = torch.arange(len(images) * shifts, device=images.device)
-        done = 0
-        for some in torch.split(numbers, self.batch):
-            image, shift = some.div(shifts, rounding_mode="floor"), some % shifts
-            shown = splitting.shifted(images[image], shift)
-            logits = ask(self.forward, after(shown))
-            check_rows(logits, len(shown))
-            check_finite(logits)
-            place = image * classes + logits.argmax(-1)
-            counts.scatter_add_(0, place, torch.ones_like(place))
-            done += len(some)
-            advance(done)
-        return counts.view(len(images), classes)
-
-
-def _check_8_bit(images: Tensor, first: int) -> None:
-    """Refuse images, numbered from `first`, that the defense would round silently."""
-    levels = images.double() * LEVELS
-    off = (levels - levels.round()).abs().flatten(1)
-    if bool((off > _ROUNDING).any()):
-        number = int((off.amax(1) > _ROUNDING).nonzero()[0])
-        wrong = float(levels[number].flatten()[off[number].argmax()]) / LEVELS
-        raise InvalidInputError(
-            f"image {first + number} holds {wrong:.6g}, which is not a multiple of 1/255; the L1 "
-            "certificate is of 8-bit images: round them first, as in images.mul(255).round().div(255)"
-        )
 
 
 def certify_l1(

@@ -11,11 +11,11 @@ from vqshield.certificates.splitting import LEVELS
 from vqshield.runs.manifests import DefenseId, SourceId, TargetManifest
 from vqshield.runs.records import Key, Record
 from vqshield.runs.study import chunks
+from vqshield.voting import SEQUENTIAL, VOTE
 
-VOTE, DRAWS, SEQUENTIAL, EXACT = "vote", "draws", "sequential", "exact l1"
+DRAWS, EXACT = "draws", "exact l1"
 EVIDENCE = ("margin", "mean_l1", "mean_truncated", "variance_truncated", "errors")
 """What draws show of an image: fields of `vqshield.certificates.Evidence`, and of its record."""
-_BATCHES = 40  # per cell, about, at most: after it, its records are written
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,10 +164,9 @@ class CertificateManifest(TargetManifest):
         return f"{self.name} for {data.images} images of {data.name}, classifier {classifier}"
 
     def cells_of(
-        self, certificate: str, draws: int, *, most: int, budgets: Sequence[float | None] = (None,)
+        self, certificate: str, size: int, *, budgets: Sequence[float | None] = (None,)
     ) -> list[CertificationCell]:
-        """The cells of a certificate of so many draws per image: chunks of images, each with every budget."""
-        size = max(1, min(most, _BATCHES * self.batch // draws))
+        """The cells of a certificate: chunks of so many images, each with every budget."""
         return [
             CertificationCell(defense=self.defense.name, certificate=certificate, images=images, eps=eps)
             for images in chunks(self.data.images, size)

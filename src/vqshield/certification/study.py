@@ -20,8 +20,6 @@ from vqshield.certification.records import (
     DRAWS,
     EVIDENCE,
     KINDS,
-    SEQUENTIAL,
-    VOTE,
     CertificateManifest,
     CertificateRecord,
     CertificationCell,
@@ -30,7 +28,7 @@ from vqshield.certification.records import (
     SequentialRecord,
     VoteRecord,
 )
-from vqshield.certification.summary import NORM, CertificationSummary, even_radii
+from vqshield.certification.summary import NORM, CertificationSummary
 from vqshield.classifiers import BUNDLED
 from vqshield.classifiers.folding import PRECISIONS, fast_forward
 from vqshield.core import checks
@@ -40,20 +38,26 @@ from vqshield.core.seeds import derived_seed
 from vqshield.core.settings import format_value
 from vqshield.data import SAMPLE_NAME
 from vqshield.defenses import Defense, DefenseLike, GaussianNoise, list_all_defenses
-from vqshield.models.draws import outputs
 from vqshield.runs.arguments import ROUNDING, defense_from, impossible_class, split_model, target_from
 from vqshield.runs.executors import Executor, run_study
 from vqshield.runs.manifests import NO_THREAT, SourceId, ThreatId
 from vqshield.runs.study import CellProgress, Progress, TargetStudy, no_cell_progress, no_progress
 from vqshield.runs.target import defenses_inside
+from vqshield.voting import (
+    SEQUENTIAL,
+    VOTE,
+    Advance,
+    block_size,
+    count_classes,
+    elect,
+    even_radii,
+    largest_radius,
+    of_class,
+    sampled_logits,
+)
 
 ALL = "all"
 CERTIFICATES = (VOTE, DRAWS, SEQUENTIAL, ALL)
-_IMAGES = 16  # draws made at once for each image of a cell, at least: without gradients this many more fit
-_SAVED = 8  # times fewer draws, about, where they may stop early
-
-Advance = Callable[[int], None]
-"""Called with how many draws were just made."""
 AnyManifest = TypeVar("AnyManifest", bound=CertificateManifest)
 AnyRecord = TypeVar("AnyRecord", bound=CertificateRecord)
 
@@ -170,13 +174,13 @@ class Certification(CertificateStudy[CertificationManifest, CertificateRecord]):
     @staticmethod
     def cells_of(manifest: CertificationManifest) -> list[CertificationCell]:
         """The votes, then chunk after chunk the error bounds of every budget."""
-        votes, most = list[CertificationCell](), manifest.batch // _IMAGES
+        votes, batch = list[CertificationCell](), manifest.batch
         if manifest.coverage is not None:
             early = manifest.certificate == SEQUENTIAL
-            draws = math.ceil(manifest.n / _SAVED) if early else manifest.n
-            votes = manifest.cells_of(SEQUENTIAL if early else VOTE, draws, most=most)
+            size = block_size(manifest.n, batch=batch, sequential=early)
+            votes = manifest.cells_of(SEQUENTIAL if early else VOTE, size)
         budgets = [source.eps for source in manifest.sources]
-        return votes + manifest.cells_of(DRAWS, manifest.draws, most=most, budgets=budgets)
+        return votes + manifest.cells_of(DRAWS, block_size(manifest.draws, batch=batch), budgets=budgets)
 
     @staticmethod
     def problem(manifest: CertificationManifest, record: CertificateRecord) -> str | None:
@@ -235,9 +239,7 @@ class Certification(CertificateStudy[CertificationManifest, CertificateRecord]):
     @property
     def radii(self) -> tuple[float, ...]:
         """The radii that a sequential certificate is to decide about."""
-        largest = certificates.radius(
-            counts_top=self.n, draws=self.n, alpha=self.alpha, **asdict(self.coverage)
-        )
+        largest = largest_radius(self.coverage, samples=self.n, alpha=self.alpha)
         return self.wanted or tuple(even_radii(largest))
 
     def _vote_records(
@@ -247,41 +249,17 @@ class Certification(CertificateStudy[CertificationManifest, CertificateRecord]):
         looks share alpha. The other has one look, at all draws.
         """
 
-        def counted(purpose: str, images: Tensor, draws: int) -> Tensor:
-            """How often each class came out, (N, classes)."""
-            counts = torch.zeros(len(images), len(self.target.images.classes), dtype=torch.int64)
-            for block in self._logits(cell, purpose, images, draws, advance):
-                answers = block.argmax(-1).T  # (N, draws of the block)
-                counts.scatter_add_(1, answers, torch.ones_like(answers))
-            return counts
+        def count(purpose: str, places: Tensor, samples: int) -> Tensor:
+            blocks = self._logits(cell, purpose, images[places.to(images.device)], samples, advance)
+            return count_classes(blocks, classes=len(self.target.images.classes))
 
         early, noise = cell.certificate == SEQUENTIAL, asdict(self.coverage)
-        looks = certificates.looks(draws=self.n) if early else (self.n,)
-        thresholds = certificates.thresholds_for(radii=self.radii if early else (), **noise)
-        selected = counted("selection", images, self.n0).argmax(-1)
-        going = torch.arange(len(labels))
-        counts = torch.zeros(len(labels), len(self.target.images.classes), dtype=torch.int64)
-        lower, p_y = torch.zeros(2, len(labels), dtype=torch.float64)
-        drawn = torch.zeros(len(labels), dtype=torch.int64)
-        before = 0
-        for look, total in enumerate(looks):
-            purpose = f"look {look}" if early else "estimation"
-            counts[going] += counted(purpose, images[going.to(images.device)], total - before)
-            drawn[going] = before = total
-            for bounds, classes in ((lower, selected), (p_y, labels)):
-                count = of_class(counts, classes)[going]
-                bound = certificates.look_bound(
-                    count=count, draws=total, look=look, alpha=self.alpha, looks=looks
-                )
-                bounds[going] = torch.maximum(bounds[going], bound)  # all of them hold together
-            done = certificates.decided(
-                lower=lower[going], count=of_class(counts, selected)[going], draws=total,
-                thresholds=thresholds, futility=self.alpha,
-            )  # fmt: skip
-            advance(int(done.sum()) * (self.n - total))
-            going = going[~done]
-            if len(going) == 0:
-                break
+        election = elect(
+            count, len(labels), selection=self.n0, samples=self.n, alpha=self.alpha, sequential=early,
+            thresholds=certificates.thresholds_for(radii=self.radii if early else (), **noise),
+            also=(labels,), advance=advance,
+        )  # fmt: skip
+        selected, counts, (lower, p_y) = election.selected, election.counts, election.lower
         radii = radius_of(lower, **noise)
         columns = {
             "label": labels,
@@ -294,7 +272,11 @@ class Certification(CertificateStudy[CertificationManifest, CertificateRecord]):
             "p_lower": lower,
             "p_y": p_y,
         }
-        return SequentialRecord.of(cell, **columns, draws=drawn) if early else VoteRecord.of(cell, **columns)
+        return (
+            SequentialRecord.of(cell, **columns, draws=election.samples)
+            if early
+            else VoteRecord.of(cell, **columns)
+        )
 
     def _draws_records(
         self, cell: CertificationCell, eps: float, images: Tensor, labels: Tensor, advance: Advance
@@ -341,16 +323,7 @@ class Certification(CertificateStudy[CertificationManifest, CertificateRecord]):
         def model(images: Tensor) -> Tensor:
             return self.forward(defense(images))
 
-        some = max(1, self.batch // len(images))
-        for start in range(0, draws, some):
-            block = outputs(model, images, runs=min(some, draws - start), batch=self.batch).cpu()
-            advance(block.shape[0] * block.shape[1])
-            yield block
-
-
-def of_class(counts: Tensor, classes: Tensor) -> Tensor:
-    """The count of one class in each row, (N,)."""
-    return counts.gather(1, classes[:, None])[:, 0]
+        return sampled_logits(model, images, draws, batch=self.batch, advance=advance)
 
 
 def certify(

@@ -1,6 +1,5 @@
 """What certificates of many images add up to: certified accuracies against the radius, error bounds."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
@@ -26,10 +25,11 @@ from vqshield.reports.table import Column, Section, Table
 from vqshield.reports.text import UNFINISHED, percent
 from vqshield.runs.manifests import SourceId, ThreatId
 from vqshield.runs.study import Recorded
+from vqshield.voting import even_radii
 
 NORM, LINF = "linf", 8 / 255
 """The usual L-inf budget, which every summary compares with its radii."""
-_RADII = 10  # about this many where none are given
+# _RADII = 10  # about this many where none are given
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -422,13 +422,3 @@ class L1Summary:
             "classifier gives one image one answer, whatever the batch around it.",
             self.linf.caveat("L1"),
         ]
-
-
-def even_radii(largest: float) -> list[float]:
-    """Multiples of 1, 2 or 5 times a power of ten, below the largest radius that the draws can give."""
-    if largest <= 0:  # too few draws to certify anything
-        return [0.0]
-    rough = largest / _RADII
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough)
-    return [round(number * step, 12) for number in range(math.ceil(largest / step))]
