@@ -1,0 +1,98 @@
+"""Every kind of page through axe-core: no serious violation, in light and dark colours, on desks and phones.
+
+The pages show the committed results.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import recorded
+from accessibility import axe_core, violations
+from browser import NAMES, Browser, browser, find_browser
+from vqshield.auditing.page import render_audit
+from vqshield.auditing.results import read_audit
+from vqshield.data import sample
+from vqshield.demo.page import render_demo
+from vqshield.demo.pictures import GalleryPicture, GalleryRow, png, png_uri
+from vqshield.demo.study import DemoSummary
+from vqshield.ladders.page import render_ladder
+from vqshield.ladders.study import LadderSummary
+from vqshield.leaderboards.page import render_board
+from vqshield.leaderboards.study import BoardSummary
+from vqshield_paper.reports import write_index, write_report
+from vqshield_paper.reports.index import read_summary
+
+pytestmark = pytest.mark.slow
+
+REPRODUCED = recorded.RESULTS / "reproduction"
+BOARD = "leaderboard-cifar10-resnet18"
+LADDER = "ladder-small-cifar10-hardened"
+WIDTHS = {"light": 1280, "dark": 390}
+
+
+def demo() -> str:
+    image = png_uri(png(sample(1).floats()[0]))
+    pictures = [
+        GalleryPicture(caption="clean", image=image, verdict=verdict, correct=verdict == "cat")
+        for verdict in ("cat", "dog")
+    ]
+    summary = recorded.read(DemoSummary, "demo.json")
+    return render_demo(summary, [GalleryRow(label="cat", pictures=tuple(pictures))])
+
+
+RENDERED: dict[str, Callable[[], str]] = {
+    "demo": demo,
+    "ladder": lambda: render_ladder(recorded.read(LadderSummary, f"{LADDER}/summary.json")),
+    "leaderboard": lambda: render_board(BoardSummary.read(recorded.RESULTS / BOARD)),
+    "audit": lambda: render_audit(
+        read_audit(recorded.RESULTS / BOARD / "rows" / "swrd" / "audit" / "audit.json")
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def window() -> Iterator[Browser]:
+    path = find_browser()
+    if path is None:
+        pytest.skip(f"no browser: none of {', '.join(NAMES)} is installed")
+    if axe_core() is None:
+        pytest.skip("no axe-core: npm is not installed, or has no registry")
+    with browser(path) as found:
+        yield found
+
+
+def check(window: Browser, place: Path) -> None:
+    for colours, width in WIDTHS.items():
+        page = window.open(place, colours=colours, width=width)
+        wrong = violations(page)
+        assert not wrong, "\n".join([colours, *wrong])
+        page.call("Page.close")
+
+
+@pytest.mark.parametrize("kind", RENDERED)
+def test_a_rendered_page_is_accessible(window: Browser, tmp_path: Path, kind: str) -> None:
+    (tmp_path / "page.html").write_text(RENDERED[kind]())
+    check(window, tmp_path / "page.html")
+
+
+@pytest.mark.parametrize("id", ["T2", "F4", "F1"])
+def test_a_reproduction_page_is_accessible(window: Browser, tmp_path: Path, id: str) -> None:
+    check(window, write_report(read_summary(REPRODUCED / id / "summary.json"), tmp_path)[0])
+
+
+def test_the_index_of_the_reproduction_is_accessible(window: Browser, tmp_path: Path) -> None:
+    for path in REPRODUCED.glob("*/summary.json"):
+        (tmp_path / path.parent.name).mkdir()
+        (tmp_path / path.parent.name / path.name).write_bytes(path.read_bytes())
+    check(window, write_index(tmp_path))
+
+
+def test_what_is_wrong_with_a_page_is_found(window: Browser, tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text(
+        "<!doctype html><html lang=en><title>page</title><main><h1>A page</h1>"
+        "<p style='color:#aaa;background:#fff'>pale</p><button></button></main>"
+    )
+    found = violations(window.open(tmp_path / "page.html"))
+    assert [each.split()[0] for each in found] == ["button-name", "color-contrast"]
