@@ -47,7 +47,7 @@ def test_a_second_call_finds_all_done_and_json_is_the_summary(
 ) -> None:
     out, _ = finished
     monkeypatch.setattr("vqshield.evaluation.study.Evaluation.measure", None)
-    monkeypatch.setattr("vqshield.ladders.remote.RemoteAttacks.measure", None)
+    monkeypatch.setattr("vqshield.ladders.black_box.BlackBoxStudy.measure", None)
     for more in ([*QUICK], ["--render-only"]):
         result = ladder(*more, "--out", str(out), "--json")
         assert result.exit_code == 0, result.output

@@ -14,7 +14,7 @@ from vqshield.classifiers import small_cifar10
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.serialization import from_plain, to_plain
 from vqshield.evaluation.study import Evaluation, EvaluationSummary
-from vqshield.ladders.remote import RemoteAttacks
+from vqshield.ladders.black_box import BlackBoxStudy
 from vqshield.ladders.rungs import RUNGS
 from vqshield.ladders.settings import LadderSettings
 from vqshield.ladders.study import LadderSummary, ladder, parse_control
@@ -84,7 +84,7 @@ def test_a_stopped_ladder_continues_to_the_same_records(
     finished: tuple[Path, LadderSummary], training: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, summary = finished
-    stopped, measure = tmp_path / "stopped", RemoteAttacks.measure
+    stopped, measure = tmp_path / "stopped", BlackBoxStudy.measure
     shutil.copytree(out / "own", stopped / "own")  # training resumes by tests of its own
 
     def interrupted(self, cell, *more):
@@ -92,7 +92,7 @@ def test_a_stopped_ladder_continues_to_the_same_records(
             raise KeyboardInterrupt
         return measure(self, cell, *more)
 
-    monkeypatch.setattr(RemoteAttacks, "measure", interrupted)
+    monkeypatch.setattr(BlackBoxStudy, "measure", interrupted)
     with pytest.raises(KeyboardInterrupt):
         _run(stopped, training)
     partial = LadderSummary.read(stopped)
@@ -112,7 +112,7 @@ def test_a_finished_ladder_is_read_and_run_again_without_measuring(
     finished: tuple[Path, LadderSummary], training: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, summary = finished
-    for study in (Evaluation, RemoteAttacks):
+    for study in (Evaluation, BlackBoxStudy):
         monkeypatch.setattr(study, "measure", None)
     monkeypatch.setattr("vqshield.training.train_on", None)
     assert _run(out, training) == summary
@@ -141,7 +141,7 @@ def test_natural_and_white_box_are_those_of_an_evaluation(finished: tuple[Path, 
 def test_the_strongest_attack_counts_for_each_image(finished: tuple[Path, LadderSummary]) -> None:
     """Of two attacks that break one image each, the row shows both broken."""
     out, summary = finished
-    recorded = RemoteAttacks.read(out / "model" / "remote")
+    recorded = BlackBoxStudy.read(out / "model" / "remote")
     told = []
     for record in recorded.records:
         breaks = {"square": 0, "square:eot=2": 1}.get(record.attack)
@@ -160,7 +160,7 @@ def test_the_strongest_attack_counts_for_each_image(finished: tuple[Path, Ladder
 def test_more_calls_never_hurt_the_attacker(finished: tuple[Path, LadderSummary]) -> None:
     """An image that was broken after fewer calls stays broken, whatever the search holds later."""
     out, summary = finished
-    recorded = RemoteAttacks.read(out / "model" / "remote")
+    recorded = BlackBoxStudy.read(out / "model" / "remote")
     told = [
         replace(
             record, selected=0 if record.calls == 100 else 2,

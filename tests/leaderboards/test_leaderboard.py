@@ -14,7 +14,7 @@ from vqshield.auditing import AuditSettings
 from vqshield.cli.application import app
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.serialization import from_plain, to_plain
-from vqshield.ladders.remote import RemoteAttacks
+from vqshield.ladders.black_box import BlackBoxStudy
 from vqshield.ladders.settings import LadderSettings
 from vqshield.leaderboards.page import PAGE, SUMMARY, board_notes, render_board, write_board
 from vqshield.leaderboards.rows import BoardRow
@@ -38,7 +38,7 @@ def _run(out: Path, rows=ROWS, settings: BoardSettings = FEW) -> BoardSummary:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, BoardSummary]:
     """A board that was stopped in its second row's queries, and then continued."""
     out = tmp_path_factory.mktemp("board")
-    measure = RemoteAttacks.measure
+    measure = BlackBoxStudy.measure
 
     def interrupted(self, cell, *more):
         if self.defense != "none" and cell.attack.startswith("rays"):
@@ -46,7 +46,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, BoardSumma
         return measure(self, cell, *more)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RemoteAttacks, "measure", interrupted)
+        patch.setattr(BlackBoxStudy, "measure", interrupted)
         with pytest.raises(KeyboardInterrupt):
             _run(out)
     partial = BoardSummary.read(out)
@@ -62,7 +62,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, BoardSumma
             assert cell.attack.startswith("rays")
             return measure(self, cell, *more)
 
-        patch.setattr(RemoteAttacks, "measure", second_alone)
+        patch.setattr(BlackBoxStudy, "measure", second_alone)
         summary = _run(out)
     assert summary.row("bare") == bare
     write_board(out, summary)

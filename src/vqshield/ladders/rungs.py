@@ -42,4 +42,4 @@ RUNGS = (
 )
 """From the bottom up."""
 INSIDE = ("natural", "ignorant", "white-box")
-"""The rungs that an Evaluation measures; RemoteAttacks measures the others."""
+"""The rungs that an Evaluation measures; BlackBoxStudy measures the others."""

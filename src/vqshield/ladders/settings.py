@@ -7,7 +7,7 @@ from vqshield.attacks.suites import expand, with_precision
 from vqshield.core import checks
 from vqshield.core.display_names import NONE
 from vqshield.core.errors import InvalidInputError
-from vqshield.ladders.remote import RemoteAttack
+from vqshield.ladders.black_box import BlackBoxAttack
 from vqshield.ladders.rungs import RungName
 from vqshield.runs.attack_study import AttackSettings
 
@@ -92,7 +92,7 @@ class LadderSettings(AttackSettings):
             query_precision=None if precision == PRECISIONS[0] else precision,
         )
 
-    def query_attacks(self, *, random: bool) -> tuple[RemoteAttack, ...]:
+    def query_attacks(self, *, random: bool) -> tuple[BlackBoxAttack, ...]:
         """Both kinds, with every number of draws where draws differ, else with one."""
         kinds: dict[RungName, str] = {"score": "square", "decision": "rays"}
         attacks = []
@@ -100,5 +100,5 @@ class LadderSettings(AttackSettings):
             for draws in self.draws if random else (1,):
                 text = attack if draws == 1 else f"{attack}:eot={draws}"
                 text = with_precision(text, self.query_precision or PRECISIONS[0])
-                attacks.append(RemoteAttack(name=text, rung=rung, attack=text))
+                attacks.append(BlackBoxAttack(name=text, rung=rung, attack=text))
         return tuple(attacks)

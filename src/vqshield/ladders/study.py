@@ -1,7 +1,7 @@
 """The ladder: accuracy of a classifier and of its controls against attackers who know more and more.
 
 Every rung is measured by a study that can be stopped and continued: an Evaluation for natural accuracy, the
-ignorant and the white-box attacker, RemoteAttacks for those without the weights. The attacker of the grey-box
+ignorant and the white-box attacker, BlackBoxStudy for those without the weights. The attacker of the grey-box
 rung trains a network first.
 """
 
@@ -23,8 +23,14 @@ from vqshield.core.serialization import to_plain
 from vqshield.data import SAMPLE_NAME
 from vqshield.defenses import Defense, DefenseLike
 from vqshield.evaluation.study import NOT_RUN, Evaluation, EvaluationManifest, EvaluationRecord
+from vqshield.ladders.black_box import (
+    BlackBoxAttack,
+    BlackBoxManifest,
+    BlackBoxRecord,
+    BlackBoxStudy,
+    transfers,
+)
 from vqshield.ladders.greybox import TrainingImages, own_network
-from vqshield.ladders.remote import RemoteAttack, RemoteAttacks, RemoteManifest, RemoteRecord, transfers
 from vqshield.ladders.rungs import INSIDE, RUNGS, RungName
 from vqshield.ladders.settings import LadderSettings
 from vqshield.models.draws import Accuracy, accuracy_after_tries
@@ -46,10 +52,10 @@ BARE = "bare"
 _TRIES = (1, 2, 3, 5, 10, 20, 50, 100)
 
 Measured = tuple[
-    Recorded[EvaluationManifest, EvaluationRecord] | None, Recorded[RemoteManifest, RemoteRecord] | None
+    Recorded[EvaluationManifest, EvaluationRecord] | None, Recorded[BlackBoxManifest, BlackBoxRecord] | None
 ]
-"""The records of one subject's Evaluation and RemoteAttacks, as far as there are any."""
-_ByImage = dict[int, EvaluationRecord | RemoteRecord]
+"""The records of one subject's Evaluation and BlackBoxStudy, as far as there are any."""
+_ByImage = dict[int, EvaluationRecord | BlackBoxRecord]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +144,7 @@ class LadderSummary:
         return cls.of(
             plan,
             [
-                (read_if_started(Evaluation, inside), read_if_started(RemoteAttacks, remote))
+                (read_if_started(Evaluation, inside), read_if_started(BlackBoxStudy, remote))
                 for inside, remote in folders
             ],
         )
@@ -159,7 +165,7 @@ class LadderSummary:
             title=f"{classifier}{behind}: accuracy of {images} images of {data}, rung by rung",
             warnings=() if manifest is None else tuple(tuning_note(manifest.classifier, manifest.defenses)),
             complete=all(
-                _is_complete(Evaluation, inside) and _is_complete(RemoteAttacks, remote)
+                _is_complete(Evaluation, inside) and _is_complete(BlackBoxStudy, remote)
                 for inside, remote in measured
             ),
             tries=tries,
@@ -249,7 +255,7 @@ def _most_used(attacked: Sequence[_ByImage]) -> float:
     """The calls per image of the attack that made most, on images that all attacks were tried on."""
     images = set.intersection(*map(set, attacked))
     used = [
-        [record.used for image in images if isinstance(record := records[image], RemoteRecord)]
+        [record.used for image in images if isinstance(record := records[image], BlackBoxRecord)]
         for records in attacked
     ]
     return round(max(sum(calls) / len(calls) for calls in used), 1)
@@ -415,20 +421,20 @@ class Climb:
             **settings.shared(),
         )
 
-    def remote(self, own: Path | None = None) -> RemoteAttacks:
+    def remote(self, own: Path | None = None) -> BlackBoxStudy:
         """Attackers without the weights; own: the weights of the grey-box attacker's network."""
         settings, shielded = self.settings, self.shield is not None
         attacks = transfers(self.sources, settings.transfer, settings.diversity)
         attacks += settings.query_attacks(random=shielded or self.target.is_random)
         members = [] if own is None else expand(settings.suite, settings.ball)
         attacks += tuple(
-            RemoteAttack(
+            BlackBoxAttack(
                 name=f"grey-box/{threat.name}", rung="grey-box", attack=settings.suite, member=place,
                 sources=(str(own),), behind=shielded,
             )
             for place, threat in enumerate(members)
         )  # fmt: skip
-        return RemoteAttacks(
+        return BlackBoxStudy(
             target=self.target,
             defense=self.defense,
             attacks=attacks,

@@ -12,14 +12,14 @@ from vqshield.attacks import PGD, DiverseInputs, Linf
 from vqshield.classifiers import Network, Normalised, build, load_classifier, save_classifier
 from vqshield.core.errors import FileFormatError, InvalidInputError
 from vqshield.core.seeds import derived_seed
-from vqshield.ladders.remote import RemoteAttack, RemoteAttacks, RemoteRecord, transfers
+from vqshield.ladders.black_box import BlackBoxAttack, BlackBoxRecord, BlackBoxStudy, transfers
 from vqshield.runs.executors import LocalExecutor
 from vqshield.runs.target import Target
 
 PRD = "prd:codes=4,iterations=2"
-SCORE = RemoteAttack(name="square", rung="score", attack="square")
-FIVE = RemoteAttack(name="square:eot=2", rung="score", attack="square:eot=2")
-DECISION = RemoteAttack(name="rays", rung="decision", attack="rays")
+SCORE = BlackBoxAttack(name="square", rung="score", attack="square")
+FIVE = BlackBoxAttack(name="square:eot=2", rung="score", attack="square:eot=2")
+DECISION = BlackBoxAttack(name="rays", rung="decision", attack="rays")
 
 
 @pytest.fixture(scope="module")
@@ -48,26 +48,26 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
 
 
 @pytest.fixture(scope="module")
-def study(target: Target, sources: tuple[str, ...]) -> RemoteAttacks:
+def study(target: Target, sources: tuple[str, ...]) -> BlackBoxStudy:
     attacks = (*transfers(sources, "pgd:steps=2,momentum=1.0", 0.7), SCORE, FIVE, DECISION)
-    behind = RemoteAttack(
+    behind = BlackBoxAttack(
         name="grey-box/pgd", rung="grey-box", attack="pgd:steps=2,eot=2", sources=sources[:1], behind=True
     )
-    return RemoteAttacks(
+    return BlackBoxStudy(
         target=target, defense=PRD, attacks=(*attacks, behind), calls=(30, 60), eps=0.05, runs=3, selection=2,
         batch=2,
     )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def finished(study: RemoteAttacks, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(study: BlackBoxStudy, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("remote")
     LocalExecutor().run(study, folder)
     return folder
 
 
-def test_a_record_for_every_image_attack_and_number_of_calls(finished: Path, study: RemoteAttacks) -> None:
-    records = RemoteAttacks.read(finished).records
+def test_a_record_for_every_image_attack_and_number_of_calls(finished: Path, study: BlackBoxStudy) -> None:
+    records = BlackBoxStudy.read(finished).records
     names = [
         "transfer/net0",
         "transfer/net1",
@@ -93,7 +93,7 @@ def test_a_record_for_every_image_attack_and_number_of_calls(finished: Path, stu
 
 
 def test_chunks_do_not_depend_on_each_other_and_a_stopped_run_continues(
-    finished: Path, study: RemoteAttacks, tmp_path: Path
+    finished: Path, study: BlackBoxStudy, tmp_path: Path
 ) -> None:
     whole = (finished / "records.jsonl").read_bytes()
     lines = whole.splitlines(keepends=True)
@@ -106,7 +106,7 @@ def test_chunks_do_not_depend_on_each_other_and_a_stopped_run_continues(
 def test_a_transfer_is_found_on_the_source_alone(target: Target, sources: tuple[str, ...]) -> None:
     """The attack is PGD on the source, which sees images of other sizes."""
     (attack,) = transfers(sources[:1], "pgd:steps=2,momentum=1.0", 0.7)
-    study = RemoteAttacks(target=target, defense=PRD, attacks=(attack,), eps=0.05, runs=2, selection=2)
+    study = BlackBoxStudy(target=target, defense=PRD, attacks=(attack,), eps=0.05, runs=2, selection=2)
     cell = study.cells[0]
     images, labels = target.part(cell.images)
     seed = derived_seed(0, PRD, "transfer/net0", 0, "attack")
@@ -119,7 +119,7 @@ def test_a_transfer_is_found_on_the_source_alone(target: Target, sources: tuple[
 
 def test_a_bare_deterministic_classifier_is_asked_once_a_query(target: Target) -> None:
     """Five draws of it would be five times the same answer."""
-    bare = RemoteAttacks(
+    bare = BlackBoxStudy(
         target=target, attacks=(SCORE, FIVE), calls=(40,), eps=0.05, runs=2, selection=2
     ).in_memory()
     one, two = ([r for r in bare.records if r.attack == name] for name in ("square", "square:eot=2"))
@@ -129,18 +129,18 @@ def test_a_bare_deterministic_classifier_is_asked_once_a_query(target: Target) -
 def test_a_source_of_other_classes_and_an_attack_that_needs_gradients_are_refused(
     target: Target, sources: tuple[str, ...]
 ) -> None:
-    ten = RemoteAttacks(target=target, attacks=transfers(("small-cifar10",), "pgd:steps=1", 0.0))
+    ten = BlackBoxStudy(target=target, attacks=transfers(("small-cifar10",), "pgd:steps=1", 0.0))
     with pytest.raises(InvalidInputError, match="tells 10 classes apart, the data has 3"):
         ten.in_memory()
     with pytest.raises(InvalidInputError, match="'pgd' needs more than answers; give square or rays"):
-        RemoteAttacks(target=target, attacks=(RemoteAttack(name="pgd", rung="score", attack="pgd"),))
+        BlackBoxStudy(target=target, attacks=(BlackBoxAttack(name="pgd", rung="score", attack="pgd"),))
     with pytest.raises(InvalidInputError, match="attack 'square' is given twice"):
-        RemoteAttacks(target=target, attacks=(SCORE, SCORE))
+        BlackBoxStudy(target=target, attacks=(SCORE, SCORE))
 
 
-def test_records_that_cannot_be_are_refused(finished: Path, study: RemoteAttacks) -> None:
-    manifest, record = study.manifest, RemoteAttacks.read(finished).records[0]
-    assert RemoteAttacks.problem(manifest, record) is None
+def test_records_that_cannot_be_are_refused(finished: Path, study: BlackBoxStudy) -> None:
+    manifest, record = study.manifest, BlackBoxStudy.read(finished).records[0]
+    assert BlackBoxStudy.problem(manifest, record) is None
     changes: list[tuple[dict[str, object], str]] = [
         ({"used": 7}, "used=7 should be from 0 to calls=0"),
         ({"distance": 0.2}, "distance=0.2"),
@@ -149,10 +149,10 @@ def test_records_that_cannot_be_are_refused(finished: Path, study: RemoteAttacks
         ({"label": 9}, "class 9"),
     ]
     for change, words in changes:
-        assert words in (RemoteAttacks.problem(manifest, replace(record, **change)) or "")
+        assert words in (BlackBoxStudy.problem(manifest, replace(record, **change)) or "")
     lines = (finished / "records.jsonl").read_text().splitlines()
     wrong = {**json.loads(lines[0]), "used": 7}
-    assert RemoteRecord.parse(json.dumps(wrong).encode()).used == 7
+    assert BlackBoxRecord.parse(json.dumps(wrong).encode()).used == 7
     with pytest.raises(FileFormatError):
         study.folder(_copied(finished, json.dumps(wrong), lines[1:])).read()
 

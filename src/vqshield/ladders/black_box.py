@@ -29,7 +29,7 @@ from vqshield.runs.target import ClassifierId, short_name
 
 
 @dataclass(frozen=True, kw_only=True)
-class RemoteAttack:
+class BlackBoxAttack:
     """An attack without the weights.
 
     Attributes:
@@ -55,7 +55,7 @@ class RemoteAttack:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RemoteId:
+class BlackBoxId:
     """An attack as a manifest holds it."""
 
     name: str
@@ -72,7 +72,7 @@ class RemoteId:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RemoteRecord(Record):
+class BlackBoxRecord(Record):
     """One image, by one attack, after one number of calls.
 
     calls: the attacker's budget of calls; used: calls for this image; every draw is a call.
@@ -94,16 +94,16 @@ class RemoteRecord(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RemoteManifest(AttackManifest):
+class BlackBoxManifest(AttackManifest):
     """What the records of attackers without the weights are of."""
 
     defense: DefenseId
     calls: tuple[int, ...]
-    attacks: tuple[RemoteId, ...]
+    attacks: tuple[BlackBoxId, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RemoteCell(AttackCell):
+class BlackBoxCell(AttackCell):
     """One attack on one chunk of images, at all its numbers of calls."""
 
     calls: tuple[int, ...]
@@ -116,7 +116,7 @@ class RemoteCell(AttackCell):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RemoteAttacks(AttackStudy[RemoteManifest, RemoteCell, RemoteRecord]):
+class BlackBoxStudy(AttackStudy[BlackBoxManifest, BlackBoxCell, BlackBoxRecord]):
     """Attacks without the weights on a classifier behind a defense.
 
     A query attack is one search. The images that it has found after each number of calls are judged by fresh
@@ -129,11 +129,11 @@ class RemoteAttacks(AttackStudy[RemoteManifest, RemoteCell, RemoteRecord]):
     """
 
     defense: str = NONE
-    attacks: tuple[RemoteAttack, ...] = ()
+    attacks: tuple[BlackBoxAttack, ...] = ()
     calls: tuple[int, ...] = (1000, 5000, 10_000)
 
-    manifest_type = RemoteManifest
-    record_type = RemoteRecord
+    manifest_type = BlackBoxManifest
+    record_type = BlackBoxRecord
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -148,7 +148,7 @@ class RemoteAttacks(AttackStudy[RemoteManifest, RemoteCell, RemoteRecord]):
 
     def described(self) -> Mapping[str, object]:
         attacks = tuple(
-            RemoteId(
+            BlackBoxId(
                 name=each.name,
                 rung=each.rung,
                 threat=ThreatId.of(each.threat(self.ball)),
@@ -161,10 +161,10 @@ class RemoteAttacks(AttackStudy[RemoteManifest, RemoteCell, RemoteRecord]):
         return {**super().described(), "attacks": attacks}
 
     @staticmethod
-    def cells_of(manifest: RemoteManifest) -> list[RemoteCell]:
+    def cells_of(manifest: BlackBoxManifest) -> list[BlackBoxCell]:
         """Chunk after chunk: a run that is stopped has every attack on the same images."""
         return [
-            RemoteCell(
+            BlackBoxCell(
                 defense=manifest.defense.name,
                 attack=each.name,
                 calls=manifest.calls if each.asks else (0,),
@@ -175,13 +175,13 @@ class RemoteAttacks(AttackStudy[RemoteManifest, RemoteCell, RemoteRecord]):
         ]
 
     @staticmethod
-    def problem(manifest: RemoteManifest, record: RemoteRecord) -> str | None:
+    def problem(manifest: BlackBoxManifest, record: BlackBoxRecord) -> str | None:
         wrong = impossible_answers(manifest, record, distance=record.distance)
         if wrong is None and not 0 <= record.used <= record.calls:
             return f"used={record.used} should be from 0 to calls={record.calls}"
         return wrong
 
-    def measure(self, cell: RemoteCell, progress: CellProgress = no_cell_progress) -> list[RemoteRecord]:
+    def measure(self, cell: BlackBoxCell, progress: CellProgress = no_cell_progress) -> list[BlackBoxRecord]:
         attack = self._attacks[cell.attack]
         images, labels = self.target.part(cell.images)
         asked = [self.target.model, *(self._sources[each] for each in attack.sources)]
@@ -191,14 +191,14 @@ class RemoteAttacks(AttackStudy[RemoteManifest, RemoteCell, RemoteRecord]):
             for calls, (found, used) in zip(cell.calls, stages, strict=True):
                 judged = self.judged(cell, images, found, labels, suffix=f" {calls}")
                 records += [
-                    RemoteRecord(
+                    BlackBoxRecord(
                         defense=cell.defense, attack=cell.attack, calls=calls, used=took, image=image, **each
                     )
                     for image, took, each in zip(cell.images, used, judged, strict=True)
                 ]  # fmt: skip
         return records
 
-    def cost(self, cell: RemoteCell) -> int:
+    def cost(self, cell: BlackBoxCell) -> int:
         attack = self._attacks[cell.attack]
         search = cell.calls[-1]
         if attack.sources:
@@ -207,7 +207,7 @@ class RemoteAttacks(AttackStudy[RemoteManifest, RemoteCell, RemoteRecord]):
         return (search + len(cell.calls) * (self.runs + self.selection_runs)) * len(cell.images)
 
     @cached_property
-    def _attacks(self) -> dict[str, RemoteAttack]:
+    def _attacks(self) -> dict[str, BlackBoxAttack]:
         return {each.name: each for each in self.attacks}
 
     @cached_property
@@ -229,7 +229,7 @@ class RemoteAttacks(AttackStudy[RemoteManifest, RemoteCell, RemoteRecord]):
         return ClassifierId(name=short_name(name), sha256=digest)
 
     def _found(
-        self, attack: RemoteAttack, cell: RemoteCell, images: Tensor, labels: Tensor
+        self, attack: BlackBoxAttack, cell: BlackBoxCell, images: Tensor, labels: Tensor
     ) -> list[tuple[Tensor, list[int]]]:
         """The images after each number of calls, and how many calls each took."""
         seed = self.seed_of(cell, "attack")
@@ -263,12 +263,12 @@ class RemoteAttacks(AttackStudy[RemoteManifest, RemoteCell, RemoteRecord]):
         return model if threat.eot == 1 else EOT(model, draws=threat.eot, average=threat.average)
 
 
-def transfers(sources: Sequence[str], attack: str, diversity: float) -> tuple[RemoteAttack, ...]:
+def transfers(sources: Sequence[str], attack: str, diversity: float) -> tuple[BlackBoxAttack, ...]:
     """Transfer from each source alone and, if there are several, from all of them as one."""
     names = {source: source if is_source(source) else Path(source).stem for source in sources}
     groups = [(source,) for source in sources] + ([tuple(sources)] if len(sources) > 1 else [])
     return tuple(
-        RemoteAttack(
+        BlackBoxAttack(
             name=f"transfer/{'+'.join(names[source] for source in group)}", rung="transfer", attack=attack,
             sources=group, diversity=diversity,
         )
