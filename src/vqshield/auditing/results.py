@@ -10,6 +10,7 @@ from vqshield.core.errors import FileFormatError
 from vqshield.core.files import parse_json
 from vqshield.core.serialization import Json, from_plain, to_plain
 from vqshield.models.draws import Draws
+from vqshield.reports.table import Column, Table, Tabular
 
 Outcome = Literal["pass", "fail", "suspicious", "undecided", "not run", "too few images"]
 """The last is in files of earlier versions alone."""
@@ -180,7 +181,7 @@ class Audit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AuditReport:
+class AuditReport(Tabular):
     """An audit, and everything it was made with: what audit.json holds.
 
     Attributes:
@@ -211,6 +212,23 @@ class AuditReport:
     def flags(self) -> tuple[Flag, ...]:
         """The flags, in order."""
         return self.audit.flags
+
+    @property
+    def table(self) -> Table:
+        """A row per check, R1 to R14, with the values behind its outcome."""
+        return Table(
+            title=f"Audit of {self.classifier} behind {self.defense}",
+            columns=[Column(name, name) for name in ("check", "claim", "outcome", "meaning", "values")],
+            rows=[
+                [
+                    flag.name, flag.title, flag.outcome, flag.meaning,
+                    "; ".join(f"{name}: {value}" for name, value in flag.figures.items()),
+                ]
+                for flag in self.flags
+            ],
+            caption=f"{self.audit.n} images of {self.data}; clean accuracy {self.audit.natural}, "
+            f"{self.audit.reported} under {', '.join(self.given)}",
+        )  # fmt: skip
 
     def plain(self) -> dict[str, Json]:
         """As audit.json has it: the audit's own entries follow the others, at the same level."""

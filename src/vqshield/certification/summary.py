@@ -21,7 +21,7 @@ from vqshield.certification.records import (
 from vqshield.core import checks
 from vqshield.core.display_names import BOUND_NAMES
 from vqshield.core.settings import format_value
-from vqshield.reports.table import Column, Section, Table
+from vqshield.reports.table import Column, Section, Table, Tabular
 from vqshield.reports.text import UNFINISHED, percent
 from vqshield.runs.manifests import SourceId, ThreatId
 from vqshield.runs.study import Recorded
@@ -279,7 +279,7 @@ def bounds_table(title: str, summaries: Sequence[DrawsSummary]) -> Table:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CertificationSummary:
+class CertificationSummary(Tabular):
     """What a certification found; of one that is not finished, what there is."""
 
     title: str
@@ -307,6 +307,12 @@ class CertificationSummary:
             seconds=round(sum(recorded.seconds.values()), 1),
             manifest=manifest,
         )
+
+    @property
+    def table(self) -> Table:
+        """The votes' curve and the error bounds, one below the other where there are both."""
+        nothing = Table(title=self.title, columns=[Column("radius", "radius L2", "number")], rows=[])
+        return Table.joined(self.tables() or [nothing])
 
     def tables(self) -> list[Table]:
         """A table for every kind of certificate that there is."""
@@ -339,7 +345,7 @@ class L1Point:
 
 
 @dataclass(frozen=True, kw_only=True)
-class L1Summary:
+class L1Summary(Tabular):
     """What an exact L1 certification found; of one that is not finished, what there is."""
 
     title: str
@@ -390,9 +396,10 @@ class L1Summary:
             manifest=manifest,
         )
 
-    def tables(self) -> list[Table]:
+    @property
+    def table(self) -> Table:
         """Certified accuracy against the L1 radius."""
-        table = Table(
+        return Table(
             title=f"{self.title}: worst case in L1",
             columns=[
                 Column("radius", "radius L1", "number", format="g"),
@@ -412,7 +419,10 @@ class L1Summary:
                 ("scale", f"{self.scale:.3g}"),
             ],
         )
-        return [table]
+
+    def tables(self) -> list[Table]:
+        """The table alone."""
+        return [self.table]
 
     def caveats(self) -> list[str]:
         """What a reader of these numbers must know."""

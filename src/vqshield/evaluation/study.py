@@ -6,7 +6,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +22,7 @@ from vqshield.data import SAMPLE_NAME
 from vqshield.defenses import DefenseLike, list_defenses
 from vqshield.models.calling import Part, asking_about
 from vqshield.models.draws import Accuracy
+from vqshield.reports.table import Table, Tabular
 from vqshield.runs.arguments import (
     attack_ids,
     defense_from,
@@ -51,9 +51,6 @@ from vqshield.runs.study import (
     no_cell_progress,
     no_progress,
 )
-
-if TYPE_CHECKING:
-    from vqshield.reports.table import Table
 
 ALL = "adaptive"
 """The row of the strongest attack on each image, of all that are measured: an attacker may choose, too."""
@@ -331,7 +328,7 @@ class EvaluationRow(Accuracy):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluationSummary:
+class EvaluationSummary(Tabular):
     """What an evaluation found; of one that is not finished, what there is."""
 
     title: str
@@ -343,7 +340,7 @@ class EvaluationSummary:
     manifest: EvaluationManifest
 
     @property
-    def table(self) -> "Table":
+    def table(self) -> Table:
         """The rows for terminals, pages and documents, and for pandas."""
         from vqshield.evaluation.page import evaluation_table
 

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
@@ -34,6 +33,7 @@ from vqshield.ladders.greybox import TrainingImages, own_network
 from vqshield.ladders.rungs import INSIDE, RUNGS, RungName
 from vqshield.ladders.settings import LadderSettings
 from vqshield.models.draws import Accuracy, accuracy_after_tries
+from vqshield.reports.table import Table, Tabular
 from vqshield.runs.arguments import defense_from, split_model, target_from, tuning_note
 from vqshield.runs.attack_study import strongest_draws
 from vqshield.runs.executors import Executor, run_study
@@ -41,9 +41,6 @@ from vqshield.runs.manifests import MANIFEST, check_same, read_manifest
 from vqshield.runs.records import AnyRecord
 from vqshield.runs.study import AnyCell, AnyManifest, Progress, Recorded, Steps, Study, no_progress
 from vqshield.runs.target import Target, full_path
-
-if TYPE_CHECKING:
-    from vqshield.reports.table import Table
 
 PLAN = "ladder.json"
 MAIN = "model"
@@ -109,7 +106,7 @@ class LadderRow(Accuracy):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LadderSummary:
+class LadderSummary(Tabular):
     """The results of a ladder, finished or not."""
 
     title: str
@@ -124,7 +121,7 @@ class LadderSummary:
     warnings: tuple[str, ...] = ()
 
     @property
-    def table(self) -> "Table":
+    def table(self) -> Table:
         """A line per rung for terminals, pages and documents, and for pandas."""
         from vqshield.ladders.page import ladder_table
 

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from torch import nn
 
@@ -37,15 +36,13 @@ from vqshield.ladders.study import MAIN, PLAN, Climb, LadderRow, LadderSummary, 
 from vqshield.leaderboards.cost import Cost
 from vqshield.leaderboards.rows import ALL, BoardRow, read_rows
 from vqshield.models.draws import Accuracy
+from vqshield.reports.table import Table, Tabular
 from vqshield.runs.arguments import split_model, target_from
 from vqshield.runs.executors import Executor, run_study
 from vqshield.runs.manifests import check_same, read_manifest
 from vqshield.runs.records import PACKED, RECORDS
 from vqshield.runs.study import Progress, Steps, no_progress
 from vqshield.runs.target import Target, defenses_inside, full_path, short_name
-
-if TYPE_CHECKING:
-    from vqshield.reports.table import Table
 
 BOARD = "board.json"
 RUNGS_SHOWN: tuple[RungName, ...] = ("natural", "transfer", "ignorant", "score", "decision", "white-box")
@@ -225,7 +222,7 @@ def _records(out: Path, home: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BoardSummary:
+class BoardSummary(Tabular):
     """The results of a leaderboard: leaderboard.json."""
 
     title: str
@@ -238,7 +235,7 @@ class BoardSummary:
     rows: tuple[BoardResult, ...]
 
     @property
-    def table(self) -> "Table":
+    def table(self) -> Table:
         """The rows from the best to the worst for terminals, pages and documents, and for pandas."""
         from vqshield.leaderboards.page import board_table
 

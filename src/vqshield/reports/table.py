@@ -5,6 +5,7 @@ import io
 import json
 import math
 import textwrap
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from itertools import groupby
@@ -194,6 +195,28 @@ class Table:
         for row in self.rows:
             if not isinstance(row, Section) and len(row) != len(names):
                 raise InvalidInputError(f"row {row!r} has {len(row)} cells: expected {len(names)}")
+
+    @classmethod
+    def joined(cls, tables: Sequence["Table"]) -> "Table":
+        """Several tables one below the other, with the columns of all; one table alone stays as it is."""
+        if len(tables) == 1:
+            return tables[0]
+        columns = list({column.name: column for table in tables for column in table.columns}.values())
+        rows: list[Row | Section] = []
+        for table in tables:
+            names = [column.name for column in table.columns]
+            rows.append(Section(table.title))
+            for row in table.rows:
+                cells = {} if isinstance(row, Section) else dict(zip(names, row, strict=True))
+                title = Section(f"{table.title}: {row.title}") if isinstance(row, Section) else None
+                rows.append(title or [cells.get(column.name) for column in columns])
+        return cls(
+            title="; ".join(table.title for table in tables),
+            columns=columns,
+            rows=rows,
+            caption="; ".join(table.caption for table in tables),
+            facts=[fact for table in tables for fact in table.facts],
+        )
 
     def without(self, *names: str) -> "Table":
         """The table without these columns."""
@@ -398,6 +421,39 @@ class Table:
         import pandas
 
         return pandas.DataFrame.from_records(self.records())
+
+
+class Tabular(ABC):
+    """A result that is also a table, in every form that a table has.
+
+    Example:
+        >>> found = vq.evaluate(limit=2, samples=1)
+        >>> found.to_csv().splitlines()[0].split(",")[:3]
+        ['section', 'attack', 'level']
+        >>> print(found.to_latex().splitlines()[0])
+        \\begin{tabular}{llrrrrrr}
+    """
+
+    @property
+    @abstractmethod
+    def table(self) -> Table:
+        """The rows for terminals, pages, documents and pandas."""
+
+    def to_json(self) -> str:
+        """The table as JSON: title, columns, and a row for each result with numbers as measured."""
+        return self.table.to_json()
+
+    def to_csv(self) -> str:
+        """The table as CSV, with a line of names first."""
+        return self.table.csv()
+
+    def to_latex(self) -> str:
+        """The table as a LaTeX tabular that needs no package."""
+        return self.table.latex()
+
+    def to_pandas(self) -> Any:
+        """The table as a pandas.DataFrame; pandas has to be installed."""
+        return self.table.to_pandas()
 
 
 def _file_address(file: str | None) -> str | None:

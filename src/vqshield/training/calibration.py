@@ -25,6 +25,7 @@ from vqshield.data.folders import pictures_below
 from vqshield.defended import Defended
 from vqshield.defenses import Defense, DefenseLike
 from vqshield.models.calling import ask_for_logits, own_dtype
+from vqshield.reports.table import Column, Table, Tabular
 from vqshield.training.run import RunFiles
 from vqshield.training.shielding import shield_seed
 from vqshield.training.subject import IN_MEMORY, check_unfolded, file_stem, resolve
@@ -46,7 +47,7 @@ class Statistics(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Calibration:
+class Calibration(Tabular):
     """How the statistics of a calibrated classifier were found.
 
     Attributes:
@@ -65,6 +66,22 @@ class Calibration:
     seed: int
     agreement: Mapping[str, float] = field(default_factory=dict)
     log_likelihood: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def table(self) -> Table:
+        """A row per candidate, or for the method alone where it was given."""
+        names = list(self.agreement) or [self.method]
+        return Table(
+            title=f"Calibration by {self.method}",
+            columns=[
+                Column("method", "method"),
+                Column("agreement", "agreement in %", "percent"),
+                Column("log_likelihood", "log-likelihood", "number"),
+            ],
+            rows=[[name, self.agreement.get(name), self.log_likelihood.get(name)] for name in names],
+            caption=f"{self.images} images; samples: {self.samples}; seed {self.seed}",
+            missing="not measured",
+        )
 
 
 class Calibrated(Defended):

@@ -28,6 +28,7 @@ from vqshield.data.folders import PLACES
 from vqshield.defended import Defended
 from vqshield.defenses import Defense, DefenseLike
 from vqshield.models.calling import check_weights
+from vqshield.reports.table import Column, Table, Tabular
 from vqshield.training.run import RunFiles, TrainResult, train_on
 from vqshield.training.settings import CompileMode, TrainSettings
 from vqshield.training.shielding import TrainingShield, accuracy
@@ -59,7 +60,7 @@ class HardenSettings(TrainSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hardened(TrainResult):
+class Hardened(TrainResult, Tabular):
     """A classifier that was fine-tuned behind a defense.
 
     Attributes:
@@ -76,6 +77,16 @@ class Hardened(TrainResult):
     @property
     def after(self) -> float:
         return self.test_accuracy
+
+    @property
+    def table(self) -> Table:
+        """The accuracy before and after."""
+        return Table(
+            title=f"Fine-tuning {self.settings.name}",
+            columns=[Column("training", "training"), Column("accuracy", "accuracy in %", "percent")],
+            rows=[["before", self.before], ["after", self.after]],
+            caption=f"{self.test_images} test images, one sample per image",
+        )
 
 
 def harden(
