@@ -4,6 +4,7 @@ import re
 import sys
 from importlib.metadata import files
 from pathlib import Path
+from typing import Any
 
 from docutils import nodes
 from sphinx.addnodes import pending_xref
@@ -138,11 +139,28 @@ def find_by_last_name(
     return make_refnode(app.builder, node.get("refdoc", ""), found.docname, found.node_id, [text], name)
 
 
+def name_roles(
+    app: Sphinx, page: str, template: str, context: dict[str, Any], tree: nodes.Node | None
+) -> None:
+    """What the theme and Sphinx leave out for screen readers: levels of headings, lists without terms."""
+    context["furo_navigation_tree"] = context["furo_navigation_tree"].replace(
+        'role="heading"', 'role="heading" aria-level="2"'
+    )
+    body = context.get("body") or ""
+    context["body"] = re.sub(  # the parameters of a long signature, one per line
+        r"<dl>(?=\n<dd>)(.*?)</dl>",
+        lambda found: f'<dl role="none">{found[1].replace("<dd>", """<dd role="none">""")}</dl>',
+        body,
+        flags=re.S,
+    )
+
+
 def setup(app: Sphinx) -> None:
-    """Pages that are written at every build, links, and references to types."""
+    """Pages that are written at every build, links, references to types, and roles."""
     write_pages()
     app.connect("autodoc-process-docstring", before_napoleon, priority=100)  # napoleon has 500
     app.connect("autodoc-process-docstring", after_napoleon, priority=900)
     app.connect("autodoc-process-signature", write_defaults)
     app.connect("source-read", read_as_on_the_site)
     app.connect("missing-reference", find_by_last_name)
+    app.connect("html-page-context", name_roles, priority=900)  # after the theme's

@@ -1,6 +1,6 @@
 """Every kind of page through axe-core: no serious violation, in light and dark colours, on desks and phones.
 
-The pages show the committed results.
+The pages show the committed results. Those of the documentation site are the ones that `make docs` built.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,6 +26,7 @@ from vqshield_paper.reports.index import read_summary
 
 pytestmark = pytest.mark.slow
 
+SITE = recorded.ROOT / "build" / "docs" / "html"
 REPRODUCED = recorded.RESULTS / "reproduction"
 BOARD = "leaderboard-cifar10-resnet18"
 LADDER = "ladder-small-cifar10-hardened"
@@ -50,6 +51,7 @@ RENDERED: dict[str, Callable[[], str]] = {
         read_audit(recorded.RESULTS / BOARD / "rows" / "swrd" / "audit" / "audit.json")
     ),
 }
+BUILT = ("index", "threats", "attacks", "generated/tutorials/2_attack_and_audit_it", "generated/api/evaluate")
 
 
 @pytest.fixture(scope="module")
@@ -63,9 +65,10 @@ def window() -> Iterator[Browser]:
         yield found
 
 
-def check(window: Browser, place: Path) -> None:
+def check(window: Browser, place: Path | str, ready: str = "document.readyState == 'complete'") -> None:
     for colours, width in WIDTHS.items():
         page = window.open(place, colours=colours, width=width)
+        page.until(ready)
         wrong = violations(page)
         assert not wrong, "\n".join([colours, *wrong])
         page.call("Page.close")
@@ -87,6 +90,13 @@ def test_the_index_of_the_reproduction_is_accessible(window: Browser, tmp_path: 
         (tmp_path / path.parent.name).mkdir()
         (tmp_path / path.parent.name / path.name).write_bytes(path.read_bytes())
     check(window, write_index(tmp_path))
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_a_page_of_the_site_is_accessible(window: Browser, name: str) -> None:
+    if not (SITE / f"{name}.html").is_file():
+        pytest.skip("the site is not built: make docs")
+    check(window, SITE / f"{name}.html")
 
 
 def test_what_is_wrong_with_a_page_is_found(window: Browser, tmp_path: Path) -> None:
