@@ -30,7 +30,7 @@ torch.set_num_threads(1)
 known = DemoSettings.__dataclass_fields__
 fewest = {name: value for name, value in {"queried": 1, "calls": 12}.items() if name in known}
 count = {"limit" if "limit" in known else "images": int(sys.argv[1])}
-demo = Demo(DemoSettings(**count, **fewest), lambda what, count: None)
+demo = Demo(DemoSettings(**count, **fewest), lambda *told: None)
 began = time.process_time()
 demo.run()
 spent = time.process_time() - began

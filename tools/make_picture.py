@@ -17,7 +17,7 @@ RIGHT, WRONG, GREY = (21, 115, 60), (176, 32, 32), (90, 90, 90)
 
 def main() -> None:
     """One row an image, one column a stage, the classifier's answer under each."""
-    demo = Demo(DemoSettings(), lambda *_: None)
+    demo = Demo(DemoSettings())
     demo.run()
     rows = [entry for entry in demo.gallery() if entry.pictures[0].correct][:ROWS]
     tile = 32 * SCALE

@@ -69,7 +69,7 @@ def test_page_and_terminal_show_the_figures_and_the_pictures(finished: tuple[Pat
 
 
 def test_every_column_is_of_the_same_images_with_the_standard_error_over_them() -> None:
-    run = Demo(DemoSettings(limit=60, steps=1, eot=1, samples=1, calls=10), lambda *_: None)
+    run = Demo(DemoSettings(limit=60, steps=1, eot=1, samples=1, calls=10))
     run._measure("none", run.classifier, None, ignorant=run.images, transfer=run.images)
     right = (run.classifier(run.images).argmax(1) == run.labels).double()
     assert 0 < right.mean() < 1
@@ -86,7 +86,7 @@ def test_every_column_is_of_the_same_images_with_the_standard_error_over_them() 
 
 def test_equal_seeds_give_equal_figures_and_other_seeds_others() -> None:
     def figures(seed: int) -> list[tuple[float, float]]:
-        run = Demo(DemoSettings(limit=6, steps=1, eot=1, samples=3, calls=10, seed=seed), lambda *_: None)
+        run = Demo(DemoSettings(limit=6, steps=1, eot=1, samples=3, calls=10, seed=seed))
         run.run()
         return [(row.robust, row.standard_error) for row in run.rows]
 
@@ -95,12 +95,15 @@ def test_equal_seeds_give_equal_figures_and_other_seeds_others() -> None:
     assert figures(2) != first
 
 
-def test_the_progress_bar_counts_every_image_once() -> None:
-    counted: list[int] = []
+def test_the_progress_bar_ends_at_the_whole_and_never_goes_back() -> None:
+    told: list[tuple[int, int]] = []
     settings = DemoSettings(limit=3, steps=2, eot=3, samples=2, calls=20)
-    run = Demo(settings, lambda _, count: counted.append(count))
-    run.run()
-    assert sum(counted) == run.work
+    Demo(settings, lambda _, done, total: told.append((done, total))).run()
+    done = [each for each, _ in told]
+    assert done == sorted(done)
+    assert {total for _, total in told} == {3 * (4 + 24 + 5 * (6 + 20 + 10))}
+    assert done[0] == 3
+    assert done[-1] > 0.9 * told[-1][1]
 
 
 def test_an_interrupted_demo_keeps_what_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

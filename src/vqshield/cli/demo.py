@@ -28,14 +28,7 @@ def demo(
     Attacks the bundled classifier with and without each defense: a table, and a page with pictures.
     """
     with progress_bar(hidden=as_json) as progress:
-        done = 0
-
-        def report(doing: str, count: int) -> None:
-            nonlocal done
-            done += count
-            progress(doing, done, measured.work)
-
-        measured = Demo(values.call(DemoSettings), report)
+        measured = Demo(values.call(DemoSettings), progress)
         try:
             measured.run()
         finally:  # what is finished is kept, on Ctrl-C too

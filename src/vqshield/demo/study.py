@@ -9,7 +9,7 @@ with noise on the image, which is how a shield should be used.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
@@ -29,6 +29,7 @@ from vqshield.defended import Defended
 from vqshield.defenses import SWRD, Defense, create, list_defenses
 from vqshield.demo.pictures import GalleryPicture, GalleryRow, png, png_uri
 from vqshield.models.draws import Draws, draw_predictions
+from vqshield.runs.study import Progress, Steps, counted, no_progress
 from vqshield.training.calibration import calibrate
 
 BEST = display_name("swrd")
@@ -129,11 +130,11 @@ class Demo:
 
     Args:
         settings: what is run.
-        report: called with what is going on and how many images were just classified.
+        progress: called with what is being done, how many images were classified, and how many will be.
     """
 
-    def __init__(self, settings: DemoSettings, report: Callable[[str, int], None]) -> None:
-        self.settings, self._report = settings, report
+    def __init__(self, settings: DemoSettings, progress: Progress = no_progress) -> None:
+        self.settings = settings
         self.data = sample(settings.limit)
         others = sample().floats(slice(settings.limit, settings.limit + CALIBRATION_IMAGES))
         self._to_calibrate = others if len(others) >= _FEWEST_TO_CALIBRATE else None
@@ -143,35 +144,47 @@ class Demo:
         self.shown: dict[str, tuple[Tensor, Tensor]] = {}  # images and answers by caption
         self.seconds = 0.0
         self._defenses = len(list_defenses()) + 1 + (self._to_calibrate is not None)
+        calls = 2 * settings.steps + self._calls(shielded=False) + self._defenses * self._calls(shielded=True)
+        self._steps = Steps(progress, len(self.images) * calls)
 
-    @property
-    def work(self) -> int:
-        """How many images will be classified in all: what a progress bar counts."""
+    def _calls(self, *, shielded: bool) -> int:
+        """About how often an image is classified, behind a defense or without one."""
         options = self.settings
-        attacked = 2 * options.steps  # both networks without a shield
-        bare = options.calls + 4
-        defended = options.steps * options.eot + options.calls + 5 * options.samples
-        return len(self.images) * (attacked + bare + defended * self._defenses)
+        through = options.steps * options.eot + 5 * options.samples
+        return options.calls + (through if shielded else 4)
+
+    @contextmanager
+    def _step(self, doing: str, calls: int, model: nn.Module) -> Iterator[None]:
+        """A step of the work: so many calls of a model for each image."""
+        work = calls * len(self.images)
+        with (
+            self._steps.step(work) as report,
+            counted(doing, lambda title, done: report(title, done, work), model),
+        ):
+            yield
 
     def run(self) -> None:
         """Measure everything, the undefended classifier first."""
         began, seed = time.perf_counter(), self.settings.seed
         tuned = _InParts(small_cifar10_hardened())
-        for_bare, for_tuned = (
-            self.settings.ignorant(_Counted(network, self._report, "attacks"), self.images, self.labels)
-            for network in (self.classifier, tuned)
-        )
+        found = []
+        for network in (self.classifier, tuned):
+            with self._step("attacks", self.settings.steps, network):
+                found.append(self.settings.ignorant(network, self.images, self.labels))
+        for_bare, for_tuned = found
 
         def measure(name: str, classifier: nn.Module, defense: Defense | None) -> None:
             own, other = (for_tuned, for_bare) if classifier is tuned else (for_bare, for_tuned)
-            self._measure(name, classifier, defense, ignorant=own, transfer=other)
+            shielded = None if defense is None else Defended(classifier, defense, surrogate="soft")
+            with self._step(name, self._calls(shielded=defense is not None), shielded or classifier):
+                self._measure(name, classifier, shielded, ignorant=own, transfer=other)
             self.seconds = time.perf_counter() - began
 
         measure(NONE, self.classifier, None)
         for name in list_defenses():
             measure(display_name(name), self.classifier, create(name, seed=seed))
         if self._to_calibrate is not None:
-            self._report(CALIBRATED, 0)
+            self._steps.tell(CALIBRATED)
             behind, images = create("swrd", seed=0), self._to_calibrate
             calibration = calibrate("small-cifar10", images, defense=behind, device="cpu")
             calibrated = _InParts(fastest_form(calibration.classifier))
@@ -209,13 +222,18 @@ class Demo:
         return rows
 
     def _measure(
-        self, name: str, classifier: nn.Module, defense: Defense | None, *, ignorant: Tensor, transfer: Tensor
+        self,
+        name: str,
+        classifier: nn.Module,
+        shielded: Defended | None,
+        *,
+        ignorant: Tensor,
+        transfer: Tensor,
     ) -> None:
         """Accuracy under every attacker; without a defense nothing is random, and one run is enough."""
         options, images, labels = self.settings, self.images, self.labels
-        runs = 1 if defense is None else options.samples
-        shielded = None if defense is None else Defended(classifier, defense, surrogate="soft")
-        model = _Counted(shielded or classifier, self._report, name)
+        runs = 1 if shielded is None else options.samples
+        model = shielded or classifier
 
         def judged(images: Tensor) -> Draws:
             return draw_predictions(model, images, labels, runs=runs)
@@ -227,17 +245,14 @@ class Demo:
             self._show("clean", images, natural.predictions[0])
             self._show("attacked", ignorant, unaware.predictions[0])
         else:
-            with model.counting(options.steps * options.eot * len(images)):
-                averaged = EOT(model, draws=options.eot)
-                attacked = options.adaptive(averaged, images, labels, drop_lost=True)
+            attacked = options.adaptive(EOT(model, draws=options.eot), images, labels, drop_lost=True)
             aware, informed = judged(attacked), f"{pgd} + soft + eot-{options.eot}"
             if name not in (CALIBRATED, TUNED):  # their pictures are of attacks on other weights
                 self._show_quantized(f"attacked, then {name}", shielded, ignorant)
             if name == BEST:
                 self._show_quantized(f"attacked through {name}, then {name}", shielded, attacked)
         transferred = judged(transfer)
-        with model.counting(options.calls * len(images)):
-            queried = options.score.trace(model, images, labels, calls=(options.calls,)).images[-1]
+        queried = options.score.trace(model, images, labels, calls=(options.calls,)).images[-1]
         measured: dict[Threat, tuple[str, Draws]] = {
             "none": ("none", natural),
             "transfer": (pgd, transferred),
@@ -248,7 +263,7 @@ class Demo:
         self.rows += [
             DemoRow(
                 defense=name,
-                settings={} if defense is None else defense.settings(),
+                settings={} if shielded is None else shielded.defense.settings(),
                 threat=threat,
                 attack=attack,
                 natural=natural.mean,
@@ -311,29 +326,3 @@ class _InParts(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         return torch.cat([self.classifier(part) for part in torch.split(images, IMAGES_AT_ONCE)])
-
-
-class _Counted(nn.Module):
-    """The same model, which reports how many images it classifies."""
-
-    def __init__(self, model: nn.Module, report: Callable[[str, int], None], doing: str) -> None:
-        super().__init__()
-        self.model, self._report, self._doing = model, report, doing
-        self._planned: int | None = None
-
-    def forward(self, images: Tensor) -> Tensor:
-        logits: Tensor = self.model(images)
-        count = len(images)
-        if self._planned is not None:
-            count = min(count, self._planned)
-            self._planned -= count
-        self._report(self._doing, count)
-        return logits
-
-    @contextmanager
-    def counting(self, planned: int) -> Iterator[None]:
-        """Report that many images meanwhile, whether more or fewer of them are classified."""
-        self._planned = planned
-        yield
-        self._report(self._doing, self._planned)
-        self._planned = None
