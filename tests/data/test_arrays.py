@@ -1,27 +1,14 @@
-"""An .npz file and any torch Dataset as image sets."""
+"""An .npz file as an image set."""
 
 import numpy as np
 import pytest
 import torch
 
 from vqshield.core.errors import FileFormatError, InvalidInputError
-from vqshield.data import from_dataset, load, sample
+from vqshield.data import load, sample
 
 IMAGES = sample(4).images.numpy()
 LABELS = np.array([2, 0, 1, 1])
-
-
-class Pairs(torch.utils.data.Dataset):
-    def __init__(self, images, labels=LABELS, classes=None):
-        self.images, self.labels = images, labels
-        if classes:
-            self.classes = classes
-
-    def __len__(self):
-        return len(self.images)
-
-    def __getitem__(self, number):
-        return self.images[number], self.labels[number]
 
 
 @pytest.mark.parametrize(
@@ -87,44 +74,6 @@ def test_what_is_no_npz_is_told(tmp_path):
             load("npz", "test", tmp_path)
 
 
-def test_a_dataset_of_tensors_or_pillow_images():
-    from PIL import Image
-
-    expected = torch.from_numpy(IMAGES)
-    pillow = [Image.fromarray(image.transpose(1, 2, 0)) for image in IMAGES]
-    for images in (expected, expected / 255, pillow):
-        data = from_dataset(Pairs(images), name="mine")
-        assert torch.equal(data.images, expected)
-        assert (data.name, data.labels.tolist(), data.classes) == ("mine", LABELS.tolist(), ("0", "1", "2"))
-    grey = from_dataset(Pairs([image.convert("L") for image in pillow]), name="grey", limit=2)
-    assert grey.images.shape == (2, 1, 32, 32)
-
-
-def test_class_names_of_a_dataset():
-    named = Pairs(torch.from_numpy(IMAGES), classes=["a", "b", "c"])
-    assert from_dataset(named, name="x").classes == ("a", "b", "c")
-    assert from_dataset(named, name="x", classes=["d", "e", "f", "g"]).classes == ("d", "e", "f", "g")
-
-
-@pytest.mark.parametrize(
-    ("dataset", "limit", "named"),
-    [
-        (Pairs([]), None, "no images"),
-        (Pairs(torch.from_numpy(IMAGES)), 0, "limit=0"),
-        (Pairs(torch.from_numpy(IMAGES) / 255 - 0.5), None, "image 0 of 'x': pixels from -.*normalisation"),
-        (
-            Pairs([torch.zeros(3, 4, 4), torch.zeros(3, 5, 4)]),
-            None,
-            r"image 1 .*\(3, 5, 4\), image 0 has \(3, 4, 4\)",
-        ),
-        (Pairs(torch.full((1, 3, 2, 2), torch.nan)), None, "should lie in"),
-    ],
-)
-def test_bad_datasets_are_named(dataset, limit, named):
-    with pytest.raises(InvalidInputError, match=named):
-        from_dataset(dataset, name="x", limit=limit)
-
-
 @pytest.mark.parametrize("kind", [">f4", ">f8", "<f2"])
 def test_either_byte_order_and_every_float_is_read(tmp_path, kind):
     np.savez(tmp_path / "x.npz", images=(IMAGES / 255).astype(kind), labels=LABELS.astype(">i2"))
@@ -150,8 +99,3 @@ def test_blocks_join_without_a_seam(tmp_path, monkeypatch):
     monkeypatch.setattr("vqshield.data.arrays.BLOCK", 5000)  # one image at a time
     np.savez_compressed(tmp_path / "x.npz", images=IMAGES.transpose(0, 2, 3, 1), labels=LABELS)
     assert torch.equal(load("npz", "test", tmp_path / "x.npz").images, torch.from_numpy(IMAGES))
-
-
-def test_class_counts_are_capped():
-    with pytest.raises(InvalidInputError, match="4611686018427387905 classes; there can be at most 100000"):
-        from_dataset(Pairs(torch.from_numpy(IMAGES), labels=[2**62] * 4), name="x")

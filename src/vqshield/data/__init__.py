@@ -3,16 +3,12 @@
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from vqshield.core.checks import one_of, whole
 from vqshield.core.errors import InvalidInputError
 from vqshield.data.base import SAMPLE_NAME, SPLITS, FileSet, ImageSet
-
-if TYPE_CHECKING:
-    from vqshield.data.arrays import from_dataset
-    from vqshield.data.bundled import sample, sample_card
-    from vqshield.data.downloads import cache_folder, download, list_downloadable
+from vqshield.data.bundled import sample, sample_card
+from vqshield.data.downloads import cache_folder, download, list_downloadable
 
 Reader = Callable[[str, Path, int | None], ImageSet]
 """Reads a split, "train" or "test", from a folder: its first images, or all; no more than these are read."""
@@ -30,17 +26,6 @@ _READERS = {
 """The module of each reader, imported when it is used."""
 _LAYOUTS = ("folder", "npz")  # of anyone's images, so the cache has no place for them
 _TEST_ONLY = ("nips17", SAMPLE_NAME)
-_HOMES = {
-    "from_dataset": "arrays",
-    **dict.fromkeys(("sample", "sample_card"), "bundled"),
-    **dict.fromkeys(("cache_folder", "download", "list_downloadable"), "downloads"),
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
 
 
 def list_datasets() -> tuple[str, ...]:
@@ -69,16 +54,12 @@ def load(name: str, split: str, folder: str | Path | None = None, *, limit: int 
                 f"folder {str(folder)!r} (--data-dir) is given for {SAMPLE_NAME!r}, which is bundled and has "
                 f"none; name the data set in it (--data), one of {', '.join(_READERS)}, or leave it out"
             )
-        from vqshield.data.bundled import sample
-
         return sample(limit)
     read: Reader = getattr(import_module(f"{__name__}.{_READERS[name]}"), f"read_{name}")
     if folder is not None:
         return read(split, Path(folder), limit)
     if name in _LAYOUTS:
         raise InvalidInputError(f"data set {name!r} needs its folder (--data-dir), folder=None was given")
-    from vqshield.data.downloads import cache_folder, list_downloadable
-
     try:
         return read(split, cache_folder(), limit)
     except InvalidInputError as error:
@@ -96,7 +77,6 @@ __all__ = [
     "ImageSet",
     "cache_folder",
     "download",
-    "from_dataset",
     "list_datasets",
     "list_downloadable",
     "load",

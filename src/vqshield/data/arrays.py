@@ -1,4 +1,4 @@
-"""Images that are arrays already: an ``.npz`` file, or any torch Dataset.
+"""Images that are arrays already: an ``.npz`` file.
 
 An ``.npz`` file is a zip of ``.npy`` files. numpy's own reader trusts a header, and allocates the array that
 it promises. This one compares header, zip directory and file first, reads only the rows that are needed, and
@@ -9,7 +9,7 @@ import ast
 import math
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from vqshield.core.checks import whole
 from vqshield.core.errors import FileFormatError, InvalidInputError
 from vqshield.core.files import check_size
 from vqshield.data.base import MAX_CLASSES, ImageSet, check_class_count, check_label_range
@@ -146,37 +145,6 @@ def _class_names(array: _Member) -> tuple[str, ...]:
 
 def _numbered(highest: int) -> tuple[str, ...]:
     return tuple(map(str, range(int(highest) + 1)))
-
-
-def from_dataset(
-    dataset: Any, *, name: str, classes: Sequence[str] | None = None, limit: int | None = None
-) -> ImageSet:
-    """The first ``limit`` images of a torch Dataset of (image, label) pairs, kept as bytes.
-
-    An image is a tensor (c, h, w), uint8 or in [0,1], or a Pillow image; all of one size. Leave normalisation
-    out: it belongs to the classifier. Class names are taken from ``dataset.classes`` where it has them.
-    """
-    count = len(dataset) if limit is None else min(whole("limit", limit, least=1), len(dataset))
-    if count == 0:
-        raise InvalidInputError(f"{name!r} holds no images; it must hold at least one")
-    images, labels = [], []
-    for number in range(count):
-        image, label = dataset[number]
-        if not isinstance(image, Tensor):
-            array = np.array(image)
-            image = torch.from_numpy(array[:, :, None] if array.ndim == 2 else array).permute(2, 0, 1)
-        images.append(as_bytes(image, f"image {number} of {name!r}"))
-        if images[-1].shape != images[0].shape:
-            raise InvalidInputError(
-                f"image {number} of {name!r} has shape {tuple(images[-1].shape)}, "
-                f"image 0 has {tuple(images[0].shape)}; resize them to one"
-            )
-        labels.append(int(label))
-    names = classes if classes is not None else getattr(dataset, "classes", None)
-    if names is None:
-        check_class_count(name, max(labels) + 1)
-        names = _numbered(max(labels))
-    return ImageSet(name, torch.stack(images), torch.tensor(labels), tuple(map(str, names)))
 
 
 def _channels_first(images: Tensor, where: str) -> Tensor:
