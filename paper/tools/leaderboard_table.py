@@ -1,16 +1,16 @@
-"""The committed board of docs/leaderboard.md, from the summary that `vqshield leaderboard` wrote."""
+"""The committed board of docs/leaderboard.md, from the records that `vqshield leaderboard` wrote."""
 
 import recorded
 from tables import listed, machine
 from vqshield.leaderboards.page import board_markdown
 from vqshield.leaderboards.study import BoardSummary
 
-_SUMMARY = "leaderboard-cifar10-resnet18/leaderboard.json"
+_BOARD = "leaderboard-cifar10-resnet18"
 
 
 def leaderboard() -> str:
     """The board as the command writes it, and what it was measured with."""
-    summary = recorded.read(BoardSummary, _SUMMARY)
+    summary = BoardSummary.read(recorded.RESULTS / _BOARD)
     chosen, audited = summary.settings.ladder, summary.settings.audit_images
     return (
         f"{board_markdown(summary, links=False)}\n\n"

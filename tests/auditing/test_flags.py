@@ -496,7 +496,7 @@ def test_an_audit_is_plain_enough_for_json() -> None:
     audit = audit_of(*flags.in_order(found, 50), passed=False)
     report = AuditReport(
         data="data", classifier="model", defense="prd", given=("pgd",), norm="linf", eps=0.1,
-        settings=AuditSettings(), machine={}, seconds=1.0, audit=audit,
+        settings=AuditSettings(), machine={}, seconds=1.0, **vars(audit),
     )  # fmt: skip
     plain = json.loads(json.dumps(report.plain(), allow_nan=False))
     assert AuditReport.from_plain(plain, "here") == report

@@ -70,7 +70,7 @@ def report(
     fixed = {
         "data": "cifar10-sample", "classifier": "small-cifar10", "defense": "swrd:size=3",
         "given": ("pgd",), "norm": "linf", "eps": 8 / 255, "settings": AuditSettings(seed=7),
-        "machine": {"cores": 2, "torch": "2.13.0"}, "seconds": 12.6, "audit": audit,
+        "machine": {"cores": 2, "torch": "2.13.0"}, "seconds": 12.6, **vars(audit),
     }  # fmt: skip
     return AuditReport(**{**fixed, **changes})
 

@@ -23,10 +23,8 @@ def hostile() -> BoardSummary:
     row = replace(
         first.row, title=text, made_by=text, classifier=text, paper="javascript:alert(1)", control=False
     )
-    figures = tuple(
-        replace(figure, records=SCHEMES[number % len(SCHEMES)]) for number, figure in enumerate(first.figures)
-    )
-    return replace(summary, rows=(replace(first, row=row, figures=figures, not_run={"transfer": text}),))
+    files = dict(zip(("evaluation", "remote", "cost", "audit"), SCHEMES, strict=True))
+    return replace(summary, rows=(replace(first, row=row, files=files, not_run={"transfer": text}),))
 
 
 def test_markdown_shows_what_a_row_says_as_text(hostile: BoardSummary) -> None:

@@ -163,6 +163,11 @@ class Audit:
         return "passed" if self.passed else "undecided"
 
     @property
+    def not_passed(self) -> dict[str, Outcome]:
+        """The outcomes of the checks that did not pass, by name."""
+        return {flag.name: flag.outcome for flag in self.flags if flag.outcome != PASS}
+
+    @property
     def failed(self) -> bool:
         """Whether a flag failed, or is suspicious."""
         return self.verdict in ("failed", "suspicious")
@@ -181,8 +186,8 @@ class Audit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AuditReport(Tabular):
-    """An audit, and everything it was made with: what audit.json holds.
+class Audited:
+    """What an audit was made with.
 
     Attributes:
         data, classifier: their names.
@@ -201,17 +206,16 @@ class AuditReport(Tabular):
     settings: AuditSettings
     machine: Mapping[str, Json]
     seconds: float
-    audit: Audit
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditReport(Tabular, Audit, Audited):
+    """An audit, and everything it was made with: what audit.json holds."""
 
     @property
-    def passed(self) -> bool:
-        """Whether every flag passed."""
-        return self.audit.passed
-
-    @property
-    def flags(self) -> tuple[Flag, ...]:
-        """The flags, in order."""
-        return self.audit.flags
+    def audit(self) -> Audit:
+        """The audit alone."""
+        return Audit(**{each.name: getattr(self, each.name) for each in fields(Audit)})
 
     @property
     def table(self) -> Table:
@@ -226,24 +230,20 @@ class AuditReport(Tabular):
                 ]
                 for flag in self.flags
             ],
-            caption=f"{self.audit.n} images of {self.data}; clean accuracy {self.audit.natural}, "
-            f"{self.audit.reported} under {', '.join(self.given)}",
+            caption=f"{self.n} images of {self.data}; clean accuracy {self.natural}, "
+            f"{self.reported} under {', '.join(self.given)}",
         )  # fmt: skip
 
     def plain(self) -> dict[str, Json]:
-        """As audit.json has it: the audit's own entries follow the others, at the same level."""
-        held = to_plain(self)
-        inner = held.pop("audit")
-        return _with_accuracies({**held, **inner}, "standard_error", "error")
+        """As audit.json has it."""
+        return _with_accuracies(to_plain(self), "standard_error", "error")
 
     @classmethod
     def from_plain(cls, held: Json, where: str) -> "AuditReport":
         """The report that `plain` wrote out; a FileFormatError names the place of an error."""
         if not isinstance(held, Mapping):
             raise FileFormatError(f"{where} should hold a table, not {type(held).__name__}")
-        held = _with_accuracies(held, "error", "standard_error")
-        inner = {entry.name: held.pop(entry.name) for entry in fields(Audit) if entry.name in held}
-        return from_plain(cls, {**held, "audit": inner}, where)
+        return from_plain(cls, _with_accuracies(held, "error", "standard_error"), where)
 
 
 def read_audit(path: Path) -> AuditReport:

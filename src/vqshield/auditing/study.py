@@ -122,7 +122,7 @@ class AuditStudy(TargetStudy[AuditManifest, AttackCell, AuditRecord]):
             settings=self.settings,
             machine=self.manifest.machine,
             seconds=round(notes.seconds, 1),
-            audit=found,
+            **vars(found),
         )
         return [AuditRecord(defense=cell.defense, report=report.plain())]
 

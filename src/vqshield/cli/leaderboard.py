@@ -84,6 +84,7 @@ def leaderboard(
         tables=lambda summary: [board_table(summary).without("classifier", "made_by").terminal(notes=False)],
         notes=board_notes,
         write=write_board,
+        plain=BoardSummary.plain,
         files=f"The page is {{out}}/{PAGE}, results are in {{out}}/{SUMMARY}",
     )
 

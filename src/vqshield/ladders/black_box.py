@@ -6,20 +6,18 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-import torch
 from torch import Tensor, nn
 
 from vqshield.attacks import EOT, Ball, DiverseInputs, Ensemble, QueryAttack
 from vqshield.attacks.suites import expand
 from vqshield.attacks.threats import Threat
-from vqshield.classifiers import is_source, load_classifier, weights_digest
+from vqshield.classifiers import check_classes, is_source, load_classifier, weights_digest
 from vqshield.core.display_names import NONE
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.seeds import torch_seeded
 from vqshield.defended import Defended
 from vqshield.defenses import Defense
 from vqshield.ladders.rungs import RungName
-from vqshield.models.calling import ask_for_logits
 from vqshield.runs.arguments import defense_from, refuse_twice
 from vqshield.runs.attack_study import AttackCell, AttackManifest, AttackStudy, impossible_answers
 from vqshield.runs.manifests import DefenseId, ThreatId
@@ -217,13 +215,8 @@ class BlackBoxStudy(AttackStudy[BlackBoxManifest, BlackBoxCell, BlackBoxRecord])
 
     def _source_id(self, name: str) -> ClassifierId:
         """The identity of a source, which must take these images."""
-        model, (image, _) = self._sources[name], self.target.part(range(1))
-        with torch.no_grad():
-            logits = ask_for_logits(model, image)
-        if logits.shape[1] != (classes := len(self.target.images.classes)):
-            raise InvalidInputError(
-                f"source {name!r} tells {logits.shape[1]} classes apart, the data has {classes}"
-            )
+        model = self._sources[name]
+        check_classes(model, name, self.target.images, self.target.place)
         named = is_source(name)
         digest = weights_digest(model) if named else hashlib.sha256(Path(name).read_bytes()).hexdigest()
         return ClassifierId(name=short_name(name), sha256=digest)

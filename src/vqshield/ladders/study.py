@@ -5,7 +5,7 @@ ignorant and the white-box attacker, BlackBoxStudy for those without the weights
 rung trains a network first.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -52,7 +52,8 @@ Measured = tuple[
     Recorded[EvaluationManifest, EvaluationRecord] | None, Recorded[BlackBoxManifest, BlackBoxRecord] | None
 ]
 """The records of one subject's Evaluation and BlackBoxStudy, as far as there are any."""
-_ByImage = dict[int, EvaluationRecord | BlackBoxRecord]
+_AnyRecord = EvaluationRecord | BlackBoxRecord
+_ByImage = dict[int, _AnyRecord]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,10 +141,7 @@ class LadderSummary(Tabular):
         folders = [_folders(out, subject.name) for subject in plan.subjects]
         return cls.of(
             plan,
-            [
-                (read_if_started(Evaluation, inside), read_if_started(BlackBoxStudy, remote))
-                for inside, remote in folders
-            ],
+            [(read_if_started(Evaluation, own), read_if_started(BlackBoxStudy, box)) for own, box in folders],
         )
 
     @classmethod
@@ -162,8 +160,8 @@ class LadderSummary(Tabular):
             title=f"{classifier}{behind}: accuracy of {images} images of {data}, rung by rung",
             warnings=() if manifest is None else tuple(tuning_note(manifest.classifier, manifest.defenses)),
             complete=all(
-                _is_complete(Evaluation, inside) and _is_complete(BlackBoxStudy, remote)
-                for inside, remote in measured
+                _is_complete(Evaluation, inside) and _is_complete(BlackBoxStudy, black_box)
+                for inside, black_box in measured
             ),
             tries=tries,
             rows=tuple(sorted(rows, key=lambda row: order.index(row.rung))),
@@ -195,38 +193,36 @@ def _is_complete(
     )
 
 
-def _rows(plan: Plan, subject: Subject, measured: Measured, tries: Sequence[int]) -> list[LadderRow]:
-    inside, remote = measured
-    groups: dict[tuple[RungName, int], dict[str, _ByImage]] = {}  # by rung and calls, each by attack
-    seconds: dict[tuple[str, str], float] = {}
+def _by_rung(plan: Plan, measured: Measured) -> Iterator[tuple[RungName, int, _AnyRecord]]:
+    """Every record with its rung and number of calls."""
+    inside, black_box = measured
     if inside is not None:
-        seconds |= inside.seconds
         ignorant = [threat.name for threat in expand(plan.settings.ignorant, plan.settings.ball)]
         names: dict[str, RungName] = {NONE: "natural", **dict.fromkeys(ignorant, "ignorant")}
-        for record in inside.records:
-            if record.defense == subject.defense:
-                group = groups.setdefault((names.get(record.attack, "white-box"), 0), {})
-                group.setdefault(record.attack, {})[record.image] = record
-    if remote is not None:
-        seconds |= remote.seconds
-        rungs = {attack.name: attack.rung for attack in remote.manifest.attacks}
-        for found in remote.records:
-            group = groups.setdefault((rungs[found.attack], found.calls), {})
-            group.setdefault(found.attack, {})[found.image] = found
+        yield from ((names.get(record.attack, "white-box"), 0, record) for record in inside.records)
+    if black_box is not None:
+        rungs = {attack.name: attack.rung for attack in black_box.manifest.attacks}
+        yield from ((rungs[record.attack], record.calls, record) for record in black_box.records)
+
+
+def _rows(plan: Plan, subject: Subject, measured: Measured, tries: Sequence[int]) -> list[LadderRow]:
+    groups: dict[tuple[RungName, int], dict[str, _ByImage]] = {}  # by rung and calls, each by attack
+    for rung, calls, record in _by_rung(plan, measured):
+        if record.defense == subject.defense:  # an Evaluation measures the bare classifier as well
+            group = groups.setdefault((rung, calls), {})
+            group.setdefault(record.attack, {})[record.image] = record
+    inside, black_box = measured
+    seconds = {**(inside.seconds if inside else {}), **(black_box.seconds if black_box else {})}
+    marks = black_box.manifest.calls if black_box else ()
     rows = []
     for (rung, calls), members in groups.items():
         # More calls never hurt: images found after fewer of them compete as well.
-        earlier = [
-            records
-            for (other, fewer), attacks in groups.items()
-            if other == rung and fewer < calls
-            for records in attacks.values()
-        ]
-        attacked = [*members.values(), *earlier]
+        attacked = list(members.values())
+        for (other, fewer), attacks in groups.items():
+            attacked += attacks.values() if other == rung and fewer < calls else ()
         draws = strongest_draws(attacked)
         if draws is None:
             continue
-        marks = () if remote is None else remote.manifest.calls
         # A search is timed as a whole, under the key of its first mark; the last one takes all of that.
         keys = members if rung in INSIDE else [f"{name}@{marks[0] if calls else 0}" for name in members]
         known = [seconds[subject.defense, key] for key in keys if (subject.defense, key) in seconds]
@@ -381,20 +377,20 @@ class Climb:
         """The defense; its seed decides nothing."""
         return defense_from(self.defense, seed=0)
 
-    def missing(self, training: TrainingImages | None, out: Path | None) -> dict[RungName, str]:
+    def missing(self, training: TrainingImages | None, out: Path | None) -> list[NotMeasured]:
         """The rungs that cannot be run, and why."""
-        missing: dict[RungName, str] = {} if self.sources else {"transfer": "no source was given"}
+        reasons: dict[RungName, str] = {} if self.sources else {"transfer": "no source was given"}
         if self.shield is None:
-            missing["ignorant"] = "there is no shield: the white-box rung is the same"
+            reasons["ignorant"] = "there is no shield: the white-box rung is the same"
         if training is None:
-            missing["grey-box"] = "no training data were given"
+            reasons["grey-box"] = "no training data were given"
         elif out is None:
-            missing["grey-box"] = "there is no folder for the attacker's network"
+            reasons["grey-box"] = "there is no folder for the attacker's network"
         elif self.defense.startswith(IN_MEMORY):
-            missing["grey-box"] = "the defense is in memory: give it as package.module:function"
+            reasons["grey-box"] = "the defense is in memory: give it as package.module:function"
         if self.unfit:
-            missing |= dict.fromkeys(("grey-box", "white-box"), self.unfit)
-        return missing
+            reasons |= dict.fromkeys(("grey-box", "white-box"), self.unfit)
+        return [NotMeasured(subject=self.name, rung=rung, reason=why) for rung, why in reasons.items()]
 
     @cached_property
     def unfit(self) -> str | None:
@@ -418,7 +414,7 @@ class Climb:
             **settings.shared(),
         )
 
-    def remote(self, own: Path | None = None) -> BlackBoxStudy:
+    def black_box(self, own: Path | None = None) -> BlackBoxStudy:
         """Attackers without the weights; own: the weights of the grey-box attacker's network."""
         settings, shielded = self.settings, self.shield is not None
         attacks = transfers(self.sources, settings.transfer, settings.diversity)
@@ -458,43 +454,38 @@ def climb(
     names = [subject.name for subject in climbs]
     if len({*names}) < len(names):
         raise InvalidInputError(f"controls {', '.join(names[1:])} should each have a name of its own")
-    missing = {subject.name: subject.missing(training, out) for subject in climbs}
+    missing = [each for subject in climbs for each in subject.missing(training, out)]
     plan = Plan(
         subjects=tuple(
             Subject(name=subject.name, classifier=subject.target.name, defense=subject.defense)
             for subject in climbs
         ),
         settings=climbs[0].settings,
-        not_measured=tuple(
-            NotMeasured(subject=name, rung=rung, reason=reason)
-            for name, reasons in missing.items()
-            for rung, reason in reasons.items()
-        ),
+        not_measured=tuple(missing),
         training_seconds={},
     )
-    remotes = [subject.remote() for subject in climbs]
-    works = [subject.inside.work + remote.work for subject, remote in zip(climbs, remotes, strict=True)]
-    steps, measured = Steps(progress, sum(works)), list[Measured]()
+    studies = [(subject.inside, subject.black_box()) for subject in climbs]
+    steps, measured = Steps(progress, sum(own.work + box.work for own, box in studies)), list[Measured]()
     if out is not None and (out / PLAN).is_file():
         check_same(out, read_manifest(Plan, out, file=PLAN), plan, except_for=("training_seconds",))
     elif out is not None:
         write_json(out / PLAN, to_plain(plan))
-    for subject, remote in zip(climbs, remotes, strict=True):
-        if training is not None and out is not None and "grey-box" not in missing[subject.name]:
+    grey_box = {*names} - {each.subject for each in missing if each.rung == "grey-box"}
+    for subject, (inside, black_box) in zip(climbs, studies, strict=True):
+        if training is not None and out is not None and subject.name in grey_box:
             weights, seconds = own_network(
                 training, subject.target, None if subject.shield is None else subject.defense,
                 subject.settings, out=out / "own",
                 progress=lambda doing, done, total: steps.tell(f"{doing}, {done:,} of {total:,} steps"),
             )  # fmt: skip
-            steps.total -= remote.work
-            remote = subject.remote(weights)
-            steps.total += remote.work
+            steps.total -= black_box.work
+            black_box = subject.black_box(weights)
+            steps.total += black_box.work
             plan = replace(plan, training_seconds={**plan.training_seconds, subject.name: seconds})
             write_json(out / PLAN, to_plain(plan))
         folders = (None, None) if out is None else _folders(out, subject.name)
-        with steps.step(subject.inside.work, f"{subject.name}: ") as report:
-            inside = run_study(subject.inside, folders[0], executor=executor, progress=report)
-        with steps.step(remote.work, f"{subject.name}: ") as report:
-            found = run_study(remote, folders[1], executor=executor, progress=report)
-        measured.append((inside, found))
+        with steps.step(inside.work, f"{subject.name}: ") as report:
+            own = run_study(inside, folders[0], executor=executor, progress=report)
+        with steps.step(black_box.work, f"{subject.name}: ") as report:
+            measured.append((own, run_study(black_box, folders[1], executor=executor, progress=report)))
     return LadderSummary.of(plan, measured)

@@ -4,14 +4,12 @@ import base64
 import hashlib
 from pathlib import Path
 
-from vqshield.auditing import read_audit
 from vqshield.auditing.page import render_audit
 from vqshield.core.files import write_atomically, write_json
-from vqshield.core.serialization import to_plain
 from vqshield.ladders.page import not_run_lines
 from vqshield.ladders.rungs import RUNGS, Rung
-from vqshield.ladders.study import NotMeasured
-from vqshield.leaderboards.study import RUNGS_SHOWN, BoardAudit, BoardFigure, BoardResult, BoardSummary
+from vqshield.ladders.study import LadderRow, NotMeasured
+from vqshield.leaderboards.study import RUNGS_SHOWN, BoardResult, BoardSummary
 from vqshield.reports.html import TEMPLATES, page
 from vqshield.reports.table import Cell, Column, Note, Table
 from vqshield.reports.text import escape_markdown, percent
@@ -24,9 +22,8 @@ def write_board(out: Path, summary: BoardSummary) -> None:
     """The page, the Markdown, the summary, and a page for each audit, in the board's folder."""
     for result in summary.rows:
         if result.audit is not None:
-            report = render_audit(read_audit(out / result.audit.file))
-            write_atomically(out / _audit_page(result.audit), report.encode())
-    write_json(out / SUMMARY, to_plain(summary))
+            write_atomically(out / _audit_page(result), render_audit(result.audit).encode())
+    write_json(out / SUMMARY, summary.plain())
     markdown = f"{board_markdown(summary, links=True)}\n\nAttacks: {summary.settings.ladder.ball.budget}.\n"
     write_atomically(out / MARKDOWN, markdown.encode())
     write_atomically(out / PAGE, render_board(summary).encode())
@@ -74,9 +71,9 @@ def _cells(result: BoardResult) -> list[Cell]:
     audited = timed = unknown
     if audit is not None:
         flags = f"{len(audit.not_passed)} not passed, " if audit.not_passed else ""
-        audited = Cell(audit.verdict, notes=(f"{flags}{audit.n} images",), file=_audit_page(audit))
+        audited = Cell(audit.verdict, notes=(f"{flags}{audit.n} images",), file=_audit_page(result))
     if cost is not None:
-        timed = Cell(cost.model_ms, notes=(f"defense {cost.defense_ms:.3g}",), file=cost.records)
+        timed = Cell(cost.model_ms, notes=(f"defense {cost.defense_ms:.3g}",), file=result.files["cost"])
     return [
         Cell(row.shown, badges=("control",) if row.control else (), notes=credits),
         Cell(row.classifier),
@@ -89,7 +86,7 @@ def _cells(result: BoardResult) -> list[Cell]:
 
 
 def _accuracy(
-    result: BoardResult, figure: BoardFigure | None, why: str | None = None, *, lowest: bool = False
+    result: BoardResult, figure: LadderRow | None, why: str | None = None, *, lowest: bool = False
 ) -> Cell:
     """An accuracy with a link to its records, and one to the audit if it is under attack."""
     if figure is None:
@@ -101,16 +98,16 @@ def _accuracy(
         notes.append(Note(f"{figure.calls:,} calls"))
     struck = figure.rung != "natural" and _is_doubted(result) and figure.mean > 0
     if figure.rung != "natural" and result.audit is not None:
-        notes.append(Note(f"audit {result.audit.verdict}", file=_audit_page(result.audit)))
-    return Cell(figure, notes=notes, mark="struck" if struck else "", file=figure.records)
+        notes.append(Note(f"audit {result.audit.verdict}", file=_audit_page(result)))
+    return Cell(figure, notes=notes, mark="struck" if struck else "", file=result.records(figure))
 
 
 def _is_doubted(result: BoardResult) -> bool:
     return result.audit is not None and result.audit.verdict == "failed"
 
 
-def _audit_page(audit: BoardAudit) -> str:
-    return audit.file.removesuffix(".json") + ".html"
+def _audit_page(result: BoardResult) -> str:
+    return result.files["audit"].removesuffix(".json") + ".html"
 
 
 def board_markdown(summary: BoardSummary, *, links: bool) -> str:
@@ -130,8 +127,8 @@ def board_notes(summary: BoardSummary) -> list[str]:
             flags = ", ".join(f"{name} {outcome}" for name, outcome in audit.not_passed.items())
             notes.append(
                 f"{result.row.name}: its audit {'failed' if audit.verdict == 'failed' else 'is suspicious'} "
-                f"({flags}). Accuracy of {audit.n} images: {percent(audit.reported)} % under the suite, "
-                f"{percent(audit.lowest)} % under the strongest attack of the audit."
+                f"({flags}). Accuracy of {audit.n} images: {percent(audit.reported.mean)} % under the suite, "
+                f"{percent(audit.lowest.mean)} % under the strongest attack of the audit."
             )
     notes += not_run_lines(
         NotMeasured(subject=result.row.name, rung=rung, reason=reason)

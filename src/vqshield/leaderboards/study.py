@@ -12,14 +12,13 @@ rows/NAME/cost/             the time per image
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from torch import nn
 
-from vqshield.auditing import PASS, QUICK, AuditSettings, read_audit
+from vqshield.auditing import QUICK, AuditReport, AuditSettings, read_audit
 from vqshield.auditing.flags import check_images
-from vqshield.auditing.results import Verdict
 from vqshield.auditing.study import FILE as AUDIT_FILE
 from vqshield.auditing.study import AuditStudy, audit_target
 from vqshield.classifiers import BUNDLED
@@ -27,15 +26,14 @@ from vqshield.core import checks
 from vqshield.core.display_names import IN_MEMORY, NONE
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.files import write_json
-from vqshield.core.serialization import to_plain
+from vqshield.core.serialization import Json, to_plain
 from vqshield.data import SAMPLE_NAME
 from vqshield.defenses import DefenseLike
 from vqshield.ladders.rungs import INSIDE, RungName
 from vqshield.ladders.settings import LadderSettings
 from vqshield.ladders.study import MAIN, PLAN, Climb, LadderRow, LadderSummary, climb, read_if_started
-from vqshield.leaderboards.cost import Cost
+from vqshield.leaderboards.cost import Cost, CostRecord
 from vqshield.leaderboards.rows import ALL, BoardRow, read_rows
-from vqshield.models.draws import Accuracy
 from vqshield.reports.table import Table, Tabular
 from vqshield.runs.arguments import split_model, target_from
 from vqshield.runs.executors import Executor, run_study
@@ -47,6 +45,7 @@ from vqshield.runs.target import Target, defenses_inside, full_path, short_name
 BOARD = "board.json"
 RUNGS_SHOWN: tuple[RungName, ...] = ("natural", "transfer", "ignorant", "score", "decision", "white-box")
 """The rungs of the ladder that a board runs. The grey-box attacker would train a network for every row."""
+_SHOWN = ("mean", "standard_error", "runs", "n", "rung", "calls", "used", "seconds")  # of a LadderRow
 _SHARES = {"ladder": 700, "audit": 280, "cost": 20}  # of a row's progress
 
 
@@ -90,135 +89,101 @@ class BoardPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BoardFigure(Accuracy):
-    """The accuracy of a row under the attackers of one rung.
-
-    Attributes:
-        calls, used, seconds: as of a LadderRow.
-        records: the file with a record of every image, relative to the board's folder.
-    """
-
-    rung: RungName
-    calls: int | None
-    used: float | None
-    seconds: float | None
-    records: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class BoardAudit:
-    """Whether the white-box accuracy can be believed.
-
-    Attributes:
-        verdict: "undecided" if no check failed, but some are undecided or were not run.
-        not_passed: the checks that did not pass, R1 to R14, with their outcome.
-        reported, lowest: accuracies of the audited images, under the suite and under any attack of the audit.
-        file: audit.json, relative to the board's folder.
-    """
-
-    verdict: Verdict
-    not_passed: Mapping[str, str]
-    reported: float
-    lowest: float
-    n: int
-    seconds: float
-    file: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class BoardCost:
-    """Milliseconds per image, in batches of that many; records: relative to the board's folder."""
-
-    defense_ms: float
-    model_ms: float
-    batch: int
-    device: str
-    records: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class BoardResult:
-    """The results of a row, as far as there are any.
+    """The ladder, the audit and the cost of a row, as far as they are measured.
 
     Attributes:
-        figures: accuracies in the order of the rungs, of query attacks after the largest number of calls.
-        lowest: the lowest of them under attack; None before there is one.
         not_run: rung → why it was not run.
+        device: on which the cost was measured.
+        files: records of the ladder ("evaluation", "remote") and of "cost", and the report of the "audit",
+            relative to the board's folder.
     """
 
     row: BoardRow
-    complete: bool
-    figures: tuple[BoardFigure, ...]
-    lowest: BoardFigure | None
+    ladder: LadderSummary | None
     not_run: Mapping[RungName, str]
-    audit: BoardAudit | None
-    cost: BoardCost | None
+    audit: AuditReport | None
+    cost: CostRecord | None
+    device: str
+    files: Mapping[str, str]
 
-    def figure(self, rung: str) -> BoardFigure | None:
+    @property
+    def complete(self) -> bool:
+        """Whether all of it is measured."""
+        finished = self.ladder is not None and self.ladder.complete
+        return finished and self.audit is not None and self.cost is not None
+
+    @property
+    def figures(self) -> tuple[LadderRow, ...]:
+        """Accuracies in the order of the rungs, of query attacks after the largest number of calls."""
+        rows = [] if self.ladder is None else map(self.ladder.row, RUNGS_SHOWN)
+        return tuple(row for row in rows if row is not None)
+
+    @property
+    def lowest(self) -> LadderRow | None:
+        """The lowest of them under attack; None before there is one."""
+        attacked = [row for row in self.figures if row.rung != "natural"]
+        return min(attacked, key=lambda row: row.mean, default=None)
+
+    def figure(self, rung: str) -> LadderRow | None:
         """The accuracy of a rung; None if it was not run yet, or not at all."""
-        return next((figure for figure in self.figures if figure.rung == rung), None)
+        return next((row for row in self.figures if row.rung == rung), None)
+
+    def records(self, row: LadderRow) -> str:
+        """The file with a record of every image behind an accuracy."""
+        return self.files["evaluation" if row.rung in INSIDE else "remote"]
 
     @classmethod
-    def read(cls, out: Path, plan: BoardPlan, row: BoardRow, ladder: LadderSummary | None) -> "BoardResult":
+    def read(cls, out: Path, plan: BoardPlan, row: BoardRow) -> "BoardResult":
         """The results of a row in a board's folder."""
         home = f"rows/{row.name}"
-        found = [] if ladder is None else [ladder.row(rung) for rung in RUNGS_SHOWN]
-        figures = tuple(_figure(out, home, accuracy) for accuracy in found if accuracy is not None)
-        attacked = [figure for figure in figures if figure.rung != "natural"]
+        folders = {each: f"{home}/ladder/{MAIN}/{each}" for each in ("evaluation", "remote")}
+        folders["cost"] = f"{home}/cost"
+        files = {
+            study: f"{folder}/{PACKED if (out / folder / PACKED).is_file() else RECORDS}"
+            for study, folder in folders.items()
+        }
+        files["audit"] = f"{home}/audit/{AUDIT_FILE}"
+        climbed = (out / home / "ladder" / PLAN).is_file()
+        ladder = LadderSummary.read(out / home / "ladder") if climbed else None
         reasons = {} if ladder is None else {each.rung: each.reason for each in ladder.plan.not_measured}
         if "transfer" in reasons and plan.sources:
             reasons["transfer"] = "the only source is this very classifier"
-        audit, cost = _audit(out, f"{home}/audit/{AUDIT_FILE}"), _cost(out, f"{home}/cost")
+        cost = read_if_started(Cost, out / folders["cost"])
         return cls(
             row=row,
-            complete=ladder is not None and ladder.complete and audit is not None and cost is not None,
-            figures=figures,
-            lowest=min(attacked, key=lambda figure: figure.mean, default=None),
+            ladder=ladder,
             not_run={rung: reasons[rung] for rung in RUNGS_SHOWN if rung in reasons},
-            audit=audit,
-            cost=cost,
+            audit=read_audit(out / files["audit"]) if (out / files["audit"]).is_file() else None,
+            cost=next(iter(cost.records), None) if cost else None,
+            device=str(cost.manifest.machine.get("device", "")) if cost else "",
+            files=files,
         )
 
-
-def _figure(out: Path, home: str, row: LadderRow) -> BoardFigure:
-    shared = {each.name: getattr(row, each.name) for each in fields(BoardFigure) if each.name != "records"}
-    shared["std"] = None  # a board shows one spread
-    study = "evaluation" if row.rung in INSIDE else "remote"
-    return BoardFigure(**shared, records=_records(out, f"{home}/ladder/{MAIN}/{study}"))
-
-
-def _audit(out: Path, file: str) -> BoardAudit | None:
-    if not (out / file).is_file():
-        return None
-    report = read_audit(out / file)
-    return BoardAudit(
-        verdict=report.audit.verdict,
-        not_passed={flag.name: flag.outcome for flag in report.flags if flag.outcome != PASS},
-        reported=report.audit.reported.mean,
-        lowest=report.audit.lowest.mean,
-        n=report.audit.n,
-        seconds=report.seconds,
-        file=file,
-    )
-
-
-def _cost(out: Path, home: str) -> BoardCost | None:
-    found = read_if_started(Cost, out / home)
-    if found is None or not found.records:
-        return None
-    record = found.records[0]
-    return BoardCost(
-        defense_ms=record.defense_ms,
-        model_ms=record.model_ms,
-        batch=record.batch,
-        device=str(found.manifest.machine.get("device", "")),
-        records=_records(out, home),
-    )
+    def plain(self) -> dict[str, Json]:
+        """As leaderboard.json has it."""
+        figures = {row.rung: {**_named(row, _SHOWN), "records": self.records(row)} for row in self.figures}
+        audit, cost = self.audit, self.cost
+        return {
+            "row": to_plain(self.row),
+            "complete": self.complete,
+            "figures": list(figures.values()),
+            "lowest": self.lowest and figures[self.lowest.rung],
+            "not_run": self.not_run,
+            "audit": audit and {
+                "verdict": audit.verdict, "not_passed": audit.not_passed, "reported": audit.reported.mean,
+                "lowest": audit.lowest.mean, "n": audit.n, "seconds": audit.seconds,
+                "file": self.files["audit"],
+            },
+            "cost": cost and {
+                **_named(cost, ("defense_ms", "model_ms", "batch")), "device": self.device,
+                "records": self.files["cost"],
+            },
+        }  # fmt: skip
 
 
-def _records(out: Path, home: str) -> str:
-    """The file of records of a study, packed or not."""
-    return f"{home}/{PACKED if (out / home / PACKED).is_file() else RECORDS}"
+def _named(row: object, names: Sequence[str]) -> dict[str, Json]:
+    return {name: getattr(row, name) for name in names}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,17 +210,17 @@ class BoardSummary(Tabular):
         """The row of that name."""
         return next((result for result in self.rows if result.row.name == name), None)
 
+    def plain(self) -> dict[str, Json]:
+        """As leaderboard.json has it."""
+        return {**to_plain(replace(self, rows=())), "rows": [row.plain() for row in self.rows]}
+
     @classmethod
     def read(cls, out: Path) -> "BoardSummary":
         """The summary of a leaderboard's folder, finished or not."""
         plan = read_manifest(BoardPlan, out, file=BOARD)
-        folders = {row.name: out / "rows" / row.name / "ladder" for row in plan.rows}
-        ladders = {
-            name: LadderSummary.read(folder) for name, folder in folders.items() if (folder / PLAN).is_file()
-        }
-        rows = tuple(BoardResult.read(out, plan, row, ladders.get(row.name)) for row in plan.rows)
-        started = next((ladder for ladder in ladders.values() if ladder.images), None)
-        images = 0 if started is None else started.images
+        rows = tuple(BoardResult.read(out, plan, row) for row in plan.rows)
+        ladders = [row.ladder for row in rows if row.ladder is not None and row.ladder.images]
+        images = ladders[0].images if ladders else 0
         return cls(
             title=f"Leaderboard: {images} images of {plan.data}",
             complete=all(row.complete for row in rows),
@@ -263,7 +228,7 @@ class BoardSummary(Tabular):
             images=images,
             sources=plan.sources,
             settings=plan.settings,
-            machine={} if started is None else started.machine,
+            machine=ladders[0].machine if ladders else {},
             rows=rows,
         )
 
@@ -329,26 +294,20 @@ def leaderboard(
     if sources is None:
         sources = (BUNDLED,) if data in (SAMPLE_NAME, "cifar10") else ()
     folder, chosen = Path(out), settings or BoardSettings()
+    named = [row for row in rows if isinstance(row, str | Path | BoardRow)]
     with ExitStack() as held:
-        named = [row for row in rows if isinstance(row, str | Path | BoardRow)]
         objects = [
-            _row_of(row, classifier, held) for row in rows if not isinstance(row, str | Path | BoardRow)
+            _row_of(each, classifier, held) for each in rows if not isinstance(each, str | Path | BoardRow)
         ]
         found = read_rows([*named, *(row for row, _ in objects)])
         wanted = [row if classifier is None else replace(row, classifier=classifier) for row in found]
         models = {row.name: model for row, model in objects}
-        climbs = [
-            _climb_of(
-                row,
-                target_from(
-                    models.get(row.name, row.classifier), data, None,
-                    limit=limit, data_dir=data_dir, device=device,
-                ),
-                tuple(source for source in sources if full_path(source) != full_path(row.classifier)),
-                chosen,
-            )
-            for row in wanted
-        ]  # fmt: skip
+        climbs = []
+        for row in wanted:
+            model = models.get(row.name, row.classifier)
+            target = target_from(model, data, None, limit=limit, data_dir=data_dir, device=device)
+            others = (source for source in sources if full_path(source) != full_path(row.classifier))
+            climbs.append(_climb_of(row, target, tuple(others), chosen))
         plan = BoardPlan(
             data=data,
             limit=limit,
