@@ -15,8 +15,8 @@ from torch.autograd import forward_ad
 from vqshield.core import checks, processes
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.settings import Setting
-from vqshield.defenses.inputs import Range, pixels_of, restore_dtype_and_shape
 from vqshield.quantization import operators
+from vqshield.quantization.pixels import Range, batch_of, restore_dtype_and_shape, widened
 
 Streams = Literal["fresh", "content"]
 ImageFunction = Callable[[Tensor], Tensor]
@@ -137,14 +137,17 @@ class Defense(nn.Module, ABC):
 
     def __call__(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
         """Shielded images of the shape and dtype of those given; what `forward` gets are pixels."""
+        return self._with_gradient(self.gradient, images, streams)
+
+    def _with_gradient(self, gradient: Gradient | None, images: Tensor, streams: Tensor | None) -> Tensor:
         batch = self._for_forward(images)
-        if self.gradient is None or not batch.requires_grad or not torch.is_grad_enabled():
+        if gradient is None or not batch.requires_grad or not torch.is_grad_enabled():
             arguments = {} if streams is None else {"streams": streams}
             return restore_dtype_and_shape(super().__call__(batch, **arguments), images)
         pixels = self.pixels(batch)
         streams = self.streams(pixels, streams)
         shielded = super().__call__(pixels.detach(), streams=streams)
-        return restore_dtype_and_shape(self.gradient.attached(pixels, shielded, self, streams), images)
+        return restore_dtype_and_shape(gradient.attached(pixels, shielded, self, streams), images)
 
     @abstractmethod
     def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
@@ -212,7 +215,7 @@ class Defense(nn.Module, ABC):
 
     def pixels(self, images: Tensor) -> Tensor:
         """The images as `forward` takes them: (B, q, h, w), float32 or float64, with their gradient."""
-        return pixels_of(images, range=self._range)
+        return widened(batch_of(images), range=self._range)
 
     def _for_forward(self, images: Tensor) -> Tensor:
         """What a call hands to `forward`: pixels, unless a defense of ours can do without that copy."""

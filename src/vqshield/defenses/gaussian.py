@@ -6,9 +6,9 @@ from torch import Tensor
 from vqshield.core import checks
 from vqshield.core.settings import Setting
 from vqshield.defenses.base import CertificateTerms, Defense, Gradient, Streams
-from vqshield.defenses.inputs import Range
 from vqshield.quantization import operators
 from vqshield.quantization.noise import Draw, Stage
+from vqshield.quantization.pixels import Range
 
 _AT_ONCE = 2**24  # values whose noise is made at once on a GPU; a Gaussian value takes about 128 bytes
 _CACHE_FRIENDLY = 2**17  # and on a CPU

@@ -6,10 +6,10 @@ from typing import ClassVar
 from vqshield.core import checks
 from vqshield.core.settings import Setting
 from vqshield.defenses.base import Gradient, Streams
-from vqshield.defenses.inputs import Range
 from vqshield.defenses.quantizer import DEFAULT_NOISE, DefenseSettings, Noise, Quantizer
 from vqshield.quantization.kernels.base import Init
 from vqshield.quantization.patches import Disjoint, Padding
+from vqshield.quantization.pixels import Range
 
 
 class PRD(Quantizer):

@@ -14,12 +14,12 @@ from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.settings import Setting
 from vqshield.defenses.base import CertificateTerms, Defense, Gradient, Streams
-from vqshield.defenses.inputs import Range, batch_of, restore_dtype_and_shape
 from vqshield.quantization import kernels, operators
 from vqshield.quantization.kernels.base import RECIPE_CHECKS, Init, Recipe, WeightsFrom
 from vqshield.quantization.noise import Stage
 from vqshield.quantization.operators import Job
 from vqshield.quantization.patches import Disjoint, Padding, Sliding
+from vqshield.quantization.pixels import Range, batch_of, restore_dtype_and_shape
 
 DEFAULT_NOISE = 4 / 255
 Noise = Literal["patch", "image", "shared"]
@@ -220,9 +220,9 @@ class Quantizer(Defense):
     def _for_forward(self, images: Tensor) -> Tensor:
         """Bytes and halves unchanged: the native kernel makes pixels of one image at a time. Noise on the
         image needs them all, and what a user has added expects them."""
-        direct = self.noise == "patch" and self._is_plain()
+        direct = self.noise == "patch" and self._range == "raise" and self._is_plain()
         if direct and isinstance(images, Tensor) and images.dtype in checks.NARROW_DTYPES:
-            return batch_of(images, range=self._range)
+            return batch_of(images)
         return super()._for_forward(images)
 
     def _is_plain(self) -> bool:

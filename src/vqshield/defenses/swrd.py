@@ -6,10 +6,10 @@ from typing import ClassVar
 from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError
 from vqshield.defenses.base import CertificateTerms, Gradient, Streams
-from vqshield.defenses.inputs import Range
 from vqshield.defenses.quantizer import DEFAULT_NOISE, DefenseSettings, Noise, Quantizer
 from vqshield.quantization.kernels.base import Init, WeightsFrom
 from vqshield.quantization.patches import Sliding
+from vqshield.quantization.pixels import Range
 
 _BYTE_BETA = 65025  # the paper gives ImageNet's beta for pixels in 0 … 255: 255² times as small
 

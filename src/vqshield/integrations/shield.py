@@ -5,7 +5,6 @@ from torch import Tensor, nn
 
 from vqshield import surrogates
 from vqshield.defenses import DefenseLike, as_defense
-from vqshield.defenses.inputs import restore_dtype_and_shape
 from vqshield.surrogates import Attach, Surrogate
 
 
@@ -32,14 +31,8 @@ class Shield(nn.Module):
 
     def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
         """Images (…, q, h, w), shielded; streams: (B,) stream numbers that repeat a sample."""
-        batch = _one_batch(images)
-        streams = self.defense.streams(batch, streams)
-        if not (batch.requires_grad and torch.is_grad_enabled()):
-            return self.defense(batch.detach(), streams=streams).reshape(images.shape)
-        pixels = self.defense.pixels(batch)
-        shielded = self.defense(pixels.detach(), streams=streams)
-        shielded = self._surrogate.attached(pixels, shielded, self.defense, streams)
-        return restore_dtype_and_shape(shielded, batch).reshape(images.shape)
+        shielded = self.defense._with_gradient(self._surrogate, _one_batch(images), streams)
+        return shielded.reshape(images.shape)
 
     def draw(self, images: Tensor) -> Tensor:
         """The stream number of each image, (B,), for a call or for several."""

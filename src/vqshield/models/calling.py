@@ -12,6 +12,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError, NoGradientError
+from vqshield.core.gradients import pass_gradient
 
 _ROUNDING = 1e-4  # of the largest logit
 
@@ -83,28 +84,6 @@ def _set(variable: ContextVar[Value], value: Value) -> Iterator[None]:
         variable.reset(before)
 
 
-class _PlainGradient(torch.autograd.Function):
-    """The identity, with a contiguous gradient.
-
-    Layers whose weights are channels-last give a gradient of that layout, and attacks of other libraries call
-    `view` on it, which then fails.
-    """
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(images: Tensor) -> Tensor:
-        return images.view_as(images)
-
-    @staticmethod
-    def setup_context(ctx: object, inputs: tuple[Tensor], output: Tensor) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: object, *gradients: Tensor) -> Tensor:
-        return gradients[0].contiguous()
-
-
 class Normalising(nn.Module):
     """images in [0, 1] → what a network gives for (images − mean) / std, channel by channel.
 
@@ -138,7 +117,7 @@ class Normalising(nn.Module):
                 f"images of {given} channels cannot be normalised by a mean and std of {expected}"
             )
         if images.requires_grad and torch.is_grad_enabled():
-            images = _PlainGradient.apply(images)  # type: ignore[no-untyped-call]
+            images = pass_gradient(images, images.detach())
         return self.network((images - self.mean) / self.std)
 
 

@@ -1,46 +1,56 @@
-"""Bytes and halves as pixels, which are float32 or float64 in [0, 1], and back."""
+"""What users give a defense (bytes or floats, one image or a batch) to pixels, and the result back again.
+
+Pixels are batches (B, q, h, w), float32 or float64, in [0, 1].
+"""
 
 import math
-from typing import Any
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from vqshield.core import checks
+from vqshield.core.errors import InvalidInputError
+from vqshield.core.gradients import pass_gradient
+
+Range = Literal["raise", "clamp"]
 
 
-class _Replaced(torch.autograd.Function):
-    generate_vmap_rule = True
+def batch_of(images: object) -> Tensor:
+    """The images as a batch of their own dtype, for `operators.shield`.
 
-    @staticmethod
-    def forward(images: Tensor, values: Tensor) -> Tensor:
-        return values.view_as(values)
-
-    @staticmethod
-    def setup_context(ctx: object, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: object, *gradients: Any) -> tuple[Any, None]:
-        return gradients[0], None
-
-
-def pass_gradient(images: Tensor, values: Tensor) -> Tensor:
-    """The values in place of the images; their gradient goes to the images unchanged."""
-    result: Tensor = _Replaced.apply(images, values)  # type: ignore[no-untyped-call]
-    return result
+    Raises:
+        InvalidInputError: not a tensor, or of a shape or dtype that images do not have.
+    """
+    if not isinstance(images, Tensor):
+        raise InvalidInputError(f"images should be a torch tensor, not {type(images).__name__}")
+    if images.dim() not in (3, 4):
+        raise InvalidInputError(
+            f"images of shape {tuple(images.shape)} should have 4 dimensions, (B, q, h, w), or 3, (q, h, w)"
+        )
+    if images.dtype != torch.uint8 and not images.is_floating_point():
+        raise InvalidInputError(
+            f"images of dtype {images.dtype} should be torch.uint8 or floating point; scale other whole "
+            "numbers to [0, 1]"
+        )
+    return images if images.dim() == 4 else images[None]
 
 
-def widened(images: Tensor) -> Tensor:
-    """The pixels of bytes and halves, as float32; others are pixels as they are.
+def widened(images: Tensor, *, range: Range = "raise") -> Tensor:
+    """A batch of bytes and halves as float32, with its gradient; float32 and float64 stay as they are.
 
-    Values of halves that a rounding of their own put outside of [0, 1] are clamped.
+    Halves that a rounding of their own put outside of [0, 1] are clamped, with range="clamp" all values.
+    `checks.inside` clamps float32 and float64 later, since a traced program cannot look at values here.
     """
     if images.dtype == torch.uint8:
         return images.float() / 255
-    if images.dtype in checks.IMAGE_DTYPES:
+    is_wide = images.dtype in checks.IMAGE_DTYPES
+    if is_wide and range == "raise":
         return images
-    return clamped(images.float(), checks.rounding(images.dtype))
+    values = images if is_wide else images.float()
+    inside, outside = values.detach().clamp(0, 1), values.detach()
+    reach = math.inf if range == "clamp" else checks.rounding(images.dtype)
+    return pass_gradient(values, torch.where((outside - inside).abs() <= reach, inside, outside))
 
 
 def narrowed(pixels: Tensor, dtype: torch.dtype) -> Tensor:
@@ -50,9 +60,7 @@ def narrowed(pixels: Tensor, dtype: torch.dtype) -> Tensor:
     return (pixels.clamp(0, 1).mul(255).round() if dtype == torch.uint8 else pixels).to(dtype)
 
 
-def clamped(values: Tensor, rounding: float) -> Tensor:
-    """Values at most `rounding` outside of [0, 1] moved to its ends."""
-    inside = values.clamp(0, 1)
-    if math.isinf(rounding):
-        return inside
-    return torch.where((values - inside).abs() <= rounding, inside, values)  # nan is never <=
+def restore_dtype_and_shape(pixels: Tensor, images: Tensor) -> Tensor:
+    """Pixels as images of the shape and dtype of those that came in."""
+    narrow = narrowed(pixels, images.dtype)
+    return narrow if images.dim() == 4 else narrow[0]

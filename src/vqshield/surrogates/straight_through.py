@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from vqshield.quantization.pixels import pass_gradient
+from vqshield.core.gradients import pass_gradient
 from vqshield.surrogates.base import ImageSurrogate, Shielding
 
 Attach = Callable[[Tensor, Tensor], Tensor]
