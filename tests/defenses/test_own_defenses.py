@@ -10,7 +10,6 @@ from vqshield.attacks import Linf
 from vqshield.attacks.threats import threat
 from vqshield.certificates import Coverage
 from vqshield.core.errors import InvalidInputError
-from vqshield.core.settings import Setting
 from vqshield.quantization.noise import Draw, Stage
 
 IMAGES, LABELS = noise_images(3, 3, 8, 8), torch.arange(3)
@@ -27,9 +26,6 @@ class Rounded(vq.Defense):
         draw = Draw(self.seed, self.streams(images, streams))
         dither = draw.uniforms(Stage.CODEBOOK, 0, images[0].numel()).to(images).view_as(images)
         return (images * self.levels + dither).floor().clamp(max=self.levels).div(self.levels).detach()
-
-    def settings(self) -> dict[str, Setting]:
-        return {"levels": self.levels}
 
 
 def classifier() -> nn.Module:
@@ -51,6 +47,16 @@ def test_it_stands_before_a_classifier(defense: vq.Defense) -> None:
     assert not torch.equal(logits, model(points))
     assert float(torch.autograd.grad(logits.sum(), points)[0].abs().max()) > 0
     assert torch.equal(vq.defend(classifier(), defense.reseeded(1))(IMAGES), logits)
+
+
+def test_settings_are_the_attributes_of_the_constructors_own_arguments() -> None:
+    class Forgetful(Rounded):
+        def __init__(self, strength: float = 1.0) -> None:
+            super().__init__()
+
+    assert Rounded(levels=4, seed=1).settings() == {"levels": 4}
+    with pytest.raises(InvalidInputError, match="Forgetful has no attribute 'strength'"):
+        Forgetful().settings()
 
 
 def test_it_is_attacked(defense: vq.Defense) -> None:

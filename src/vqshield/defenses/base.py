@@ -76,8 +76,9 @@ class Defense(nn.Module, ABC):
     precision in [0, 1]. The output has the shape and dtype of the input. Values that a rounding put outside
     of [0, 1] are clamped, and keep their gradient.
 
-    A defense of your own needs `forward` and `settings`, and `surrogate` where an attacker could follow a
-    better gradient than the identity's. A random one draws its noise from `self.seed` and
+    A defense of your own needs `forward`, and `surrogate` where an attacker could follow a better gradient
+    than the identity's. Its constructor keeps each setting as an attribute of that name, or it has
+    `settings`. A random one draws its noise from `self.seed` and
     `self.streams(images)` (see `vqshield.quantization.noise.Draw`), so that an image's result depends only on
     the image, the settings, the seed and its stream number. `Preprocessor` makes a defense of any function.
 
@@ -108,9 +109,6 @@ class Defense(nn.Module, ABC):
         >>> class Darken(vq.Defense):
         ...     def forward(self, images, *, streams=None):
         ...         return images / 2
-        ...
-        ...     def settings(self):
-        ...         return {}
         >>> vq.Defended(classifier, Darken())(images).shape
         torch.Size([8, 10])
     """
@@ -158,9 +156,24 @@ class Defense(nn.Module, ABC):
             streams: stream numbers (B,), int64, that repeat a draw; None takes the defense's own.
         """
 
-    @abstractmethod
     def settings(self) -> dict[str, Setting]:
-        """What decides the output besides seed and streams: keyword arguments of the constructor."""
+        """What decides the output besides seed and streams: keyword arguments of the constructor.
+
+        By default the attributes that are named as they are.
+
+        Raises:
+            InvalidInputError: there is no attribute of such a name.
+        """
+        common = inspect.signature(Defense).parameters
+        own = inspect.signature(type(self)).parameters.values()
+        names = [each.name for each in own if each.name not in common and each.kind is not each.VAR_KEYWORD]
+        missing = [name for name in names if not hasattr(self, name)]
+        if missing:
+            raise InvalidInputError(
+                f"{type(self).__name__} has no attribute {missing[0]!r} to tell its setting from; assign "
+                f"self.{missing[0]} in the constructor, or define settings()"
+            )
+        return {name: getattr(self, name) for name in names}
 
     def surrogate(self, images: Tensor, *, streams: Tensor) -> Tensor | None:
         """The defense once more, as a function that can be differentiated: what surrogate="own" follows.

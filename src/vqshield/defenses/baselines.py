@@ -1,6 +1,7 @@
 """Defenses of others, as baselines for the quantizers; noise alone is in `vqshield.defenses.gaussian`."""
 
 import io
+from abc import abstractmethod
 from typing import Unpack
 
 import numpy as np
@@ -10,7 +11,6 @@ from torch import Tensor
 
 from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError
-from vqshield.core.settings import Setting
 from vqshield.defenses.base import Defense, DefenseOptions
 from vqshield.defenses.prd import RandDisc
 from vqshield.images.files import pillow
@@ -25,7 +25,23 @@ _EDGE = 2.0  # times the image's mean slope
 _REACH = 3  # pixels from an edge to full blur
 
 
-class BitDepth(Defense):
+class _Baseline(Defense):
+    """A baseline is a function of images in [0, 1] and stream numbers."""
+
+    def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
+        streams = self.streams(images, streams)
+        return self._changed(operators.inside(images.detach()), streams).clamp(0, 1)
+
+    def surrogate(self, images: Tensor, *, streams: Tensor) -> Tensor | None:
+        """The same draw of it: torch differentiates it."""
+        return self._changed(images, streams)
+
+    @abstractmethod
+    def _changed(self, images: Tensor, streams: Tensor) -> Tensor:
+        """The changed images, which may reach beyond [0, 1]."""
+
+
+class BitDepth(_Baseline):
     """Every value rounded to the nearest of 2^bits evenly spaced ones: a baseline, the same for all images.
 
     From *Feature Squeezing: Detecting Adversarial Examples in Deep Neural Networks* (Xu, Evans & Qi 2018), as
@@ -47,18 +63,16 @@ class BitDepth(Defense):
         super().__init__(**options)
         self.bits = checks.whole("bits", bits, least=1, below=9)
 
-    def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
-        self.streams(images, streams)
-        images = operators.inside(images.detach())
+    def surrogate(self, images: Tensor, *, streams: Tensor) -> None:
+        """None: the identity replaces it."""
+
+    def _changed(self, images: Tensor, streams: Tensor) -> Tensor:
         levels = 2**self.bits - 1
         rounded: Tensor = (images * levels).round() / levels
         return rounded
 
-    def settings(self) -> dict[str, Setting]:
-        return {"bits": self.bits}
 
-
-class MedianFilter(Defense):
+class MedianFilter(_Baseline):
     """Every value becomes the median of the size×size values around it, each channel by itself: a baseline.
 
     From *Feature Squeezing* (Xu, Evans & Qi 2018). Borders are mirrored; of an even number of values the
@@ -87,24 +101,13 @@ class MedianFilter(Defense):
         if self.size > min(images.shape[2:]):
             raise InvalidInputError(f"size={self.size} should be at most min(h, w)={min(images.shape[2:])}")
 
-    def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
-        self.streams(images, streams)
-        return self._filtered(operators.inside(images.detach()))
-
-    def surrogate(self, images: Tensor, *, streams: Tensor) -> Tensor:
-        """The filter itself: torch differentiates it."""
-        return self._filtered(images)
-
-    def settings(self) -> dict[str, Setting]:
-        return {"size": self.size}
-
-    def _filtered(self, images: Tensor) -> Tensor:
+    def _changed(self, images: Tensor, streams: Tensor) -> Tensor:
         padded = mirror_border(images, (self.size - 1) // 2, self.size // 2)
         windows = padded.unfold(2, self.size, 1).unfold(3, self.size, 1)  # (B, q, h, w, s, s)
         return windows.flatten(4).median(-1).values
 
 
-class JPEG(Defense):
+class JPEG(_Baseline):
     """Every image written as a JPEG file of that quality and read again, by Pillow on the CPU: a baseline.
 
     From *A study of the effect of JPG compression on adversarial images* (Dziugaite, Ghahramani & Roy 2016).
@@ -135,9 +138,7 @@ class JPEG(Defense):
                 f"images of shape {tuple(images.shape)} should have 1 or 3 channels, as a JPEG file has"
             )
 
-    def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
-        self.streams(images, streams)
-        images = operators.inside(images.detach())
+    def _changed(self, images: Tensor, streams: Tensor) -> Tensor:
         result = torch.empty_like(images)
         for image, compressed in zip(images, result, strict=True):
             pixels = (image * 255).round().to(torch.uint8).permute(1, 2, 0).squeeze(2).cpu().numpy()
@@ -160,11 +161,8 @@ class JPEG(Defense):
         halved = torch.cat([converted[:, :1], coarse], 1)
         return torch.einsum("ij,bjhw->bihw", torch.linalg.inv(matrix), halved)
 
-    def settings(self) -> dict[str, Setting]:
-        return {"quality": self.quality}
 
-
-class ResizePad(Defense):
+class ResizePad(_Baseline):
     """Every image shrunk to a random size and put at a random place on black: a baseline that is random.
 
     From *Mitigating Adversarial Effects Through Randomization* (Xie et al. 2018). Theirs enlarges images of
@@ -188,18 +186,7 @@ class ResizePad(Defense):
         super().__init__(**options)
         self.smallest = checks.real("smallest", smallest, least=0.1, most=1.0)
 
-    def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
-        streams = self.streams(images, streams)
-        return self._placed(operators.inside(images.detach()), streams).clamp(0, 1)
-
-    def surrogate(self, images: Tensor, *, streams: Tensor) -> Tensor:
-        """The same draw of it: torch differentiates it."""
-        return self._placed(images, streams)
-
-    def settings(self) -> dict[str, Setting]:
-        return {"smallest": self.smallest}
-
-    def _placed(self, images: Tensor, streams: Tensor) -> Tensor:
+    def _changed(self, images: Tensor, streams: Tensor) -> Tensor:
         size, row, column = Draw(self.seed, streams).uniforms(Stage.CODEBOOK, 0, 3).T
         rows = self._weights(images.shape[2], size, row).to(images)
         columns = self._weights(images.shape[3], size, column).to(images)
@@ -219,7 +206,7 @@ class ResizePad(Defense):
         return (1 - (source[:, :, None] - index).abs()).clamp(min=0) * inside[:, :, None]
 
 
-class TotalVariation(Defense):
+class TotalVariation(_Baseline):
     """The image u that makes ‖u − x‖²/2 + weight·TV(u) small: flat areas with sharp borders; a baseline.
 
     From *Countering Adversarial Images using Input Transformations* (Guo et al. 2018), without their random
@@ -245,18 +232,7 @@ class TotalVariation(Defense):
         self.weight = checks.real("weight", weight, most=10.0)
         self.rounds = checks.whole("rounds", rounds, least=1)
 
-    def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
-        self.streams(images, streams)
-        return self._denoised(operators.inside(images.detach())).clamp(0, 1)
-
-    def surrogate(self, images: Tensor, *, streams: Tensor) -> Tensor:
-        """The projection itself: torch differentiates it."""
-        return self._denoised(images)
-
-    def settings(self) -> dict[str, Setting]:
-        return {"weight": self.weight, "rounds": self.rounds}
-
-    def _denoised(self, images: Tensor) -> Tensor:
+    def _changed(self, images: Tensor, streams: Tensor) -> Tensor:
         if self.weight == 0:
             return images
         down, right = torch.zeros_like(images), torch.zeros_like(images)  # the dual field
@@ -269,7 +245,7 @@ class TotalVariation(Defense):
         return images - self.weight * _divergence(down, right)
 
 
-class EssentialFeatures(Defense):
+class EssentialFeatures(_Baseline):
     """Blurred away from its edges, and then reduced to k colours of the image's own: a baseline.
 
     After *Content-Adaptive Pixel Discretization to Improve Model Robustness* (Feng, Feng & Prakash, arXiv
@@ -306,9 +282,8 @@ class EssentialFeatures(Defense):
         super().check(images)
         self._colours.check(images)
 
-    def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
-        streams = self.streams(images, streams)
-        blurred = self._blurred(operators.inside(images.detach())).clamp(0, 1)
+    def _changed(self, images: Tensor, streams: Tensor) -> Tensor:
+        blurred = self._blurred(images).clamp(0, 1)
         if self._colours.seed != self.seed:  # a copy with another seed
             self._colours.seed = self.seed
         return self._colours(blurred, streams=streams)
@@ -316,9 +291,6 @@ class EssentialFeatures(Defense):
     def surrogate(self, images: Tensor, *, streams: Tensor) -> Tensor:
         """The blur."""
         return self._blurred(images)
-
-    def settings(self) -> dict[str, Setting]:
-        return {"codes": self.codes, "blur": self.blur}
 
     def _blurred(self, images: Tensor) -> Tensor:
         sharp = _near_edges(images.detach())

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError
-from vqshield.core.settings import Setting
 from vqshield.defenses.base import CertificateTerms, Defense, DefenseOptions
 from vqshield.quantization import operators
 from vqshield.quantization.noise import Draw, Stage
@@ -83,9 +82,6 @@ class Splitting(Defense):
         place = cuts.clamp_(max=WHITE).mul_(WHITE + 1).add_(values)
         shown = _centres(width, images.dtype, images.device).index_select(0, place.view(-1))
         return shown.view(images.shape)
-
-    def settings(self) -> dict[str, Setting]:
-        return {"scale": self.scale, "pattern": self.pattern}
 
     def certificate_terms(self) -> CertificateTerms:
         raise InvalidInputError(
