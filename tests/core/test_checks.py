@@ -39,9 +39,8 @@ def refusal(images: Tensor, centres: Tensor) -> str:
 
 
 def look(images: Tensor, centres: Tensor) -> None:
-    """What quantize and its backend look at."""
-    checks.inside_with_centres(images, centres)
-    checks.within("centres", centres, 1e6)
+    """What quantize looks at."""
+    checks.inside_with_centres(images, centres, 1e6)
 
 
 def end_of(work: Callable[[], None]) -> None:
@@ -119,16 +118,6 @@ def test_a_call_waits_once_and_in_training_never(monkeypatch: pytest.MonkeyPatch
         assert torch.equal(defense.codebook(IMAGES, streams=STREAMS), centres)
         defense.quantize(IMAGES, centres, streams=STREAMS)
     assert not waits
-
-
-def test_what_is_known_of_a_tensor_is_not_said_of_another() -> None:
-    images = with_value(2.0)
-    with checks.known((images, (0.0, 1.0))):
-        checks.pixel_values(images)
-        with pytest.raises(InvalidInputError, match="images contain 2;"):
-            checks.pixel_values(images.clone())
-    with pytest.raises(InvalidInputError, match="images contain 2;"):
-        checks.pixel_values(images)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)

@@ -60,10 +60,10 @@ def test_settings_that_rarely_show_reach_a_compiled_defense_too(
     setting: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []
-    start = vq.defenses.quantizer.operators.Job.start
+    run = vq.defenses.quantizer.operators.Job.run
     monkeypatch.setattr(
-        "vqshield.quantization.operators.Job.start",
-        lambda job, *rest: (seen.append(job.encode()), start(job, *rest))[1],
+        "vqshield.quantization.operators.Job.run",
+        lambda job, *rest: (seen.append(job.encode()), run(job, *rest))[1],
     )
     other: dict[str, Any] = {
         "backend": {"backend": "auto"}, "memory": {"memory": 999}, "padding": {"padding": "reflect"},

@@ -3,7 +3,7 @@
 import math
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -135,25 +135,23 @@ def inside(images: Tensor) -> Tensor:
     return _clamped(images, *_extremes(images)[0])
 
 
-def inside_with_centres(images: Tensor, centres: Tensor) -> tuple[Tensor, tuple[float, float] | None]:
-    """As `inside`, and the least and the largest value of the centers, with one GPU sync for both.
+def inside_with_centres(images: Tensor, centres: Tensor, limit: float) -> Tensor:
+    """As `inside`, for images whose centers are at most limit in size: one GPU sync for both.
 
     Raises:
-        InvalidInputError: as for `inside`, or centers that are not finite; `later` defers both errors, and
-            the values of the centers are then not known: None.
+        InvalidInputError: as of `inside` and `within`; `later` defers both.
     """
-    if _put_off("centres", centres) and _put_off("images", images):
-        return _clamped_for_now(images), None
+    if _put_off("centres", centres, limit) and _put_off("images", images):
+        return _clamped_for_now(images)
     of_images, of_centres = _extremes(images, centres)
-    _judge_within("centres", *of_centres)
-    return _clamped(images, *of_images), of_centres
+    _judge_within("centres", *of_centres, limit)
+    return _clamped(images, *of_images)
 
 
 def within(name: str, values: Tensor, limit: float) -> None:
     """All values finite, and at most limit in size."""
-    if not values.numel() or (id(values) not in _state.known and _put_off(name, values, limit)):
-        return
-    _judge_within(name, *_extremes(values)[0], limit)
+    if not _put_off(name, values, limit):
+        _judge_within(name, *_extremes(values)[0], limit)
 
 
 def finite(name: str, values: Tensor) -> None:
@@ -186,11 +184,11 @@ def _judge_range(low: float, high: float, dtype: torch.dtype, slack: float) -> N
         raise InvalidInputError(f"images contain {wrong:.{digits}g}; every value should lie in [0, 1]")
 
 
-def _judge_within(name: str, low: float, high: float, limit: float = math.inf) -> None:
-    if math.isinf(limit) and not (math.isfinite(low) and math.isfinite(high)):
+def _judge_within(name: str, low: float, high: float, limit: float) -> None:
+    if not (math.isfinite(low) and math.isfinite(high)):
         raise InvalidInputError(_NOT_FINITE.format(name))
-    wrong = low if not low >= -limit else high  # nan is never >= anything
-    if not -limit <= wrong <= limit:
+    wrong = low if low < -limit else high
+    if wrong > limit or wrong < -limit:
         raise InvalidInputError(
             f"{name} contain {wrong:g}; every value should lie in [{-limit:g}, {limit:g}]"
         )
@@ -208,12 +206,10 @@ def _clamped_for_now(images: Tensor) -> Tensor:
 
 def _extremes(*tensors: Tensor) -> list[tuple[float, float]]:
     """The least and the largest value of each, 0 and 0 of an empty one; nan where there is one."""
-    pairs = {id(each): _state.known.get(id(each), (0.0, 0.0)) for each in tensors}
-    unknown = [each for each in tensors if each.numel() and id(each) not in _state.known]
-    for device in dict.fromkeys(each.device for each in unknown):
-        here = [each for each in unknown if each.device == device]
-        pairs |= zip(map(id, here), _read([each.detach() for each in here]), strict=True)
-    return [pairs[id(each)] for each in tensors]
+    filled = [each.detach() for each in tensors if each.numel()]
+    together = len({each.device for each in filled}) == 1
+    pairs = iter(_read(filled) if together else [_read([each])[0] for each in filled])
+    return [next(pairs) if each.numel() else (0.0, 0.0) for each in tensors]
 
 
 def _read(tensors: list[Tensor]) -> list[tuple[float, float]]:
@@ -233,24 +229,10 @@ def _ends(values: Tensor) -> tuple[float, float]:
 
 
 class _State(threading.local):
-    known: Mapping[int, tuple[float, float]] = {}  # by identity
     later: "Later | None" = None
 
 
 _state = _State()
-
-
-@contextmanager
-def known(*extremes: tuple[Tensor, tuple[float, float]]) -> Iterator[None]:
-    """Within this context and thread, checks of these very tensors use the given least and largest values
-    and do not wait for the device.
-    """
-    before = _state.known
-    _state.known = {**before, **{id(tensor): pair for tensor, pair in extremes}}
-    try:
-        yield
-    finally:
-        _state.known = before
 
 
 class Later:

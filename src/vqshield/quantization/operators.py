@@ -8,8 +8,6 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from itertools import product
@@ -21,6 +19,7 @@ from torch import Tensor
 from vqshield.core import checks, processes
 from vqshield.quantization import kernels
 from vqshield.quantization.kernels import Backend, Recipe
+from vqshield.quantization.kernels.base import MOST_VALUE, Wanted
 from vqshield.quantization.noise import Draw, Stage
 from vqshield.quantization.patches import Disjoint, Sliding
 from vqshield.quantization.pixels import narrowed, widened
@@ -64,49 +63,42 @@ class Job:
         grid = _GRIDS[fields.pop("kind")](**fields["recipe"].pop("grid"))
         return Job(Recipe(grid=grid, **fields.pop("recipe")), **fields)
 
-    @contextmanager
-    def start(
-        self, images: Tensor, streams: Tensor, centres: Tensor | None = None
-    ) -> Iterator[tuple[Backend, Tensor, Draw]]:
-        """The backend for these images, the images as their grid needs them, and their randomness.
+    def run(self, wanted: Wanted, images: Tensor, streams: Tensor, centres: Tensor | None = None) -> Tensor:
+        """The backend's centres or images; without centres, of those that k-means finds.
 
-        Values are read here once; the backend's own checks use the same extremes.
+        Values are read here, once.
         """
-        seen: list[tuple[Tensor, tuple[float, float]]] = []
         if centres is None:
             inside = checks.inside(images)
         else:
-            inside, extremes = checks.inside_with_centres(images, centres)
-            seen = [] if extremes is None else [(centres, extremes)]
-        backend = kernels.get(self.backend, images.device)
+            inside = checks.inside_with_centres(images, centres, MOST_VALUE)
+        backend, recipe = kernels.get(self.backend, images.device), self.recipe
         if inside.dtype not in backend.dtypes:
             inside = widened(inside)
-        padded = self.recipe.grid.pad(inside).contiguous()
-        with checks.known((padded, (0.0, 1.0)), *seen):
-            yield backend, padded, Draw(self.seed, streams)
+        padded, draw = recipe.grid.pad(inside).contiguous(), Draw(self.seed, streams)
+        if centres is None and self.sample is not None and self.sample < recipe.count(padded):
+            centres = self._centres_of_sample(backend, padded, draw, self.sample)
+            if wanted == "centres":
+                return centres
+        found = backend.run(wanted, padded, centres, recipe, draw, trusted=True)
+        return (
+            found if wanted == "centres" else found[:, :, : images.shape[2], : images.shape[3]].contiguous()
+        )
 
-    def samples(self, padded: Tensor) -> bool:
-        """Whether k-means does not see all patches of these images."""
-        return self.sample is not None and self.sample < self.recipe.count(padded)
+    def _centres_of_sample(self, backend: Backend, padded: Tensor, draw: Draw, sample: int) -> Tensor:
+        """The centres (B, k, d) of some patches of each image.
 
-    def codebook(self, backend: Backend, padded: Tensor, draw: Draw) -> Tensor:
-        """The centres (B, k, d), of all patches or of a sample.
-
-        The backend gets a sample as an image of one column, whose pixels are the patches: it adds its noise
-        to them and starts among them as it does with all.
+        The backend gets them as an image of one column, whose pixels are the patches: it adds its noise to
+        them and starts among them as it does with all.
         """
-        recipe, sample = self.recipe, self.sample
-        if sample is None or not self.samples(padded):
-            return backend.codebook(padded, recipe, draw)
-        column = replace(recipe, grid=Disjoint(1))
+        recipe, column = self.recipe, replace(self.recipe, grid=Disjoint(1))
         step = max(1, recipe.memory // (_BYTES_A_SAMPLED_VALUE * sample * recipe.dimensions(padded)))
         books = []
         for start in range(0, max(1, len(padded)), step):  # without images, one empty codebook
             images, part = padded[start : start + step], draw[start : start + step]
             patches = recipe.grid.take(images, sampled_places(part, recipe.count(padded), sample))
             pixels = patches.transpose(1, 2)[..., None].contiguous()
-            with checks.known((pixels, (0.0, 1.0))):
-                books.append(backend.codebook(pixels, column, part))
+            books.append(backend.run("centres", pixels, None, column, part, trusted=True))
         return torch.cat(books)
 
 
@@ -121,29 +113,19 @@ def sampled_places(draw: Draw, count: int, sample: int) -> Tensor:
 @torch.library.custom_op("vqshield::shield", mutates_args=())
 def shield(images: Tensor, streams: Tensor, job: str) -> Tensor:
     """Quantized images, of the same dtype; bytes and halves are accepted."""
-    plan = Job.decode(job)
-    with plan.start(images, streams) as (backend, padded, draw):
-        if plan.samples(padded):
-            found = backend.quantize(padded, plan.codebook(backend, padded, draw), plan.recipe, draw)
-        else:
-            found = backend.shield(padded, plan.recipe, draw)
-        return narrowed(_cropped(found, images), images.dtype)
+    return narrowed(Job.decode(job).run("images", images, streams), images.dtype)
 
 
 @torch.library.custom_op("vqshield::codebook", mutates_args=())
 def codebook(images: Tensor, streams: Tensor, job: str) -> Tensor:
     """The centres (B, k, d) of each image."""
-    plan = Job.decode(job)
-    with plan.start(images, streams) as (backend, padded, draw):
-        return plan.codebook(backend, padded, draw)
+    return Job.decode(job).run("centres", images, streams)
 
 
 @torch.library.custom_op("vqshield::quantize", mutates_args=())
 def quantize(images: Tensor, centres: Tensor, streams: Tensor, job: str) -> Tensor:
     """Images quantized with given centres (B, k, d)."""
-    plan = Job.decode(job)
-    with plan.start(images, streams, centres) as (backend, padded, draw):
-        return _cropped(backend.quantize(padded, centres, plan.recipe, draw), images)
+    return Job.decode(job).run("images", images, streams, centres)
 
 
 @torch.library.custom_op("vqshield::noisy_images", mutates_args=())
@@ -175,10 +157,6 @@ def noisy_images(images: Tensor, streams: Tensor, job: str, stage: int, scale: f
 def inside(images: Tensor) -> Tensor:
     """A copy of the images, with values a rounding outside of [0, 1] clamped; others are refused."""
     return checks.inside(images).clone()
-
-
-def _cropped(padded: Tensor, images: Tensor) -> Tensor:
-    return padded[:, :, : images.shape[2], : images.shape[3]].contiguous()
 
 
 for _operator in (shield, quantize, noisy_images):
