@@ -157,7 +157,7 @@ def within(name: str, values: Tensor, limit: float) -> None:
 def finite(name: str, values: Tensor) -> None:
     """No nan and no infinity."""
     if not bool(torch.isfinite(values).all()):
-        raise InvalidInputError(_NOT_FINITE.format(name))
+        raise InvalidInputError(f"{name} contain nan or infinity; every value should be finite")
 
 
 def per_image(name: str, values: object, images: Tensor) -> Tensor:
@@ -172,9 +172,6 @@ def per_image(name: str, values: object, images: Tensor) -> Tensor:
     return values.to(images.device)
 
 
-_NOT_FINITE = "{} contain nan or infinity; every value should be finite"
-
-
 def _judge_range(low: float, high: float, dtype: torch.dtype, slack: float) -> None:
     if math.isnan(low) or math.isnan(high):
         raise InvalidInputError("images contain nan; every value should lie in [0, 1]")
@@ -185,10 +182,8 @@ def _judge_range(low: float, high: float, dtype: torch.dtype, slack: float) -> N
 
 
 def _judge_within(name: str, low: float, high: float, limit: float) -> None:
-    if not (math.isfinite(low) and math.isfinite(high)):
-        raise InvalidInputError(_NOT_FINITE.format(name))
-    wrong = low if low < -limit else high
-    if wrong > limit or wrong < -limit:
+    wrong = low if not low >= -limit else high  # nan is never >= anything
+    if not -limit <= wrong <= limit:
         raise InvalidInputError(
             f"{name} contain {wrong:g}; every value should lie in [{-limit:g}, {limit:g}]"
         )
