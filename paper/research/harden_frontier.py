@@ -46,7 +46,7 @@ from vqshield.core.environment import environment
 from vqshield.core.files import write_atomically, write_json
 from vqshield.core.serialization import Json, from_plain, to_plain
 from vqshield.core.tensors import read_tensors, tensors_to_bytes
-from vqshield.evaluation.study import ALL, EvaluationSummary
+from vqshield.evaluation.summary import ALL, EvaluationSummary
 from vqshield.training import RunFiles
 
 EPS = 8 / 255

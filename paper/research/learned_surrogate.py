@@ -17,7 +17,8 @@ import torch
 from common import described, ending, make_parser
 from vqshield.core.files import write_json
 from vqshield.core.serialization import to_plain
-from vqshield.evaluation.study import Evaluation, EvaluationRecord
+from vqshield.evaluation.records import EvaluationRecord
+from vqshield.evaluation.study import Evaluation
 from vqshield.runs.executors import run_study
 from vqshield.runs.target import Target
 

@@ -23,7 +23,8 @@ from vqshield.core.display_names import NONE
 from vqshield.core.environment import pick_device
 from vqshield.core.files import write_json
 from vqshield.core.serialization import Json, to_plain
-from vqshield.evaluation.study import Evaluation, EvaluationRecord
+from vqshield.evaluation.records import EvaluationRecord
+from vqshield.evaluation.study import Evaluation
 from vqshield_paper.reproduction import published
 from vqshield_paper.reproduction.experiments import experiment
 from vqshield_paper.reproduction.parts import AccuracyPart

@@ -10,7 +10,8 @@ from vqshield.auditing import TITLES
 from vqshield.classifiers import BUNDLED
 from vqshield.core.display_names import NONE, display_defense
 from vqshield.core.serialization import Json
-from vqshield.evaluation.study import Evaluation, EvaluationRow, EvaluationSummary
+from vqshield.evaluation.study import Evaluation
+from vqshield.evaluation.summary import EvaluationRow, EvaluationSummary
 from vqshield.runs.manifests import AttackId
 
 MEASURED, EXPLORED = "attacks-cifar10-resnet18", "explored-attacks-cifar10-resnet18"

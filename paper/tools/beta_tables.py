@@ -10,7 +10,7 @@ from tables import machine, percent, percent_or_dash, table
 from vqshield.core.display_names import NONE
 from vqshield.core.settings import parse_spec
 from vqshield.defenses import SWRD
-from vqshield.evaluation.study import EvaluationSummary
+from vqshield.evaluation.summary import EvaluationSummary
 
 _FOLDER = "beta-cifar10-resnet18"
 _CURVE, _PGD = "apgd", "pgd"

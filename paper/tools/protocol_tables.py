@@ -9,7 +9,7 @@ from recorded import Record
 from reproduction_values import part, row
 from tables import machine, percent, signed, table
 from vqshield.core.display_names import NONE, display_defense
-from vqshield.evaluation.study import EvaluationSummary
+from vqshield.evaluation.summary import EvaluationSummary
 
 MEASURES = {"natural": "clean", "pgd": "PGD", "autoattack": "AutoAttack"}
 

@@ -17,7 +17,9 @@ from vqshield.core.serialization import to_plain
 from vqshield.data import sample
 from vqshield.defended import defend
 from vqshield.evaluation import study as module
-from vqshield.evaluation.study import Evaluation, EvaluationRecord, EvaluationSummary, evaluate
+from vqshield.evaluation.records import EvaluationRecord
+from vqshield.evaluation.study import Evaluation, evaluate
+from vqshield.evaluation.summary import EvaluationSummary
 from vqshield.quantization import kernels as clustering
 from vqshield.runs import attack_study as base
 from vqshield.runs.executors import LocalExecutor

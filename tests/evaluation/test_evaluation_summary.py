@@ -7,7 +7,8 @@ import pytest
 
 from vqshield.core.display_names import NONE
 from vqshield.core.serialization import to_plain
-from vqshield.evaluation.study import EvaluationManifest, EvaluationRecord, EvaluationRow, EvaluationSummary
+from vqshield.evaluation.records import EvaluationManifest, EvaluationRecord
+from vqshield.evaluation.summary import EvaluationRow, EvaluationSummary
 from vqshield.runs.manifests import AttackId, DefenseId, ThreatId
 from vqshield.runs.study import Recorded
 from vqshield.runs.target import ClassifierId, DataId

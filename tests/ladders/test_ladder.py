@@ -13,7 +13,8 @@ import vqshield as vq
 from vqshield.classifiers import small_cifar10
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.serialization import from_plain, to_plain
-from vqshield.evaluation.study import Evaluation, EvaluationSummary
+from vqshield.evaluation.study import Evaluation
+from vqshield.evaluation.summary import EvaluationSummary
 from vqshield.ladders.black_box import BlackBoxStudy
 from vqshield.ladders.rungs import RUNGS
 from vqshield.ladders.settings import LadderSettings

@@ -17,7 +17,7 @@ from vqshield.certification.summary import (
 from vqshield.demo.page import demo_table
 from vqshield.demo.study import DemoRow
 from vqshield.evaluation.page import evaluation_table
-from vqshield.evaluation.study import EvaluationRow
+from vqshield.evaluation.summary import EvaluationRow
 from vqshield.reports.folding import FoldingTable
 from vqshield.runs.manifests import ThreatId
 

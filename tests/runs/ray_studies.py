@@ -14,7 +14,8 @@ from torch import Tensor
 from vqshield.attacks.threats import Threat
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.seeds import derived_seed
-from vqshield.evaluation.study import Evaluation, EvaluationCell, EvaluationManifest, EvaluationRecord
+from vqshield.evaluation.records import EvaluationManifest, EvaluationRecord
+from vqshield.evaluation.study import Evaluation, EvaluationCell
 from vqshield.runs.executors import Executor, LocalExecutor
 from vqshield.runs.study import CellProgress, Progress, no_cell_progress, no_progress
 from vqshield.runs.target import Target

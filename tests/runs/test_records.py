@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from vqshield.core.errors import FileFormatError, InvalidInputError
-from vqshield.evaluation.study import EvaluationRecord
+from vqshield.evaluation.records import EvaluationRecord
 from vqshield.runs.manifests import read_manifest
 from vqshield.runs.records import RecordFolder
 

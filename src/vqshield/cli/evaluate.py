@@ -10,8 +10,9 @@ from vqshield.cli.resumable import RecordOptions, carry_out, kept_in
 from vqshield.cli.unused import PRECISE, Unused, rendered_only
 from vqshield.core.progress import Progress
 from vqshield.evaluation.page import caveats, evaluation_table
-from vqshield.evaluation.study import Evaluation, EvaluationSummary
+from vqshield.evaluation.study import Evaluation
 from vqshield.evaluation.study import evaluate as measure
+from vqshield.evaluation.summary import EvaluationSummary
 
 UNUSED = (
     rendered_only(),

@@ -3,7 +3,7 @@
 from itertools import groupby
 
 from vqshield.core.display_names import NONE
-from vqshield.evaluation.study import NOT_RUN, EvaluationSummary
+from vqshield.evaluation.summary import NOT_RUN, EvaluationSummary
 from vqshield.reports.table import Column, Row, Section, Table
 from vqshield.reports.text import UNFINISHED
 

@@ -21,7 +21,9 @@ from vqshield.core.files import file_exists, write_json
 from vqshield.core.serialization import to_plain
 from vqshield.data import SAMPLE_NAME
 from vqshield.defenses import Defense, DefenseLike
-from vqshield.evaluation.study import NOT_RUN, Evaluation, EvaluationManifest, EvaluationRecord
+from vqshield.evaluation.records import EvaluationManifest, EvaluationRecord
+from vqshield.evaluation.study import Evaluation
+from vqshield.evaluation.summary import NOT_RUN
 from vqshield.ladders.black_box import (
     BlackBoxAttack,
     BlackBoxManifest,

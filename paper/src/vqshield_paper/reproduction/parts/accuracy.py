@@ -8,7 +8,8 @@ from vqshield.attacks.suites import list_suites, with_precision
 from vqshield.core import checks
 from vqshield.core.display_names import NONE, display_defense, display_name
 from vqshield.core.errors import InvalidInputError
-from vqshield.evaluation.study import Evaluation, EvaluationSummary
+from vqshield.evaluation.study import Evaluation
+from vqshield.evaluation.summary import EvaluationSummary
 from vqshield.runs.target import Target
 from vqshield_paper.batch_statistics import BATCH, BatchEvaluation, BatchSettings
 from vqshield_paper.reproduction.model import Column, PartSummary, Row, Value
