@@ -40,7 +40,7 @@ def refusal(images: Tensor, centres: Tensor) -> str:
 
 def look(images: Tensor, centres: Tensor) -> None:
     """What quantize looks at."""
-    checks.inside_with_centres(images, centres, 1e6)
+    checks.inside(images, centres, limit=1e6)
 
 
 def end_of(work: Callable[[], None]) -> None:

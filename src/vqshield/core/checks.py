@@ -122,30 +122,24 @@ def pixel_values(images: Tensor) -> None:
         _judge_range(*_extremes(images)[0], images.dtype, 0.0)
 
 
-def inside(images: Tensor) -> Tensor:
+def inside(images: Tensor, *centres: Tensor, limit: float = math.inf) -> Tensor:
     """The images, with values a rounding error outside of [0, 1] clamped; bytes always lie inside.
+
+    Centers that are given as well are checked with the same GPU sync: at most limit in size.
 
     Raises:
         InvalidInputError: a value further outside, or nan; `later` defers the error.
     """
-    if images.dtype == torch.uint8:
+    if images.dtype == torch.uint8 and not centres:
         return images
-    if _put_off("images", images):
-        return _clamped_for_now(images)
-    return _clamped(images, *_extremes(images)[0])
-
-
-def inside_with_centres(images: Tensor, centres: Tensor, limit: float) -> Tensor:
-    """As `inside`, for images whose centers are at most limit in size: one GPU sync for both.
-
-    Raises:
-        InvalidInputError: as of `inside` and `within`; `later` defers both.
-    """
-    if _put_off("centres", centres, limit) and _put_off("images", images):
-        return _clamped_for_now(images)
-    of_images, of_centres = _extremes(images, centres)
-    _judge_within("centres", *of_centres, limit)
-    return _clamped(images, *of_images)
+    waits = [*(_put_off("centres", each, limit) for each in centres), _put_off("images", images)]
+    if all(waits):
+        return images.clamp(0, 1).nan_to_num_(0.0)
+    (low, high), *others = _extremes(images, *centres)
+    for ends in others:
+        _judge_within("centres", *ends, limit)
+    _judge_range(low, high, images.dtype, rounding(images.dtype))
+    return images if low >= 0 and high <= 1 else images.clamp(0, 1)
 
 
 def within(name: str, values: Tensor, limit: float) -> None:
@@ -187,16 +181,6 @@ def _judge_within(name: str, low: float, high: float, limit: float) -> None:
         raise InvalidInputError(
             f"{name} contain {wrong:g}; every value should lie in [{-limit:g}, {limit:g}]"
         )
-
-
-def _clamped(images: Tensor, low: float, high: float) -> Tensor:
-    """The images, whose values reach from low to high; clamped where they are rounded, refused beyond."""
-    _judge_range(low, high, images.dtype, rounding(images.dtype))
-    return images if low >= 0 and high <= 1 else images.clamp(0, 1)
-
-
-def _clamped_for_now(images: Tensor) -> Tensor:
-    return images.clamp(0, 1).nan_to_num_(0.0)
 
 
 def _extremes(*tensors: Tensor) -> list[tuple[float, float]]:

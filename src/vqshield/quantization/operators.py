@@ -63,27 +63,20 @@ class Job:
         grid = _GRIDS[fields.pop("kind")](**fields["recipe"].pop("grid"))
         return Job(Recipe(grid=grid, **fields.pop("recipe")), **fields)
 
-    def run(self, wanted: Wanted, images: Tensor, streams: Tensor, centres: Tensor | None = None) -> Tensor:
-        """The backend's centres or images; without centres, of those that k-means finds.
-
-        Values are read here, once.
-        """
-        if centres is None:
-            inside = checks.inside(images)
-        else:
-            inside = checks.inside_with_centres(images, centres, MOST_VALUE)
+    def run(self, wanted: Wanted, images: Tensor, streams: Tensor, *centres: Tensor) -> Tensor:
+        """As `Backend.run`, for images as they came. Values are read here, once."""
+        inside = checks.inside(images, *centres, limit=MOST_VALUE)
         backend, recipe = kernels.get(self.backend, images.device), self.recipe
         if inside.dtype not in backend.dtypes:
             inside = widened(inside)
         padded, draw = recipe.grid.pad(inside).contiguous(), Draw(self.seed, streams)
-        if centres is None and self.sample is not None and self.sample < recipe.count(padded):
-            centres = self._centres_of_sample(backend, padded, draw, self.sample)
+        if not centres and self.sample is not None and self.sample < recipe.count(padded):
+            centres = (self._centres_of_sample(backend, padded, draw, self.sample),)
             if wanted == "centres":
-                return centres
-        found = backend.run(wanted, padded, centres, recipe, draw, trusted=True)
-        return (
-            found if wanted == "centres" else found[:, :, : images.shape[2], : images.shape[3]].contiguous()
-        )
+                return centres[0]
+        found = backend.run(wanted, padded, recipe, draw, *centres, trusted=True)
+        height, width = images.shape[2:]
+        return found if wanted == "centres" else found[:, :, :height, :width].contiguous()
 
     def _centres_of_sample(self, backend: Backend, padded: Tensor, draw: Draw, sample: int) -> Tensor:
         """The centres (B, k, d) of some patches of each image.
@@ -98,7 +91,7 @@ class Job:
             images, part = padded[start : start + step], draw[start : start + step]
             patches = recipe.grid.take(images, sampled_places(part, recipe.count(padded), sample))
             pixels = patches.transpose(1, 2)[..., None].contiguous()
-            books.append(backend.run("centres", pixels, None, column, part, trusted=True))
+            books.append(backend.run("centres", pixels, column, part, trusted=True))
         return torch.cat(books)
 
 

@@ -111,45 +111,45 @@ class Backend(ABC):
     def codebook(self, padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
         """The centres (B, k, d) of k-means over the noisy patches of images (B, q, h, w); of bytes and halves
         they are float32."""
-        return self.run("centres", padded, None, recipe, draw)
+        return self.run("centres", padded, recipe, draw)
 
     def quantize(self, padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
         """Assignment and rebuild with given centres (B, k, d); clamped to [0, 1]."""
-        return self.run("images", padded, centres, recipe, draw)
+        return self.run("images", padded, recipe, draw, centres)
 
     def shield(self, padded: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
         """The codebook and then the quantized images: equal to the two calls above."""
-        return self.run("images", padded, None, recipe, draw)
+        return self.run("images", padded, recipe, draw)
 
     def assignments(self, padded: Tensor, centres: Tensor, recipe: Recipe, draw: Draw) -> Tensor:
         """The number (B, n) of the centre that quantize puts in place of each patch, int64."""
-        return self.run("labels", padded, centres, recipe, draw)
+        return self.run("labels", padded, recipe, draw, centres)
 
     def run(
         self,
         wanted: Wanted,
         padded: Tensor,
-        centres: Tensor | None,
         recipe: Recipe,
         draw: Draw,
-        *,
+        *given: Tensor,
         trusted: bool = False,
     ) -> Tensor:
-        """The wanted tensor; without centres, of those that k-means finds.
+        """The wanted tensor, of the given centres, or without any, of those that k-means finds.
 
         trusted: values were checked already: pixels in [0, 1], centres of at most MOST_VALUE.
         """
         self._check_place(padded)
         check_images(padded, recipe, draw, self.dtypes)
-        if centres is not None:
+        count = recipe.count(padded)
+        for centres in given:
             _check_centres(centres, padded, recipe)
-        elif recipe.codes > (count := recipe.count(padded)):
+        if not given and recipe.codes > count:
             raise InvalidInputError(f"codes={recipe.codes} should be at most the number of patches n={count}")
         if not (trusted or self.looks_at_values):
             checks.pixel_values(padded)
-            if centres is not None:
+            for centres in given:
                 check_magnitudes(centres=centres)
-        return self._run(wanted, padded, centres, recipe, draw)
+        return self._run(wanted, padded, given[0] if given else None, recipe, draw)
 
     def _check_place(self, images: object) -> None:
         """Refuse tensors that the implementation cannot reach."""
