@@ -7,7 +7,8 @@ from vqshield.certification.study import Certification
 from vqshield.classifiers import small_cifar10
 from vqshield.core.errors import InvalidInputError
 from vqshield.data import sample
-from vqshield.voting import VotedClasses, elect, of_class
+from vqshield.voting import VotedClasses
+from vqshield.voting.counting import elect, of_class
 
 PHOTOS = sample(40)  # more than the images that share seeds
 IMAGES, LABELS = PHOTOS.floats(), PHOTOS.labels
@@ -101,7 +102,7 @@ def test_a_sequential_vote_stops_early_with_valid_bounds() -> None:
     def count(purpose: str, places: Tensor, samples: int) -> Tensor:  # always class 2
         return torch.tensor([0, 0, samples]).expand(len(places), -1).clone()
 
-    found = elect(count, 5, selection=10, samples=1000, alpha=0.001, sequential=True)
+    found = elect(count, 5, coverage=None, selection=10, samples=1000, alpha=0.001, sequential=True)
     assert found.selected.tolist() == [2] * 5
     assert found.samples.tolist() == [125] * 5  # the first look decides
     assert torch.equal(of_class(found.counts, found.selected), found.samples)

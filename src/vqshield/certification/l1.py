@@ -20,9 +20,9 @@ from vqshield.defenses import Defense, DefenseLike, Quantizer, Splitting, create
 from vqshield.runs.arguments import impossible_class, split_model, target_from
 from vqshield.runs.executors import Executor, run_study
 from vqshield.runs.manifests import DefenseId
-from vqshield.runs.study import CellProgress, Progress, no_cell_progress, no_progress
+from vqshield.runs.study import Progress, no_progress
 from vqshield.runs.target import defenses_inside
-from vqshield.voting import block_size, check_8_bit, count_shifts, of_class
+from vqshield.voting.counting import Advance, block_size, check_8_bit, count_shifts, of_class
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,21 +91,15 @@ class L1Certification(CertificateStudy[L1Manifest, L1Record]):
             return f"steps={record.steps} with {record.top} and {record.second} of {manifest.shifts} votes"
         return None
 
-    def measure(self, cell: CertificationCell, progress: CellProgress = no_cell_progress) -> list[L1Record]:
-        images, labels = self.target.part(cell.images)
+    def certified(
+        self, cell: CertificationCell, images: Tensor, labels: Tensor, advance: Advance
+    ) -> list[L1Record]:
         check_8_bit(images, first=cell.images.start)
-        done = 0
-
-        def advance(classified: int) -> None:
-            nonlocal done
-            done += classified
-            progress(self.title(cell), done)
-
         after = (self.quantizer() or nn.Identity()).to(images.device)
         counts = count_shifts(
             lambda shown: self.forward(after(shown)), self.splitting().to(images.device), images,
             batch=self.batch, advance=advance,
-        ).cpu()  # fmt: skip
+        )  # fmt: skip
         votes = certify_all_shifts(counts=counts)
         return L1Record.of(
             cell,
@@ -113,7 +107,7 @@ class L1Certification(CertificateStudy[L1Manifest, L1Record]):
             answer=votes.answers,
             top=of_class(counts, votes.answers),
             second=counts.scatter(1, votes.answers[:, None], -1).amax(1),
-            right=of_class(counts, labels.cpu()),
+            right=of_class(counts, labels),
             steps=votes.steps,
         )
 
@@ -149,10 +143,7 @@ def certify_l1(
     them is what is certified, and what should be deployed.
 
     Args:
-        model: a module from images in [0, 1] to logits, a `Defended` one behind a `Splitting`, or the name of
-            a classifier, as for `vq.evaluate`.
-        images: (N, channels, height, width), multiples of 1/255, or the name of a data set.
-        labels: (N,) classes, a tensor, array or list; none where images is the name of a data set.
+        model, images, labels: as of `vq.certify`; the images are multiples of 1/255.
         defense: "splitting:scale=0.5", or a `Splitting`. Without it, the one that the model has, or that the
             classifier's file says it was fine-tuned behind, else this one.
         after: quantizer between the splitting and the classifier, as in "swrd:size=3,codes=25" (default:
@@ -160,14 +151,7 @@ def certify_l1(
         radii: report the certified accuracy at these L1 radii (default: evenly up to the largest possible).
         seed: seed of that quantizer's samples.
         batch: shifted images per forward pass.
-        precision: precision of the classifier: "float32", or "bf16", which is faster on a GPU.
-        limit: use the first N images (default: all).
-        data_dir: folder with the official files of a named data set (default: the cache folder).
-        device: "cpu", "cuda" or "auto", for a classifier given by name; a module stays where it is.
-        out: a folder that keeps a record of every image; a run that was stopped continues there. Without it,
-            nothing is written.
-        executor: where the work is done; without it, in this process.
-        progress: called with what is being done, how much of the work is done, and how much there is.
+        precision, limit, data_dir, device, out, executor, progress: as of `vq.certify`.
 
     Raises:
         InvalidInputError: something given is wrong, or the defense has no L1 certificate.

@@ -11,7 +11,7 @@ from vqshield.certificates.splitting import LEVELS
 from vqshield.runs.manifests import DefenseId, SourceId, TargetManifest
 from vqshield.runs.records import Key, Record
 from vqshield.runs.study import chunks
-from vqshield.voting import SEQUENTIAL, VOTE
+from vqshield.voting.counting import SEQUENTIAL, VOTE
 
 DRAWS, EXACT = "draws", "exact l1"
 EVIDENCE = ("margin", "mean_l1", "mean_truncated", "variance_truncated", "errors")

@@ -2,8 +2,9 @@
 
 import json
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
@@ -15,7 +16,6 @@ from vqshield import certificates
 from vqshield.attacks import ball
 from vqshield.attacks.threats import Threat, threat
 from vqshield.certificates.numbers import chance
-from vqshield.certificates.vote import radius_of
 from vqshield.certification.records import (
     DRAWS,
     EVIDENCE,
@@ -43,18 +43,8 @@ from vqshield.runs.executors import Executor, run_study
 from vqshield.runs.manifests import NO_THREAT, SourceId, ThreatId
 from vqshield.runs.study import CellProgress, Progress, TargetStudy, no_cell_progress, no_progress
 from vqshield.runs.target import defenses_inside
-from vqshield.voting import (
-    SEQUENTIAL,
-    VOTE,
-    Advance,
-    block_size,
-    count_classes,
-    elect,
-    even_radii,
-    largest_radius,
-    of_class,
-    sampled_logits,
-)
+from vqshield.voting import counting
+from vqshield.voting.counting import SEQUENTIAL, VOTE, Advance, block_size, of_class
 
 ALL = "all"
 CERTIFICATES = (VOTE, DRAWS, SEQUENTIAL, ALL)
@@ -93,6 +83,23 @@ class CertificateStudy(TargetStudy[AnyManifest, CertificationCell, AnyRecord]):
     def forward(self) -> Callable[[Tensor], Tensor]:
         """The classifier in its fastest form."""
         return fast_forward(self.target.model, device=self.target.place, precision=self.precision)
+
+    def measure(self, cell: CertificationCell, progress: CellProgress = no_cell_progress) -> list[AnyRecord]:
+        images, labels = self.target.part(cell.images)
+        done = 0
+
+        def advance(samples: int) -> None:
+            nonlocal done
+            done += samples
+            progress(self.title(cell), done)
+
+        return self.certified(cell, images, labels.cpu(), advance)
+
+    @abstractmethod
+    def certified(
+        self, cell: CertificationCell, images: Tensor, labels: Tensor, advance: Advance
+    ) -> list[AnyRecord]:
+        """The records of a cell; labels: on the CPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,20 +216,12 @@ class Certification(CertificateStudy[CertificationManifest, CertificateRecord]):
                 return f"{number} is not a finite number from 0 on"
         return next((f"{share} is not a share" for share in shares if not 0 <= share <= 1), None)
 
-    def measure(
-        self, cell: CertificationCell, progress: CellProgress = no_cell_progress
+    def certified(
+        self, cell: CertificationCell, images: Tensor, labels: Tensor, advance: Advance
     ) -> list[CertificateRecord]:
-        images, labels = self.target.part(cell.images)
-        done = 0
-
-        def advance(draws: int) -> None:
-            nonlocal done
-            done += draws
-            progress(self.title(cell), done)
-
         if cell.eps is None:
-            return [*self._vote_records(cell, images, labels.cpu(), advance)]
-        return [*self._draws_records(cell, cell.eps, images, labels.cpu(), advance)]
+            return [*self._vote_records(cell, images, labels, advance)]
+        return [*self._draws_records(cell, cell.eps, images, labels, advance)]
 
     def cost(self, cell: CertificationCell) -> int:
         """How many draws are made, at most."""
@@ -239,8 +238,7 @@ class Certification(CertificateStudy[CertificationManifest, CertificateRecord]):
     @property
     def radii(self) -> tuple[float, ...]:
         """The radii that a sequential certificate is to decide about."""
-        largest = largest_radius(self.coverage, samples=self.n, alpha=self.alpha)
-        return self.wanted or tuple(even_radii(largest))
+        return counting.decisive_radii(self.coverage, self.wanted, samples=self.n, alpha=self.alpha)
 
     def _vote_records(
         self, cell: CertificationCell, images: Tensor, labels: Tensor, advance: Advance
@@ -251,16 +249,16 @@ class Certification(CertificateStudy[CertificationManifest, CertificateRecord]):
 
         def count(purpose: str, places: Tensor, samples: int) -> Tensor:
             blocks = self._logits(cell, purpose, images[places.to(images.device)], samples, advance)
-            return count_classes(blocks, classes=len(self.target.images.classes))
+            return counting.count_classes(blocks, classes=len(self.target.images.classes))
 
-        early, noise = cell.certificate == SEQUENTIAL, asdict(self.coverage)
-        election = elect(
-            count, len(labels), selection=self.n0, samples=self.n, alpha=self.alpha, sequential=early,
-            thresholds=certificates.thresholds_for(radii=self.radii if early else (), **noise),
-            also=(labels,), advance=advance,
+        early = cell.certificate == SEQUENTIAL
+        election = counting.elect(
+            count, len(labels), coverage=self.coverage, selection=self.n0, samples=self.n, alpha=self.alpha,
+            sequential=early, radii=self.wanted, also=(labels,), advance=advance,
         )  # fmt: skip
-        selected, counts, (lower, p_y) = election.selected, election.counts, election.lower
-        radii = radius_of(lower, **noise)
+        selected, counts, radii, (lower, p_y) = (
+            election.selected, election.counts, election.radii, election.lower
+        )  # fmt: skip
         columns = {
             "label": labels,
             "selected": selected,
@@ -319,11 +317,9 @@ class Certification(CertificateStudy[CertificationManifest, CertificateRecord]):
     ) -> Iterator[Tensor]:
         """The logits of fresh draws, (some, N, classes) at a time, so that a million need no memory."""
         defense = self.create(seed=self.seed_for(cell, purpose)).to(images.device)
-
-        def model(images: Tensor) -> Tensor:
-            return self.forward(defense(images))
-
-        return sampled_logits(model, images, draws, batch=self.batch, advance=advance)
+        return counting.sampled_logits(
+            self.forward, defense, images, draws, batch=self.batch, advance=advance
+        )
 
 
 def certify(

@@ -25,11 +25,10 @@ from vqshield.reports.table import Column, Section, Table, Tabular
 from vqshield.reports.text import UNFINISHED, percent
 from vqshield.runs.manifests import SourceId, ThreatId
 from vqshield.runs.study import Recorded
-from vqshield.voting import even_radii
+from vqshield.voting.counting import even_radii
 
 NORM, LINF = "linf", 8 / 255
 """The usual L-inf budget, which every summary compares with its radii."""
-# _RADII = 10  # about this many where none are given
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,6 +40,17 @@ def evaluating(model: object) -> Iterator[None]:
             module.training = mode
 
 
+@contextmanager
+def repeatable(model: object) -> Iterator[None]:
+    """As `evaluating`, with arithmetic that gives the same bits every time: cuDNN may otherwise choose a
+    faster way at every call, whose last bits differ.
+    """
+    cudnn = torch.backends.cudnn
+    flags = {"enabled": cudnn.enabled, "allow_tf32": cudnn.allow_tf32}
+    with cudnn.flags(benchmark=False, deterministic=True, **flags), evaluating(model):
+        yield
+
+
 @dataclass(frozen=True)
 class Part:
     """Some images of a batch: their places in it, (b,), and how many images the whole batch has."""

@@ -14,7 +14,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-import torch
 from torch import Tensor, nn
 
 import vqshield
@@ -22,7 +21,7 @@ from vqshield.core.environment import environment
 from vqshield.core.progress import Progress as Progress
 from vqshield.core.progress import no_progress as no_progress
 from vqshield.defenses import Defense
-from vqshield.models.calling import evaluating
+from vqshield.models.calling import repeatable
 from vqshield.runs.adversarial import AdversarialStore
 from vqshield.runs.arguments import defense_from
 from vqshield.runs.code import CodeId
@@ -198,12 +197,9 @@ def chunks(count: int, size: int) -> list[range]:
 
 
 def measure(study: AnyStudy, cell: Cell, progress: CellProgress = no_cell_progress) -> Measured:
-    """Measure one cell in this process, with arithmetic that gives the same bits every time: cuDNN may
-    otherwise choose a faster way at every call, whose last bits differ.
-    """
-    start, cudnn = time.perf_counter(), torch.backends.cudnn
-    flags = {"enabled": cudnn.enabled, "allow_tf32": cudnn.allow_tf32}
-    with cudnn.flags(benchmark=False, deterministic=True, **flags), evaluating(study.module):
+    """Measure one cell in this process."""
+    start = time.perf_counter()
+    with repeatable(study.module):
         records = study.measure(cell, progress)
     return Measured(records=records, seconds=time.perf_counter() - start)
 
