@@ -1,4 +1,4 @@
-"""What does examples/serve.py bear? A minute at full load, a stop, a kill and a restart.
+"""What does `vqshield serve` bear? A minute at full load, a stop, a kill and a restart.
 
 python benchmarks/serve_load.py --connections 32 --seconds 60 -- --threads 2
 
@@ -193,13 +193,13 @@ async def _answer(reader: asyncio.StreamReader) -> str:
 
 
 class Server:
-    """examples/serve.py as a process."""
+    """`vqshield serve` as a process."""
 
     def __init__(self, port: int, options: Sequence[str]) -> None:
         self._address = f"http://127.0.0.1:{port}"
         self.began = time.perf_counter()
         self.process = subprocess.Popen(
-            [sys.executable, str(ROOT / "examples" / "serve.py"), "--port", str(port), *options],
+            [sys.executable, "-m", "vqshield", "serve", "--port", str(port), *options],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -208,7 +208,7 @@ class Server:
         """Wait until it is; the seconds since its start."""
         while self.process.poll() is None:
             try:
-                await asyncio.to_thread(self.page, "/healthz")
+                await asyncio.to_thread(self.page, "/readyz")
                 return time.perf_counter() - self.began
             except (urllib.error.URLError, OSError):
                 await asyncio.sleep(0.05)
@@ -281,7 +281,7 @@ async def measure(connections: int, seconds: float, options: Sequence[str]) -> S
         server.process.kill()
         server.process.wait()
     return ServingRecord(
-        what="examples/serve.py under full load on 127.0.0.1, killed, restarted and stopped",
+        what="vqshield serve under full load on 127.0.0.1, killed, restarted and stopped",
         environment=environment(),
         packages={name: version(name) for name in ("fastapi", "starlette", "uvicorn", "pillow")},
         connections=connections,

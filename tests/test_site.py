@@ -71,7 +71,7 @@ def test_a_tutorial_is_a_gallery_script(path: Path) -> None:
         ("../README.md", "docs/ladder.md", "/index.md"),
         ("tutorials/3_harden_it.py", "docs/index.md", "/generated/tutorials/3_harden_it.rst"),
         ("../paper/research/common.py", "docs/ladder.md", "../paper/research/common.py"),
-        ("serve.py", "examples/README.md", "../../../examples/serve.py"),
+        ("palette.py", "examples/README.md", "../../../examples/palette.py"),
         ("../docs/serving.md", "examples/README.md", "/serving.md"),
         ("https://example.org/a.md", "docs/ladder.md", "https://example.org/a.md"),
         ("#habits", "CONTRIBUTING.md", "#habits"),

@@ -32,6 +32,8 @@ ALWAYS = {
     "device precision compile out name fresh as_json",
     "calibrate": "classifier defense data limit method samples batch seed device out name as_json",
     "doctor": "as_json",
+    "serve": "host port workers threads api_keys proxy access_log classifier defense mean std class_names "
+    "side votes seed device max_bytes max_pixels max_batch wait_ms queue connections receive_s answer_s rate",
     "ladder": "defense source control attack calls train_dir data classifier calibrate norm eps limit "
     f"samples seed batch quick precision {RECORDED}",
     "export": "file defense classifier shape overwrite as_json",
@@ -88,6 +90,12 @@ WHEN = {
     },
     "calibrate": dict.fromkeys(("data_dir", "split"), ((["--data", "."], [], "with a folder as --data"),)),
     "reproduce": {"fresh": [(["T2", "--dry-run"], ["T2"], "with --dry-run")]},
+    "serve": {
+        **dict.fromkeys(
+            ("selection", "alpha", "abstain", "sequential"), (([], ["--votes", "20"], "with --votes 1"),)
+        ),
+        "burst": [([], ["--rate", "5"], "without --rate")],
+    },
 }
 """Options that others leave without effect: where they are refused, where they are not, and why."""
 EXECUTORS = {"workers": "2", "address": "auto", "task_cpus": "2", "task_gpus": "1", "retries": "2"}

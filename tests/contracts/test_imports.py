@@ -37,7 +37,7 @@ ORDER = [
     ["ladders"],
     ["leaderboards"],
     ["demo"],
-    ["integrations"],
+    ["integrations", "serving"],
     ["cli"],
 ]
 FORBIDDEN = {"attacks": {"defenses", "defended", "surrogates"}}

@@ -113,12 +113,22 @@ def load_with_norms(which: str, device: str | torch.device = "cpu") -> Normalise
 
 def named_defense(which: str | Path) -> str | None:
     """The spec string of the defense that a classifier was fine-tuned behind, where its file names one."""
+    return metadata(which).get("shield")
+
+
+def metadata(which: str | Path) -> dict[str, str]:
+    """The metadata of a classifier's file, empty where it has none."""
+    if is_bundled(str(which)):
+        with bundled_file(str(which)) as path:
+            return read_metadata(path)
+    path = weights_file(which)
+    return read_metadata(path) if file_exists(path) else {}
+
+
+def weights_file(which: str | Path) -> Path:
+    """The path in a classifier's source; the current directory where it names no file."""
     text = str(which)
-    if is_bundled(text):
-        with bundled_file(text) as path:
-            return read_metadata(path).get("shield")
-    path = Path(text.partition("@")[2] if is_source(text) else text)
-    return read_metadata(path).get("shield") if file_exists(path) else None
+    return Path(text.partition("@")[2] if is_source(text) else text)
 
 
 def weights_digest(model: nn.Module) -> str:

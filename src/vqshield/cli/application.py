@@ -34,7 +34,7 @@ INTERRUPTED, TERMINATED = 130, 143  # what shells expect after Ctrl-C, and after
 
 GROUPS = {
     "Start": ("demo", "app", "doctor", "list"),
-    "Protect": ("calibrate", "harden", "purify", "export"),
+    "Protect": ("calibrate", "harden", "purify", "export", "serve"),
     "Measure": ("evaluate", "audit", "ladder", "leaderboard", "certify", "bench"),
     "Paper": ("reproduce", "train", "download"),
 }

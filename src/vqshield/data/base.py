@@ -161,18 +161,21 @@ class FileSet(ImageSet):
 
     def _read(self, file: Path) -> Tensor:
         with open_image(file) as opened:
-            pixels = np.array(self._cut(opened.convert("RGB")))
+            picture = opened.convert("RGB")
+            if self.size is not None:
+                picture = cut(picture, self.size, crop=self.crop, resize=self.resize)
+            pixels = np.array(picture)
         return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()  # (3, height, width)
 
-    def _cut(self, picture: "Image") -> "Image":
-        if self.size is None:
-            return picture
-        height, width = self.size
-        scale = min(picture.width / width, picture.height / height) * self.crop
-        across, down = min(width * scale, picture.width), min(height * scale, picture.height)
-        left, top = (picture.width - across) / 2, (picture.height - down) / 2
-        box = (left, top, min(left + across, picture.width), min(top + down, picture.height))
-        return picture.resize((width, height), pillow().Resampling[self.resize.upper()], box=box)
+
+def cut(picture: "Image", size: Size, *, crop: float = 1.0, resize: str = "bicubic") -> "Image":
+    """A picture at one size: the middle share `crop` of the largest part of that shape, resized."""
+    height, width = size
+    scale = min(picture.width / width, picture.height / height) * crop
+    across, down = min(width * scale, picture.width), min(height * scale, picture.height)
+    left, top = (picture.width - across) / 2, (picture.height - down) / 2
+    box = (left, top, min(left + across, picture.width), min(top + down, picture.height))
+    return picture.resize((width, height), pillow().Resampling[resize.upper()], box=box)
 
 
 def asset(name: str) -> bytes:
