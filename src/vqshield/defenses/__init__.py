@@ -21,20 +21,21 @@ from vqshield.defenses.base import (
 )
 
 if TYPE_CHECKING:
-    from vqshield.defenses.baselines import (
-        JPEG,
-        BitDepth,
-        EssentialFeatures,
-        MedianFilter,
-        ResizePad,
-        TotalVariation,
-    )
-    from vqshield.defenses.gaussian import GaussianNoise
-    from vqshield.defenses.prd import PRD, RandDisc
-    from vqshield.defenses.preprocessor import Preprocessor, preprocessor_from
-    from vqshield.defenses.quantizer import DefenseSettings, Quantizer
-    from vqshield.defenses.splitting import Splitting
-    from vqshield.defenses.swrd import SWRD
+    from vqshield.defenses.baselines import JPEG as JPEG
+    from vqshield.defenses.baselines import BitDepth as BitDepth
+    from vqshield.defenses.baselines import EssentialFeatures as EssentialFeatures
+    from vqshield.defenses.baselines import MedianFilter as MedianFilter
+    from vqshield.defenses.baselines import ResizePad as ResizePad
+    from vqshield.defenses.baselines import TotalVariation as TotalVariation
+    from vqshield.defenses.gaussian import GaussianNoise as GaussianNoise
+    from vqshield.defenses.prd import PRD as PRD
+    from vqshield.defenses.prd import RandDisc as RandDisc
+    from vqshield.defenses.preprocessor import Preprocessor as Preprocessor
+    from vqshield.defenses.preprocessor import preprocessor_from as preprocessor_from
+    from vqshield.defenses.quantizer import DefenseSettings as DefenseSettings
+    from vqshield.defenses.quantizer import Quantizer as Quantizer
+    from vqshield.defenses.splitting import Splitting as Splitting
+    from vqshield.defenses.swrd import SWRD as SWRD
 
 _QUANTIZERS = {"randdisc": "prd.RandDisc", "prd": "prd.PRD", "swrd": "swrd.SWRD"}
 _DEFENSES = {
@@ -49,13 +50,11 @@ _DEFENSES = {
     "splitting": "splitting.Splitting",
 }
 """The module and class behind each name, which is the `NAME` of the class."""
-_OTHERS = (
-    "preprocessor.Preprocessor",
-    "preprocessor.preprocessor_from",
-    "quantizer.DefenseSettings",
-    "quantizer.Quantizer",
-)
-_HOMES = {path.partition(".")[2]: path.partition(".")[0] for path in (*_DEFENSES.values(), *_OTHERS)}
+_HOMES = {
+    **{kind: module for module, _, kind in (path.partition(".") for path in _DEFENSES.values())},
+    **dict.fromkeys(("DefenseSettings", "Quantizer"), "quantizer"),
+    **dict.fromkeys(("Preprocessor", "preprocessor_from"), "preprocessor"),
+}
 
 DefenseLike = str | Defense | ImageFunction
 """What every verb takes as a defense: a spec string, "package.module:function", a Defense, or a module or
@@ -95,9 +94,9 @@ def defense_class(name: str) -> type[Defense]:
         >>> vq.defenses.defense_class("swrd") is vq.SWRD
         True
     """
-    path = _DEFENSES[checks.one_of("defense", name, _DEFENSES)]
-    kind: type[Defense] = __getattr__(path.partition(".")[2])
-    return kind
+    module, _, kind = _DEFENSES[checks.one_of("defense", name, _DEFENSES)].partition(".")
+    found: type[Defense] = getattr(import_module(f"{__name__}.{module}"), kind)
+    return found
 
 
 def known_settings(name: str) -> dict[str, Setting | None]:
@@ -198,14 +197,11 @@ def from_text(text: str, *, seed: int) -> Defense:
     reasons = {
         "seed": "would fix every draw; give the run a seed instead",
         "streams": "cannot be chosen here: a run needs fresh ones",
-        **dict.fromkeys(
-            ("range", "surrogate"),
-            "cannot be chosen here: a run's images lie in [0, 1], and its attacks choose the gradient",
-        ),
+        "range": "cannot be chosen here: a run's images lie in [0, 1]",
+        "surrogate": "cannot be chosen here: a run's attacks choose the gradient",
     }
-    for fixed, reason in reasons.items():
-        if fixed in settings:
-            raise InvalidInputError(f"{fixed}={settings[fixed]} in {text!r} {reason}")
+    for fixed in reasons.keys() & settings:
+        raise InvalidInputError(f"{fixed}={settings[fixed]} in {text!r} {reasons[fixed]}")
     return create_any(name, **settings, seed=seed)
 
 
@@ -220,34 +216,7 @@ def is_preprocessor(text: str) -> bool:
 
 
 __all__ = [
-    "JPEG",
-    "PRD",
-    "SWRD",
-    "BitDepth",
-    "CertificateTerms",
-    "Defense",
-    "DefenseLike",
-    "DefenseOptions",
-    "DefenseSettings",
-    "EssentialFeatures",
-    "GaussianNoise",
-    "Gradient",
-    "ImageFunction",
-    "MedianFilter",
-    "Preprocessor",
-    "Quantizer",
-    "RandDisc",
-    "ResizePad",
-    "Splitting",
-    "TotalVariation",
-    "as_defense",
-    "create",
-    "create_any",
-    "defense_class",
-    "from_text",
-    "is_preprocessor",
-    "known_settings",
-    "list_all_defenses",
-    "list_defenses",
-    "preprocessor_from",
-]
+    "CertificateTerms", "Defense", "DefenseLike", "DefenseOptions", "Gradient", "ImageFunction", "as_defense",
+    "create", "create_any", "defense_class", "from_text", "is_preprocessor", "known_settings",
+    "list_all_defenses", "list_defenses", *_HOMES,
+]  # fmt: skip

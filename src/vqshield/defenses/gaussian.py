@@ -1,14 +1,13 @@
 """Plain Gaussian noise on the image: the baseline of every noisy quantizer."""
 
-from typing import Unpack
-
 import torch
 from torch import Tensor
 
 from vqshield.core import checks
-from vqshield.defenses.base import CertificateTerms, Defense, DefenseOptions
+from vqshield.defenses.base import CertificateTerms, Defense, Gradient, Streams
 from vqshield.quantization import operators
 from vqshield.quantization.noise import Draw, Stage
+from vqshield.quantization.pixels import Range
 
 _AT_ONCE = 2**24  # values whose noise is made at once on a GPU; a Gaussian value takes about 128 bytes
 _CACHE_FRIENDLY = 2**17  # and on a CPU
@@ -24,7 +23,7 @@ class GaussianNoise(Defense):
 
     Args:
         sigma: standard deviation of the noise, in units of [0, 1].
-        **options: seed, streams, range, surrogate, as of every `Defense`.
+        seed, streams, range, surrogate: as of every Defense.
 
     Example:
         >>> noisy = vq.GaussianNoise(sigma=0.1, seed=0)(images)
@@ -34,8 +33,16 @@ class GaussianNoise(Defense):
 
     NAME = "gaussian"
 
-    def __init__(self, *, sigma: float, **options: Unpack[DefenseOptions]) -> None:
-        super().__init__(**options)
+    def __init__(
+        self,
+        *,
+        sigma: float,
+        seed: int | None = None,
+        streams: Streams = "fresh",
+        range: Range = "raise",
+        surrogate: str | Gradient | None = None,
+    ) -> None:
+        super().__init__(seed=seed, streams=streams, range=range, surrogate=surrogate)
         self.sigma = checks.real("sigma", sigma)
 
     def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:

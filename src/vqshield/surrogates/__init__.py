@@ -20,13 +20,15 @@ from vqshield.surrogates.base import ImageSurrogate, Shielding, Surrogate
 from vqshield.surrogates.straight_through import Attach, Given, OwnGradient, StraightThrough
 
 if TYPE_CHECKING:
-    from vqshield.surrogates.learned import Learned
-    from vqshield.surrogates.score import Score
-    from vqshield.surrogates.soft import Soft
+    from vqshield.surrogates.learned import Learned as Learned
+    from vqshield.surrogates.score import Score as Score
+    from vqshield.surrogates.soft import Soft as Soft
 
 _SURROGATES = {
-    "ste": "StraightThrough", "soft": "Soft", "score": "Score", "own": "OwnGradient", "learned": "Learned",
+    "ste": "straight_through.StraightThrough", "soft": "soft.Soft", "score": "score.Score",
+    "own": "straight_through.OwnGradient", "learned": "learned.Learned",
 }  # fmt: skip
+"""The module and class behind each name."""
 _HOMES = {"Learned": "learned", "Score": "score", "Soft": "soft"}
 
 
@@ -108,23 +110,11 @@ def known_settings(name: str) -> list[str]:
 
 
 def _surrogate_class(name: str) -> Any:
-    kind = _SURROGATES[checks.one_of("surrogate", name, _SURROGATES)]
-    return globals().get(kind) or __getattr__(kind)
+    module, _, kind = _SURROGATES[checks.one_of("surrogate", name, _SURROGATES)].partition(".")
+    return getattr(import_module(f"{__name__}.{module}"), kind)
 
 
 __all__ = [
-    "Attach",
-    "Given",
-    "ImageSurrogate",
-    "Learned",
-    "OwnGradient",
-    "Score",
-    "Shielding",
-    "Soft",
-    "StraightThrough",
-    "Surrogate",
-    "get",
-    "known_settings",
-    "list_surrogates",
-    "of_images",
-]
+    "Attach", "Given", "ImageSurrogate", "OwnGradient", "Shielding", "StraightThrough", "Surrogate", "get",
+    "known_settings", "list_surrogates", "of_images", *_HOMES,
+]  # fmt: skip
