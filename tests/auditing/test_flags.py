@@ -287,6 +287,7 @@ def test_r12_is_suspicious_of_traces_and_of_dropout_and_fails_before_that() -> N
     same = {"when asked again": 0.0}
     for more, word in (
         ({"traces": ("classifier's asked",)}, "asked"),
+        ({"traces": ("classifier's {part}.asked",)}, "the classifier's {part}.asked:"),
         ({"dropout": ("dropout of 0.5",)}, "on"),
     ):
         flag = flags.same_answers(Answers(same, **more))
@@ -453,6 +454,12 @@ def test_flags_come_in_order_and_those_missing_were_not_run() -> None:
     assert found[1] is given_ones[1]
     assert found[9].meaning == "why not"
     assert {flag.outcome for flag in found if flag not in given_ones} == {NOT_RUN}
+
+
+def test_every_check_says_what_to_do_next() -> None:
+    for check in flags.CHECKS.values():
+        assert check.next.endswith(".")
+        assert check.next not in (check.good, check.bad)
 
 
 def test_a_flag_says_what_ought_to_hold() -> None:

@@ -11,6 +11,8 @@ audit in seven would fail by luck. Counts are compared by the binomial tail that
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from torch import Tensor
 
@@ -31,53 +33,47 @@ from vqshield.auditing.results import (
     Uncertain,
 )
 from vqshield.core.errors import InvalidInputError
+from vqshield.core.files import parse_toml, read_text
+from vqshield.core.serialization import from_plain
 from vqshield.models.draws import Draws
 
-TITLES = {
-    "R1": "an unbounded attack leaves nothing",
-    "R2": "more steps do not help the defense",
-    "R3": "a larger budget does not help the defense",
-    "R4": "attacks without gradients of the defense do no better than those with them",
-    "R5": "robust accuracy does not exceed natural accuracy",
-    "R6": "random noise does less harm than the attack",
-    "R7": "averaging over twice as many draws changes little",
-    "R8": "an attack that knows the defense does no worse than one that ignores it",
-    "R9": "the attack finds adversarial images that were planted",
-    "R10": "the attack's gradient points where the expected loss really rises",
-    "R11": "what holds for the images holds for others",
-    "R12": "an answer depends on its image alone",
-    "R13": "answers are not so certain that the loss is flat",
-    "R14": "an image that hardly changes keeps its answer",
-}
-_POINTS = 0.25  # of accuracy: a comparison that cannot rule out this difference is undecided
-POWER: Mapping[str, tuple[int, str]] = {
-    "R1": (38, "an attack that 10 % of the images withstand"),
-    "R2": (50, "a rise of 25 points"),
-    "R3": (50, "a rise of 25 points"),
-    "R4": (44, "an attack without gradients that is 25 points stronger"),
-    "R5": (35, "a rise of 25 points"),
-    "R6": (35, "noise that is 25 points stronger"),
-    "R7": (42, "a change of 26 points"),
-    "R8": (44, "another attack that is 25 points stronger"),
-    "R9": (7, "an attack that misses half of the planted images"),
-    "R10": (24, "a gradient with a correlation of 0.25"),
-    "R11": (35, "a fall of 30 points"),
-    "R12": (22, "other answers about a tenth of the images"),
-    "R13": (15, "a flat loss at a quarter of the images"),
-    "R14": (7, "jumps at three quarters of the images"),
-}
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """What a check claims, and what its outcomes mean.
+
+    Attributes:
+        title: what ought to hold.
+        images, power: the smallest number of images, and what does not pass there in nine of ten audits.
+        good, bad: what the outcome says about the model; words in braces are filled in.
+        next: what to do where it does not pass.
+    """
+
+    title: str
+    images: int
+    power: str
+    good: str
+    bad: str
+    next: str
+
+
+_FILE = Path(__file__).with_name("checks.toml")
+CHECKS = from_plain(Mapping[str, Check], parse_toml(read_text(_FILE), _FILE), _FILE.name)  # type: ignore[type-abstract]
+TITLES = {name: check.title for name, check in CHECKS.items()}
+POWER = {name: (check.images, check.power) for name, check in CHECKS.items()}
 """Each check's smallest number of images, and what does not pass there in nine of ten audits.
 
 From that number on, nine of ten honest models pass: those at the limit of R1, R9 and R13; attacks of equal
 strength in the comparisons (R2 to R8, R11); gradients with a correlation of 0.92 in R10. R9 counts confirmed
 planted images. R9, R10 and R12 to R14 look at 24 images at most. Tests compute all of this.
 """
-LEAST_IMAGES = max(images for images, _ in POWER.values())
+LEAST_IMAGES = max(check.images for check in CHECKS.values())
 """No audit of fewer images passes."""
 ERRORS = 3.0
 """Standard errors of a difference that are taken for more than luck."""
 TAIL = 0.00135  # of a normal distribution, beyond three standard errors
-_DOUBT = 0.0228  # and beyond two: a count that is this unlikely at its limit does not pass
+_POINTS = 0.25  # of accuracy: a comparison that cannot rule out this difference is undecided
+_DOUBT = 0.0228  # of a normal distribution, beyond two: a count this unlikely at its limit does not pass
 _MISSED = 0.1  # the chance to pass what POWER names
 _BOUND = 1.645  # standard errors: nominally 95 %, so that of few images 90 % remain
 _GRADIENT_ERRORS = 2.0  # with three, gradients that are wrong for half of the images would pass
@@ -87,11 +83,12 @@ _LEAST_CORRELATION = 0.8  # of a gradient that R10 does not fail
 _LEAST_SIGNS = 0.75  # share that agrees, of such a gradient
 _CORRELATION = 0.25  # of a gradient that R10 does not pass
 _TOLERANCE = 0.01  # of a probability or a pixel: what rounding in another batch may change
+_MORE_NEEDED = "more images or draws decide it"
+
+Figures = Mapping[str, Figure | Draws]
 
 
-def flag(
-    name: str, outcome: Outcome, meaning: str, figures: Mapping[str, Figure | Draws] | None = None
-) -> Flag:
+def flag(name: str, outcome: Outcome, meaning: str, figures: Figures | None = None) -> Flag:
     """A flag with the title of that name."""
     shown: dict[str, Figure] = {
         key: Uncertain.of(value) if isinstance(value, Draws) else value
@@ -105,15 +102,21 @@ def not_run(name: str, why: str) -> Flag:
     return flag(name, NOT_RUN, why)
 
 
+def _judged(
+    name: str, outcome: Outcome, figures: Figures, *, needed: str = _MORE_NEEDED, **words: str
+) -> Flag:
+    """A flag with the meaning of its outcome; words: those in braces, or all of it as "good" or "bad"."""
+    check = CHECKS[name]
+    if outcome == UNDECIDED:
+        return flag(name, outcome, f"these images do not rule out {check.power}; {needed}", figures)
+    kind, usual = ("good", check.good) if outcome == PASS else ("bad", check.bad)
+    return flag(name, outcome, words[kind] if kind in words else usual.format(**words), figures)
+
+
 def unbounded(left: Draws, eps: float, limit: float = 0.01) -> Flag:
     """R1."""
-    return _judged(
-        "R1", _counted(float(_shares(left).sum()), len(left.labels), limit, above=0.1),
-        "with a budget for any image, the attack wins: its gradients are good enough to steer by",
-        "an attack that may change every pixel by half of its range must win; this one is stuck, so its "
-        "results at the real budget say nothing",
-        {f"left at eps={eps:g}": left, "limit": limit},
-    )  # fmt: skip
+    outcome = _counted(float(_shares(left).sum()), len(left.labels), limit, above=0.1)
+    return _judged("R1", outcome, {f"left at eps={eps:g}": left, "limit": limit})
 
 
 def monotone(name: str, what: str, curve: Sequence[tuple[float, Draws]]) -> Flag:
@@ -123,12 +126,8 @@ def monotone(name: str, what: str, curve: Sequence[tuple[float, Draws]]) -> Flag
         for i, (a, before) in enumerate(curve)
         for b, after in curve[i + 1 :]
     }
-    rise = next((pair for pair, outcome in pairs.items() if outcome == FAIL), "")
-    return _judged(
-        name, _worst(pairs.values()), f"accuracy does not rise with {what}",
-        f"accuracy rises from {rise}: the attack loses its way; a better one would win more",
-        {f"{what} {value:g}": draws for value, draws in curve},
-    )  # fmt: skip
+    figures = {f"{what} {value:g}": draws for value, draws in curve}
+    return _judged(name, _worst(pairs.values()), figures, what=what, rise=_first_failed(pairs))
 
 
 def without_gradients(white: Draws | None, others: Mapping[str, Draws], slack: float = 0.002) -> Flag:
@@ -141,71 +140,49 @@ def without_gradients(white: Draws | None, others: Mapping[str, Draws], slack: f
     outcomes = {name: _higher(white, other, slack) for name, other in others.items()}
     better = [name for name, outcome in outcomes.items() if outcome == FAIL]
     best = min(better, key=lambda name: others[name].mean, default="")
-    return _judged(
-        "R4", _worst(outcomes.values()), "attacks that know no gradient win no more than those that do",
-        f"{best} beats the attack with gradients: those are masked, and the true accuracy is lower",
-        {"with gradients": white, **others},
-    )  # fmt: skip
+    return _judged("R4", _worst(outcomes.values()), {"with gradients": white, **others}, best=best)
 
 
 def below_natural(robust: Draws, natural: Draws) -> Flag:
     """R5."""
-    return _judged(
-        "R5", _higher(robust, natural), "attacked images are not easier than natural ones",
-        "attacked images are classified better than natural ones: the attack works against itself",
-        {"robust": robust, "natural": natural},
-    )  # fmt: skip
+    return _judged("R5", _higher(robust, natural), {"robust": robust, "natural": natural})
 
 
 def noise_is_weaker(noise: Draws, attack: Draws) -> Flag:
     """R6."""
-    return _judged(
-        "R6", _higher(attack, noise), "the attack does no less harm than noise of the same size",
-        "noise of the same size does more harm than the attack, which therefore searches in the wrong place",
-        {"random noise": noise, "attack": attack},
-    )  # fmt: skip
+    return _judged("R6", _higher(attack, noise), {"random noise": noise, "attack": attack})
 
 
 def draws_suffice(usual: Draws, doubled: Draws, eot: int, slack: float = 0.01) -> Flag:
     """R7."""
-    return _judged(
-        "R7", _different(usual, doubled, slack), "enough draws are averaged in each step",
-        "the accuracy still changes with the number of draws: average over more",
-        {f"eot {eot}": usual, f"eot {2 * eot}": doubled},
-    )  # fmt: skip
+    outcome = _worst([_higher(usual, doubled, slack), _higher(doubled, usual, slack)])
+    return _judged("R7", outcome, {f"eot {eot}": usual, f"eot {2 * eot}": doubled})
 
 
 def knowing_helps(reported: Draws, ignorant: Draws, probe: Draws, knows: bool) -> Flag:
     """R8: the reported accuracy against those under the ignorant attack and under a probe that knows."""
     against = _higher(reported, probe)
-    bad = "the attack that knows the defense does worse than one that ignores it: it is misled by the defense"
+    words = {}
     if against == FAIL:
-        bad = (
+        words["bad"] = (
             f"a short attack that knows the defense leaves {Uncertain.of(probe)}, not "
             f"{Uncertain.of(reported)}: the reported accuracy flatters the defense, it comes from attacks "
             f"that {'are too weak' if knows else 'ignore the defense'}"
         )
-    return _judged(
-        "R8", _worst([against, _higher(reported, ignorant)]),
-        "neither an attack that ignores the defense nor a probe that knows it wins more", bad,
-        {"reported": reported, "ignorant": ignorant, "probe that knows the defense": probe},
-    )  # fmt: skip
+    figures = {"reported": reported, "ignorant": ignorant, "probe that knows the defense": probe}
+    return _judged("R8", _worst([against, _higher(reported, ignorant)]), figures, **words)
 
 
 def planted(counts: Planted, limit: float = 0.05) -> Flag:
     """R9."""
     if counts.valid == 0:
         return not_run("R9", "no planted image was confirmed: this test cannot judge the attack here")
-    decided = _judged(
-        "R9", _counted(counts.valid - counts.found, counts.valid, limit, above=0.5),
-        "where adversarial images are known to be, the attack finds them",
-        "adversarial images are there, by construction, and the attack does not find them: it is too weak",
-        {
-            "planted": counts.total, "confirmed": counts.valid, "found": counts.found,
-            "found blindly": counts.blindly, "share": counts.found / counts.valid,
-        },
-    )  # fmt: skip
-    return _if_enough(decided, counts.valid)
+    outcome = _counted(counts.valid - counts.found, counts.valid, limit, above=0.5)
+    figures = {
+        "planted": counts.total, "confirmed": counts.valid, "found": counts.found,
+        "found blindly": counts.blindly, "share": counts.found / counts.valid,
+    }  # fmt: skip
+    return _if_enough(_judged("R9", outcome, figures), counts.valid)
 
 
 def gradients_agree(
@@ -219,10 +196,7 @@ def gradients_agree(
     estimates = {name: place.estimate(errors) for name, place in places.items() if _reliable(place)}
     poor = [name for name, estimate in estimates.items() if estimate < _LEAST_CORRELATION]
     if poor:
-        return flag(
-            "R10", FAIL, f"its gradient ({poor[0]}) is a poor guide to the expected loss: a better surrogate "
-            "would find more", figures,
-        )  # fmt: skip
+        return _judged("R10", FAIL, figures, place=poor[0])
     if signs.mean + _GRADIENT_ERRORS * signs.standard_error < _LEAST_SIGNS:
         return flag(
             "R10", FAIL, "where the expected loss rises, its gradient often says that it falls: it is wrong "
@@ -235,9 +209,7 @@ def gradients_agree(
         place.estimate(_GRADIENT_ERRORS) >= _LEAST_CORRELATION and place.estimate(-_BOUND) > _CORRELATION
         for place in places.values()
     )
-    meaning = "its gradient predicts how the expected loss changes"
-    needed = "more directions and draws decide it"
-    return _judged("R10", PASS if good else UNDECIDED, meaning, "", figures, needed)
+    return _judged("R10", PASS if good else UNDECIDED, figures, needed="more directions and draws decide it")
 
 
 def _signs_of(correlation: float) -> float:
@@ -290,21 +262,15 @@ def as_good_elsewhere(
         moved, held_out: the pairs for moved and for held-out images.
         slack: by how much accuracies may fall.
     """
-    kinds = ("natural", "attacked")
     figures: dict[str, Draws] = {}
     outcomes: dict[str, Outcome] = {}
     for place, pairs, compare in ((how, moved, _higher), ("held out", held_out, _higher_of_others)):
-        for kind, (given, other) in zip(kinds, pairs, strict=False):
+        for kind, (given, other) in zip(("natural", "attacked"), pairs, strict=False):
             figures |= {kind: given, f"{kind}, {place}": other}
             where = f"when images are {how}" if place == how else "on held-out images"
             outcomes[f"{kind} accuracy falls {where}"] = compare(given, other, slack)
-    falls = [fall for fall, outcome in outcomes.items() if outcome == FAIL]
-    return _judged(
-        "R11", SUSPICIOUS if falls else _worst(outcomes.values()),
-        "the model does as well on images that it cannot know by heart",
-        f"{''.join(falls[:1])}: either those are harder, or the model knows these images by heart; try "
-        "others that it cannot have seen", figures,
-    )  # fmt: skip
+    fall = _first_failed(outcomes)
+    return _judged("R11", SUSPICIOUS if fall else _worst(outcomes.values()), figures, fall=fall)
 
 
 def same_answers(found: Answers) -> Flag:
@@ -312,34 +278,32 @@ def same_answers(found: Answers) -> Flag:
     figures: dict[str, Figure | Draws] = {
         f"largest change of a probability {how}": value for how, value in found.differences.items()
     }
+    words = {}
     if found.random:
-        outcomes = {how: _different(*pair) for how, pair in found.accuracies.items()}
+        outcomes = {
+            how: _worst([_higher(*pair), _higher(*pair[::-1])]) for how, pair in found.accuracies.items()
+        }
         figures |= {f"accuracy {how}": other for how, (_, other) in found.accuracies.items()}
-        good = "the classifier draws at random itself; its accuracy is the same however it is asked"
+        words["good"] = "the classifier draws at random itself; its accuracy is the same however it is asked"
     else:
         outcomes = {how: PASS if value <= _TOLERANCE else FAIL for how, value in found.differences.items()}
-        good = "once more, alone or in a batch, with gradients or without, the model answers the same"
     if found.traces:
         figures["changed by being asked"] = ", ".join(found.traces)
     if found.dropout:
         figures["dropout that is on"] = ", ".join(found.dropout)
-    outcome, bad = _worst(outcomes.values()), ""
-    if outcome == FAIL:
-        wrong = next(how for how, outcome in outcomes.items() if outcome == FAIL)
-        bad = f"the model answers differently {wrong}: what was measured says nothing about how it answers "
-        bad += "elsewhere"
-    elif found.traces:
-        outcome, bad = SUSPICIOUS, (
+    outcome = _worst(outcomes.values())
+    if outcome != FAIL and found.traces:
+        outcome, words["bad"] = SUSPICIOUS, (
             f"being asked changes the {found.traces[0]}: so far answers stay the same, but a model that "
             "counts its questions can answer the thousandth differently; look what it is for"
         )  # fmt: skip
-    elif found.dropout:
-        outcome, bad = SUSPICIOUS, (
+    elif outcome != FAIL and found.dropout:
+        outcome, words["bad"] = SUSPICIOUS, (
             f"{found.dropout[0]} is on in evaluation mode: perhaps by design, perhaps left on "
             "(torch.nn.functional.dropout needs training=self.training); it hides gradients from attacks "
             "that do not average over draws"
         )  # fmt: skip
-    return _judged("R12", outcome, good, bad, figures)
+    return _judged("R12", outcome, figures, how=_first_failed(outcomes), **words)
 
 
 def not_flat(found: Saturation, left: tuple[Draws, Draws] | None) -> Flag:
@@ -348,20 +312,17 @@ def not_flat(found: Saturation, left: tuple[Draws, Draws] | None) -> Flag:
         "images without a slope": f"{found.flat} of {found.images}",
         "median lead of the first logit": found.lead,
     }
-    outcome, good = flat_loss(found), "the cross-entropy has a slope that attacks can follow"
-    bad = (
-        "the logits are so large that the cross-entropy is exactly zero, and flat: attacks that climb it "
-        "(most do) stand still; divide the logits by a constant, which changes no answer"
-    )
+    outcome, words = flat_loss(found), {}
     if outcome == FAIL:
         outcome = SUSPICIOUS
         if left is not None:
             figures |= {"attack": left[0], "attack on logits divided by a constant": left[1]}
             if _higher(*left) == FAIL:
-                outcome = FAIL
-                bad = "divided by a constant, which changes no answer, the logits give the attack more: "
-                bad += "their size hides the gradient"
-    return _judged("R13", outcome, good, bad, figures)
+                outcome, words["bad"] = FAIL, (
+                    "divided by a constant, which changes no answer, the logits give the attack more: "
+                    "their size hides the gradient"
+                )  # fmt: skip
+    return _judged("R13", outcome, figures, **words)
 
 
 def flat_loss(found: Saturation) -> Outcome:
@@ -371,18 +332,14 @@ def flat_loss(found: Saturation) -> Outcome:
 
 def continuous(jump: float, limit: float = 0.1) -> Flag:
     """R14: how far answers move for an invisible change, as a share of how far they move for the budget."""
-    return _judged(
-        "R14", SUSPICIOUS if jump > limit else PASS, "answers change as little as their images do",
-        "a ten thousandth of the budget moves the answers nearly as far as all of it: noise that the image "
-        "itself seeds, or a hash of it; attacks that average over draws do not average over that, so their "
-        "gradients are one noise's", {"share of the budget's effect": jump, "limit": limit},
-    )  # fmt: skip
+    figures = {"share of the budget's effect": jump, "limit": limit}
+    return _judged("R14", SUSPICIOUS if jump > limit else PASS, figures)
 
 
 def check_images(count: int, settings: AuditSettings) -> None:
     """Refuse fewer images than an audit can pass on, unless the settings say that this is a rehearsal."""
     if count < LEAST_IMAGES and not settings.rehearsal:
-        name = next(name for name, (least, _) in POWER.items() if least == LEAST_IMAGES)
+        name = next(name for name, check in CHECKS.items() if check.images == LEAST_IMAGES)
         raise InvalidInputError(
             f"{count} images cannot pass an audit, since {name} needs {LEAST_IMAGES}; give at least "
             f"{LEAST_IMAGES} (AuditSettings(rehearsal=True) takes fewer, and no such audit passes)"
@@ -392,27 +349,19 @@ def check_images(count: int, settings: AuditSettings) -> None:
 def in_order(flags: Sequence[Flag], images: int) -> list[Flag]:
     """All flags in turn, those missing as not run; on too few images a flag may fail, never pass."""
     measured = {found.name: found for found in flags}
-    ordered = [measured.get(name) or not_run(name, "not asked for") for name in TITLES]
+    ordered = [measured.get(name) or not_run(name, "not asked for") for name in CHECKS]
     return [found if found.name == "R9" else _if_enough(found, images) for found in ordered]
 
 
 def _if_enough(found: Flag, images: int) -> Flag:
-    if found.outcome != PASS or images >= POWER[found.name][0]:
+    least = CHECKS[found.name].images
+    if found.outcome != PASS or images >= least:
         return found
-    return _judged(
-        found.name, UNDECIDED, "", "", found.figures, f"it takes {POWER[found.name][0]}, not {images}"
-    )
+    return _judged(found.name, UNDECIDED, found.figures, needed=f"it takes {least}, not {images}")
 
 
-def _judged(
-    name: str, outcome: Outcome, good: str, bad: str, figures: Mapping[str, Figure | Draws],
-    needed: str = "more images or draws decide it",
-) -> Flag:  # fmt: skip
-    if outcome == UNDECIDED:
-        meaning = f"these images do not rule out {POWER[name][1]}; {needed}"
-    else:
-        meaning = good if outcome == PASS else bad
-    return flag(name, outcome, meaning, figures)
+def _first_failed(outcomes: Mapping[str, Outcome]) -> str:
+    return next((name for name, outcome in outcomes.items() if outcome == FAIL), "")
 
 
 def _reliable(agreement: Agreement) -> bool:
@@ -435,10 +384,6 @@ def _higher(one: Draws, other: Draws, slack: float = 0.0) -> Outcome:
     differences = _shares(one) - _shares(other) - slack
     error = float(differences.square().sum().sqrt())  # N times the standard error
     return _compared(float(differences.sum()), error, len(differences))
-
-
-def _different(one: Draws, other: Draws, slack: float = 0.0) -> Outcome:
-    return _worst([_higher(one, other, slack), _higher(other, one, slack)])
 
 
 def _higher_of_others(one: Draws, other: Draws, slack: float = 0.0) -> Outcome:
