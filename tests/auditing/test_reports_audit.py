@@ -24,7 +24,15 @@ from vqshield.auditing import (
     Uncertain,
     flags,
 )
-from vqshield.auditing.page import audit_lines, audit_notes, headline, render_audit, shown_figures
+from vqshield.auditing.flags import CHECKS
+from vqshield.auditing.page import (
+    audit_lines,
+    audit_notes,
+    curves_plot,
+    headline,
+    render_audit,
+    shown_figures,
+)
 from vqshield.auditing.planting import Planted
 from vqshield.cli.output import show
 from vqshield.core.errors import MissingExtraError
@@ -179,10 +187,36 @@ def test_the_page_holds_flags_figures_and_how_it_was_made():
 
 def test_outcomes_are_told_by_words_and_marked_for_style():
     page = Page(render_audit(report()))
-    marked = [each["class"] for each in page.all("span") if each.get("class", "").startswith("outcome")]
-    expected = [flag.outcome for flag in report().flags]
-    assert marked == [f"outcome {outcome}" for outcome in expected]
-    assert set(expected) == {PASS, FAIL, NOT_RUN}
+    marks = [each for each in page.all("a") if each["href"].startswith("#R")]
+    expected = {flag.name: flag.outcome for flag in report().flags}
+    assert {each["href"][1:] for each in marks} == {*expected}
+    assert set(expected.values()) == {PASS, FAIL, NOT_RUN}
+    assert [each["class"] for each in marks] == ["fail", *["unsure"] * 9, *["pass"] * 4], "failures first"
+    assert {each["id"] for each in page.all("section") + page.all("details") if "id" in each} == {*expected}
+
+
+def test_what_failed_says_what_to_do_next_and_numbers_are_folded():
+    page = Page(render_audit(report()))
+    text = " ".join(" ".join(page.text).split())
+    assert text.count("What to do next:") == 1
+    assert CHECKS["R2"].next in text
+    assert CHECKS["R1"].next not in text
+    tags = [tag for tag, _ in page.tags]
+    assert tags.index("details") < tags.index("ul", tags.index("section"))
+    unsure = " ".join(Page(render_audit(report((flags.flag("R1", UNDECIDED, "so"),)))).text)
+    assert "repeat the audit with more images" in unsure
+
+
+def test_curves_show_accuracy_by_steps_and_by_budget_as_fractions():
+    plot = curves_plot(report())
+    assert plot.text == "Accuracy by steps of the attack (R2): 40.0 ± 4.9 % at 5, 60.0 ± 4.9 % at 10"
+    budgets = flags.monotone("R3", "eps", [(4 / 255, left(60)), (8 / 255, left(40))])
+    hostile = flags.flag("R2", PASS, "so", {f"steps {HOSTILE}": REPORTED})
+    assert curves_plot(report((hostile, budgets))).text.endswith(
+        "60.0 ± 4.9 % at 4/255, 40.0 ± 4.9 % at 8/255"
+    )
+    assert curves_plot(report(ALL_PASSED)) is None
+    assert list(shown_figures(budgets.figures)) == ["eps 4/255: 60.0 ± 4.9 %", "eps 8/255: 40.0 ± 4.9 %"]
 
 
 def test_the_time_it_took_is_no_part_of_the_page():
@@ -193,7 +227,7 @@ def test_nothing_is_asked_for_from_outside():
     page = Page(render_audit(report()))
     for _, attributes in page.tags:
         for name in ("src", "href", "srcset", "action", "data", "poster"):
-            assert attributes.get(name, "data:").startswith("data:")
+            assert attributes.get(name, "data:").startswith(("data:", "#"))
     assert "url(" not in "".join(page.styles)
     assert "@import" not in "".join(page.styles)
     assert not page.all("script")

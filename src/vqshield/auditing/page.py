@@ -1,18 +1,35 @@
 """An audit as a table in the terminal and as a page."""
 
+import math
+import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from vqshield.attacks import ball
-from vqshield.auditing.flags import POWER
-from vqshield.auditing.results import FAIL, PASS, SUSPICIOUS, UNDECIDED, AuditReport, Figure, Flag
+from vqshield.auditing.flags import CHECKS
+from vqshield.auditing.results import (
+    FAIL,
+    NOT_RUN,
+    PASS,
+    SUSPICIOUS,
+    UNDECIDED,
+    AuditReport,
+    Figure,
+    Flag,
+    Uncertain,
+)
 from vqshield.core.entry_points import require
 from vqshield.core.settings import format_value
 from vqshield.reports.html import page
+from vqshield.reports.plots import LIGHT, Plot, percent_axis
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Picture
     from rich.text import Text
 
+_CURVES = {"R2": ("steps", "steps of the attack (R2)"), "R3": ("eps", "budget of the attack (R3)")}
+_NUMBER = r"[\d.e+-]{1,12}"
+_CLASSES = {PASS: "pass", FAIL: "fail", SUSPICIOUS: "fail", UNDECIDED: "unsure", NOT_RUN: "unsure"}
 _STYLES = {PASS: "green", FAIL: "bold red", SUSPICIOUS: "red"}
 _NORMS = {"linf": "L∞", "l2": "L2", "l1": "L1"}
 _LOW = 0.5  # of the clean accuracy
@@ -43,51 +60,94 @@ def _order(flag: Flag) -> int:
 
 
 def render_audit(report: AuditReport) -> str:
-    """One page without a network, a script or another file."""
-    flags = [(flag, list(shown_figures(flag.figures))) for flag in report.flags]
+    """One page without a network, a script or another file: failures first, numbers folded."""
     facts = [
-        ("Natural accuracy", str(report.audit.natural)),
-        ("Attacks given", "; ".join(f"{name} {left}" for name, left in report.audit.attacks.items())),
+        ("Clean accuracy", str(report.natural)),
+        ("Attacks given", "; ".join(f"{name} {left}" for name, left in report.attacks.items())),
         ("Budget", _budget(report)),
-        ("Images", f"{report.audit.n} of {report.data}"),
+        ("Images", f"{report.n} of {report.data}"),
         ("Classifier", report.classifier),
         ("Seed", str(report.settings.seed)),
         *((name, str(value)) for name, value in report.machine.items()),
     ]
-    return page("audit.html", title=headline(report), flags=flags, power=POWER, facts=facts)
+    return page(
+        "audit.html",
+        title=headline(report),
+        flags=[(flag, list(shown_figures(flag.figures))) for flag in sorted(report.flags, key=_order)],
+        classes=_CLASSES,
+        checks=CHECKS,
+        plot=curves_plot(report),
+        facts=facts,
+    )
+
+
+def curves_plot(report: AuditReport) -> Plot | None:
+    """Accuracy over the attack's steps (R2) and budget (R3); None where neither was varied."""
+    measured = {flag.name: flag.figures for flag in report.flags}
+    curves: dict[str, dict[str, Uncertain]] = {}
+    for name, (what, axis) in _CURVES.items():
+        for figure, value in measured.get(name, {}).items():
+            if isinstance(value, Uncertain) and (number := re.fullmatch(rf"{what} ({_NUMBER})", figure)):
+                curves.setdefault(axis, {})[_fractions(number[1])] = value
+
+    def draw(picture: "Picture", stacked: bool) -> None:
+        picture.set_size_inches((4.3, 2.5 * len(curves)) if stacked else (11.0, 2.8))
+        panels = picture.subplots(*((len(curves), 1) if stacked else (1, len(curves))), squeeze=False)
+        for axes, (axis, points) in zip(panels.flat, curves.items(), strict=True):
+            errors = [196 * value.standard_error for value in points.values()]
+            means = [100 * value.mean for value in points.values()]
+            axes.errorbar(list(points), means, yerr=errors, color=LIGHT.ours, marker="o")
+            axes.set_title(axis, loc="left")
+            percent_axis(axes)
+
+    shown = {
+        axis: [f"{value} at {place}" for place, value in points.items()] for axis, points in curves.items()
+    }
+    text = "; ".join(f"{axis}: {', '.join(points)}" for axis, points in shown.items())
+    return Plot("curves", f"Accuracy by {text}", draw) if curves else None
 
 
 def headline(report: AuditReport) -> str:
     """Whether the robust accuracy is credible, and whether it is low."""
-    audit = report.audit
-    budget = f"ε = {format_value(report.eps)}, {_NORMS.get(report.norm, report.norm)}, N = {audit.n}"
+    budget = f"ε = {format_value(report.eps)}, {_NORMS.get(report.norm, report.norm)}, N = {report.n}"
     attacked = f"robust accuracy of {report.defense} under {', '.join(report.given)} ({budget})"
     if report.passed:
-        low = audit.reported.mean < _LOW * audit.natural.mean
-        return f"Credible: {audit.reported} {attacked}." + (
-            f" This is low: the clean accuracy is {100 * audit.natural.mean:.1f} %." if low else ""
+        low = report.reported.mean < _LOW * report.natural.mean
+        return f"Credible: {report.reported} {attacked}." + (
+            f" This is low: the clean accuracy is {100 * report.natural.mean:.1f} %." if low else ""
         )
     names: dict[str, list[str]] = {FAIL: [], SUSPICIOUS: []}
     for flag in report.flags:
-        if flag.outcome in names or not (audit.failed or flag.outcome == PASS):
+        if flag.outcome in names or not (report.failed or flag.outcome == PASS):
             names.setdefault(flag.outcome, []).append(flag.name)
     reasons = "; ".join(
         f"{', '.join(flags)} {'failed' if outcome == FAIL else outcome}"
         for outcome, flags in names.items()
         if flags
     )
-    if not audit.failed:
-        return f"Undecided ({reasons}): at most {audit.reported} {attacked}."
-    if audit.lowest.mean < audit.reported.mean:
-        lowest = f"{100 * audit.lowest.mean:.1f} % under another attack of this audit"
-        return f"Doubtful ({reasons}): {audit.reported} {attacked}, but {lowest}."
+    if not report.failed:
+        return f"Undecided ({reasons}): at most {report.reported} {attacked}."
+    if report.lowest.mean < report.reported.mean:
+        lowest = f"{100 * report.lowest.mean:.1f} % under another attack of this audit"
+        return f"Doubtful ({reasons}): {report.reported} {attacked}, but {lowest}."
     return f"Doubtful ({reasons}): the {attacked} may be lower than reported."
 
 
 def shown_figures(figures: Mapping[str, Figure]) -> Iterator[str]:
-    """A line of text per value."""
+    """A line of text per value, budgets as n/255."""
     for name, value in figures.items():
-        yield f"{name}: {value:.3g}" if isinstance(value, float) else f"{name}: {value}"
+        shown = _fractions(name) if "eps" in name else name
+        yield f"{shown}: {value:.3g}" if isinstance(value, float) else f"{shown}: {value}"
+
+
+def _fractions(text: str) -> str:
+    """A text with multiples of 1/255 as fractions; its decimals have six digits."""
+
+    def fraction(found: re.Match[str]) -> str:
+        steps = 255 * float(found[0])
+        return f"{round(steps)}/255" if math.isclose(steps, round(steps), rel_tol=1e-5) else found[0]
+
+    return re.sub(r"\b0\.\d{4,}\b", fraction, text)
 
 
 def _budget(report: AuditReport) -> str:
