@@ -32,7 +32,7 @@ from vqshield.core.files import write_json
 from vqshield.core.serialization import Json, to_plain
 from vqshield.data import sample
 from vqshield_app.choices import SETTINGS, list_choices, usual
-from vqshield_app.experiments import ATTACKS
+from vqshield_app.experiments import ATTACKS, EPSILON
 from vqshield_app.subjects import OFFERED
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -97,7 +97,7 @@ class Sessions:
             began = time.perf_counter()
             try:
                 if attacks:
-                    found = client.predict(next(kinds), *values, api_name="/attack")
+                    found = client.predict(next(kinds), EPSILON, *values, api_name="/attack")
                 else:
                     found = client.predict(*values, api_name="/shield")
                 problem = "alert" if 'role="alert"' in str(found) else None

@@ -40,7 +40,7 @@ class Shot:
 SHOTS = (
     Shot(name="desktop", width=1300, height=1180),
     Shot(name="dark", width=1300, height=1180, colours="dark"),
-    Shot(name="phone", width=400, height=860, top="#attack"),
+    Shot(name="phone", width=390, height=860, top="#attack"),
 )
 
 

@@ -12,8 +12,8 @@ from PIL import Image
 
 from vqshield.core.errors import FileFormatError, InvalidInputError
 from vqshield_app import fragments
-from vqshield_app.choices import HARDENED, SETTINGS, list_choices, settings_of, usual
-from vqshield_app.experiments import ATTACKS, shield
+from vqshield_app.choices import PRESETS, SETTINGS, list_choices, settings_of, usual
+from vqshield_app.experiments import ATTACKS, attack, shield
 from vqshield_app.handlers import Controls, View, show_attack, show_shield
 from vqshield_app.subjects import OFFERED, Limits, bundled, offered_images, uploaded
 
@@ -49,11 +49,13 @@ def test_a_bundled_picture_is_shown_clean_and_shielded(defense: str) -> None:
     assert np.array_equal(shielded, shielded[::12, ::12].repeat(12, 0).repeat(12, 1))
     assert not np.array_equal(clean, shielded)
     assert sum(map(int, DRAWN.findall(view.answers or ""))) == 20
-    assert "attack through the shield" in (view.worth or "")
+    assert "adaptive attack" in (view.worth or "")
     assert view.notice == ""
 
 
-@pytest.mark.parametrize(("defense", "size"), [("randdisc", 1), ("prd", 2), ("swrd", 3), (HARDENED, 3)])
+@pytest.mark.parametrize(
+    ("defense", "size"), [("randdisc", 1), ("prd", 2), ("swrd", 3), *((name, 3) for name in PRESETS)]
+)
 def test_the_codebook_is_of_the_draw_that_is_shown(defense: str, size: int) -> None:
     chosen = controls(defense).choice()
     found = shield(bundled(4), chosen, seed=3)
@@ -85,20 +87,36 @@ def test_fewer_centres_show_fewer_colours() -> None:
 
 
 def test_the_attack_through_the_shield_changes_the_answer() -> None:
-    view = show_attack(controls("prd", number=3), "through", LIMITS, seed=0)
+    view = show_attack(controls("prd", number=3), "through", 8, LIMITS, seed=0)
     assert view.pair is not None
     clean, attacked = (each[::12, ::12].astype(int) for each in view.pair)
     assert 0 < np.abs(clean - attacked).max() <= 8
-    said = re.search(r"(\d+) of 20 draws said.*?(\d+) of 20</strong> do now", view.answers or "")
+    said = re.search(r"(\d+) of 20 samples were.*?after the attack <strong>(\d+) of 20<", view.answers or "")
     assert said is not None
     had, kept = map(int, said.groups())
     assert had >= 15
     assert kept <= 2
 
 
+@pytest.mark.parametrize("eps", [1, 16])
+def test_an_attack_has_the_budget_that_was_chosen(eps: int) -> None:
+    chosen = controls("prd")
+    found = attack(bundled(3), chosen.choice(), "ignorant", eps, limits=LIMITS, seed=0)
+    change = found.image.int() - found.clean.int()
+    assert found.largest == int(change.abs().max()) == eps
+    shown = fragments.magnified(found)[::12, ::12].astype(int)
+    assert np.array_equal(shown, (128 + 16 * change.permute(1, 2, 0).numpy()).clip(0, 255))
+    assert f"At most {eps}/255 per value" in fragments.attack_answers(found, chosen.choice(), "ignorant")
+
+
+@pytest.mark.parametrize("eps", [0, 17, None])
+def test_a_budget_that_cannot_be_gets_a_message(eps: float) -> None:
+    assert f"epsilon={eps} should be" in show_attack(controls("prd"), "ignorant", eps, LIMITS).notice
+
+
 @pytest.mark.parametrize("kind", sorted(ATTACKS))
 def test_every_attack_keeps_to_its_budget_and_its_time(kind: str) -> None:
-    stopped = show_attack(controls("prd"), kind, Limits(attack_seconds=0.0), seed=0)
+    stopped = show_attack(controls("prd"), kind, 8, Limits(attack_seconds=0.0), seed=0)
     assert "stopped after 0 s" in stopped.notice
     assert stopped.pair is None
     assert stopped.worth is not None  # the figures stay in view
@@ -113,10 +131,10 @@ def test_an_upload_is_shielded_at_its_size_and_classified_at_the_classifiers(tmp
     assert "200×60" in view.notice
     assert "32×32" in view.notice
     assert "The picture shows" not in (view.answers or "")  # nobody knows what it shows
-    attacked = show_attack(controls("prd", upload=path), "ignorant", LIMITS, seed=0)
+    attacked = show_attack(controls("prd", upload=path), "ignorant", 8, LIMITS, seed=0)
     assert attacked.pair is not None
     assert attacked.pair[1].shape == (384, 384, 3)
-    assert "What your picture shows is not known" in (attacked.answers or "")
+    assert "The class of your picture is not known" in (attacked.answers or "")
 
 
 def test_a_large_upload_is_reduced_and_says_so(tmp_path: Path) -> None:
@@ -172,7 +190,7 @@ def test_a_hostile_file_gets_a_message(tmp_path: Path, content: object, says: st
     path.write_bytes(content() if callable(content) else content)
     for view in (
         show_shield(controls(upload=str(path)), LIMITS),
-        show_attack(controls(upload=str(path)), "ignorant", LIMITS),
+        show_attack(controls(upload=str(path)), "ignorant", 8, LIMITS),
     ):
         assert says in view.notice
         assert 'role="alert"' in view.notice
@@ -229,14 +247,14 @@ def test_a_picture_too_small_for_the_defense_gets_a_message(tmp_path: Path) -> N
 
 
 def test_an_unknown_attack_gets_a_message() -> None:
-    assert "attack=&#x27;siege&#x27; is unknown" in show_attack(controls(), "siege", LIMITS).notice
+    assert "attack=&#x27;siege&#x27; is unknown" in show_attack(controls(), "siege", 8, LIMITS).notice
 
 
 def test_sliders_that_a_defense_does_not_have_are_fixed() -> None:
     fixed = {name: {*SETTINGS} - {*settings_of(name)} for name in list_choices()}
     assert fixed == {
         "randdisc": {"size", "beta"}, "prd": {"beta"}, "swrd": set(),
-        HARDENED: {"size", "codes", "sigma", "tau", "beta"},
+        **{name: {*SETTINGS} for name in PRESETS},
     }  # fmt: skip
     with pytest.raises(InvalidInputError, match="moat"):
         usual("moat")

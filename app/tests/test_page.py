@@ -12,7 +12,7 @@ from vqshield_app import page as app_page
 from vqshield_app.handlers import View
 from vqshield_app.subjects import Limits
 
-CONTROLS = ("kind", "size", "codes", "sigma", "tau", "beta", "defense", "upload", "number")
+CONTROLS = ("kind", "eps", "size", "codes", "sigma", "tau", "beta", "defense", "upload", "number")
 
 
 class Part:
@@ -59,7 +59,7 @@ class Listener:
         **_: Any,
     ) -> None:
         self.function, self.inputs, self.outputs, self.cancels = function, inputs or (), outputs, cancels
-        self.cancelled = False
+        self.cancelled, self.followers = False, list[Listener]()
         for trigger in triggers:
             trigger.part.listeners.setdefault(trigger.event, []).append(self)
 
@@ -70,20 +70,25 @@ class Listener:
             found = self.function(*(each.value for each in self.inputs))
             for part, value in zip(self.outputs, found, strict=True):
                 part.value = value
+        for follower in self.followers:
+            follower.call()
 
     def then(self, *call: Any, **options: Any) -> "Listener":
-        return Listener([], *call, **options)
+        self.followers.append(Listener([], *call, **options))
+        return self.followers[-1]
 
 
 class Gradio(SimpleNamespace):
     """As much of the module as the page needs; `parts` has what was made, by its id."""
 
     def __init__(self) -> None:
-        super().__init__(parts={}, on=Listener, SelectData=object, themes=SimpleNamespace(Default=dict))
+        super().__init__(
+            parts={}, on=Listener, update=dict, SelectData=object, themes=SimpleNamespace(Default=dict)
+        )
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("Blocks", "Row", "Column"):
-            return lambda **_: nullcontext(Part())
+        if name in ("Blocks", "Row", "Column", "Accordion"):
+            return lambda *_, **__: nullcontext(Part())
         return self._part
 
     def _part(self, *values: Any, **options: Any) -> Part:
@@ -108,11 +113,13 @@ def test_an_attack_does_not_outlive_the_values_that_it_was_made_with(
     app_page.create_page(Limits())
     pictures, answers = gradio.parts["attacked"], gradio.parts["attacked-answers"]
     gradio.parts["attack"].fire("click")
-    (attacking,) = gradio.parts["attack"].listeners["click"]
+    (clicked,) = gradio.parts["attack"].listeners["click"]
+    (attacking,) = clicked.followers
     assert not attacking.cancelled
     assert (pictures.value, answers.value) == (("clean", "attacked"), "20 of 20")
     gradio.parts[control].fire("change")
     assert (pictures.value, answers.value) == (None, None)
+    assert gradio.parts["attack"].value == {"value": "Attack", "interactive": True}
     assert attacking.cancelled, "an attack that still runs is of the old values"
 
 

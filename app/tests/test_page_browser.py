@@ -22,6 +22,7 @@ pytestmark = [
 ]
 
 ANSWERED = "document.querySelector('#answers .vq-bars')"
+BUSY = "document.querySelector('#attack').disabled"
 SHOWN = "[...document.querySelectorAll('#%s img')].map(each => each.src).join()"
 PHONE = 400
 WATCHED = """
@@ -137,11 +138,15 @@ def change_setting(page: Page, _: Path) -> None:
     type_number(page, "codes", 4)
 
 
+def change_budget(page: Page, _: Path) -> None:
+    type_number(page, "eps", 4)
+
+
 def change_attacker(page: Page, _: Path) -> None:
     page.click("#kind input[value=ignorant]")
 
 
-CHANGES = [change_picture, change_upload, change_defense, change_setting, change_attacker]
+CHANGES = [change_picture, change_upload, change_defense, change_setting, change_budget, change_attacker]
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -151,6 +156,7 @@ def test_a_change_clears_the_attack(page: Page, tmp_path: Path, change: Callable
     shown(page, "attacked")
     change(page, tmp_path)
     page.until("!document.querySelector('#attacked-answers .vq-bars, #attacked img')")
+    page.until("document.querySelector('#attack').innerText == 'Attack'")
 
 
 def test_an_attack_that_was_overtaken_by_a_change_is_not_shown(window: Browser, tmp_path: Path) -> None:
@@ -169,9 +175,10 @@ def test_an_attack_that_was_overtaken_by_a_change_is_not_shown(window: Browser, 
         page = window.open(address, width=1300)
         page.until(ANSWERED)
         page.click("#attack")
+        page.until(f"{BUSY} && document.querySelector('#attack').innerText.startsWith('Attacking')")
         wait_for(entered)
         page.click("#kind input[value=ignorant]")
-        page.until("document.querySelector('#attacked-answers .hide')")  # it no longer waits for an answer
+        page.until(f"!{BUSY}")  # it no longer waits for an answer
         go_on.touch()
         wait_for(ended)
         before = shown(page, "shielded")
@@ -253,4 +260,8 @@ def test_it_fits_a_phone(window: Browser, address: str, colours: str) -> None:
     page.until(ANSWERED)
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE
     assert page.evaluate("document.body.classList.contains('dark')") == (colours == "dark")
+    page.until("!document.querySelector('#codes').checkVisibility()")  # settings are folded
+    top = "id => document.getElementById(id).getBoundingClientRect().top"
+    places = page.evaluate(f"['gallery', 'attack', 'answers', 'defense'].map({top})")
+    assert places == sorted(places)
     assert page.complaints == []

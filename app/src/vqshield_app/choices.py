@@ -11,11 +11,21 @@ from vqshield.core import checks
 from vqshield.core.display_names import display_name
 from vqshield.core.files import parse_json
 from vqshield.core.serialization import from_plain
+from vqshield.data import sample
 from vqshield.defenses import SWRD, Quantizer, create, known_settings, list_defenses
-from vqshield.demo.study import TUNED, DemoRow, DemoSummary, Threat
+from vqshield.demo.study import (
+    CALIBRATED,
+    CALIBRATION_IMAGES,
+    TUNED,
+    DemoRow,
+    DemoSettings,
+    DemoSummary,
+    Threat,
+)
+from vqshield.training.calibration import calibrate
 
-HARDENED = "hardened"
-"""The preset that the bundled fine-tuned classifier is used to, with that classifier; nothing to set."""
+PRESETS = {"calibrated": CALIBRATED, "hardened": TUNED}
+"""swRD with a classifier that was fitted to its images, and the name of both in the demo; nothing to set."""
 SETTINGS = ("size", "codes", "sigma", "tau", "beta")
 MOST_SIZE, MOST_CODES, MOST_NOISE, MOST_BETA = 4, 100, 20, 10
 """As far as the paper goes, noise in 255ths: they bound the time that a call takes."""
@@ -46,19 +56,19 @@ class Choice:
     @property
     def title(self) -> str:
         """What people call it."""
-        return TUNED if self.defense == HARDENED else display_name(self.defense)
+        return PRESETS.get(self.defense) or display_name(self.defense)
 
     def quantizer(self, seed: int | None = None) -> Quantizer:
         """The defense itself; without a seed its samples cannot be predicted."""
-        if self.defense == HARDENED:
-            return SWRD.hardened("cifar10", seed=seed)
+        if self.defense in PRESETS:
+            return _preset(self.defense, seed)
         values = {name: getattr(self, name) for name in settings_of(self.defense)}
         values |= {name: values[name] / 255 for name in ("sigma", "tau")}
         return create(self.defense, **values, seed=seed)
 
     def classifier(self) -> nn.Module:
         """The bundled classifier that stands behind it."""
-        return bundled_classifier(hardened=self.defense == HARDENED)
+        return _classifier(self.defense if self.defense in PRESETS else "")
 
     @property
     def recorded(self) -> dict[Threat, DemoRow]:
@@ -73,18 +83,18 @@ class Choice:
 
 def settings_of(defense: str) -> list[str]:
     """The settings of a defense that can be chosen."""
-    return [] if defense == HARDENED else [name for name in SETTINGS if name in known_settings(defense)]
+    return [] if defense in PRESETS else [name for name in SETTINGS if name in known_settings(defense)]
 
 
 def list_choices() -> list[str]:
     """The defenses that can be chosen."""
-    return [*list_defenses(), HARDENED]
+    return [*list_defenses(), *PRESETS]
 
 
 def usual(defense: str) -> Choice:
     """A defense with the settings that it was measured with: the paper's for CIFAR-10, or the preset's."""
     checks.one_of("defense", defense, list_choices())
-    measured = SWRD.hardened("cifar10") if defense == HARDENED else create(defense)
+    measured = _preset(defense) if defense in PRESETS else create(defense)
     return Choice(
         defense=defense,
         size=measured.size,
@@ -95,10 +105,20 @@ def usual(defense: str) -> Choice:
     )
 
 
+def _preset(name: str, seed: int | None = None) -> SWRD:
+    return SWRD.hardened("cifar10", seed=seed) if name == "hardened" else SWRD(seed=seed)
+
+
 @cache
-def bundled_classifier(*, hardened: bool) -> nn.Module:
-    """Read once, then shared by all sessions, which only query it."""
-    return small_cifar10_hardened() if hardened else small_cifar10()
+def _classifier(preset: str) -> nn.Module:
+    """Read once, then shared by all sessions, which only query it; calibrated as in the demo."""
+    if preset == "hardened":
+        return small_cifar10_hardened()
+    if preset != "calibrated":
+        return small_cifar10()
+    first = DemoSettings().limit
+    images = sample().floats(slice(first, first + CALIBRATION_IMAGES))
+    return calibrate("small-cifar10", images, defense=SWRD(seed=0), device="cpu").classifier
 
 
 @cache

@@ -6,7 +6,8 @@ The attacks are those of the results that the page shows (`vqshield demo`), and 
 import math
 import time
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +26,8 @@ from vqshield_app.subjects import Limits, Subject
 
 DRAWS = 20
 QUERIES = 500
+EPSILON, MOST_EPSILON = 8, 16
+"""The attacks' usual budget and the largest, in 255ths."""
 _DEMO = DemoSettings()
 
 Answers = Counter[int]
@@ -85,26 +88,26 @@ class AttackKind:
 
     title: str
     explanation: str
-    threat: Threat
+    threat: Callable[[DemoSettings], Threat]
 
 
 ATTACKS = {
     "ignorant": AttackKind(
-        title="ignores the shield",
-        explanation=f"{_DEMO.steps} steps of PGD on the bare classifier; the shield comes as a surprise.",
-        threat=Threat(name="ignorant", level="ignorant", attack=_DEMO.ignorant, surrogate="none"),
+        title="Defense-unaware: attacks the bare classifier",
+        explanation=f"{_DEMO.steps} steps of PGD on the bare classifier.",
+        threat=lambda demo: Threat(name="ignorant", level="ignorant", attack=demo.ignorant, surrogate="none"),
     ),
     "queries": AttackKind(
-        title="asks the shielded model",
-        explanation=f"{QUERIES} queries of the shielded model (Square), no gradients.",
-        threat=threat(f"square:queries={QUERIES}", Linf(_DEMO.eps)),
+        title="Query: sees the scores of the defended model",
+        explanation=f"{QUERIES} queries of the defended model (Square), no gradients.",
+        threat=lambda demo: threat(f"square:queries={QUERIES}", Linf(demo.eps)),
     ),
     "through": AttackKind(
-        title="goes through the shield",
-        explanation=f"{_DEMO.steps} steps of PGD through the shield, with gradients made for quantizers, "
-        f"averaged over {_DEMO.eot} draws.",
-        threat=Threat(
-            name="through", level="adaptive", attack=_DEMO.adaptive, surrogate="soft", eot=_DEMO.eot
+        title="Adaptive: has gradients through the defense",
+        explanation=f"{_DEMO.steps} steps of PGD through the defense, with gradients made for quantizers, "
+        f"averaged over {_DEMO.eot} samples.",
+        threat=lambda demo: Threat(
+            name="through", level="adaptive", attack=demo.adaptive, surrogate="soft", eot=demo.eot
         ),
     ),
 }
@@ -115,7 +118,8 @@ class Attacked:
     """An attacked picture and its classes.
 
     Attributes:
-        image: the attacked picture, (3, 32, 32), bytes; largest: its largest change of a value, in bytes.
+        clean, image: the picture before and after, (3, 32, 32), bytes.
+        largest: the largest change of a value, in bytes. eps: the budget of the attack, in 255ths.
         label: the class that the attack leads away from; known: whether that is the true one, or what the
             bare classifier said of the clean picture, bare_before.
         bare: the bare classifier's answer about the attacked picture.
@@ -124,8 +128,10 @@ class Attacked:
         seconds: that the attack took.
     """
 
+    clean: Tensor
     image: Tensor
     largest: int
+    eps: float
     label: int
     known: bool
     bare_before: Answers
@@ -136,14 +142,23 @@ class Attacked:
 
 
 def attack(
-    subject: Subject, choice: Choice, kind: str, *, limits: Limits, seed: int | None = None
+    subject: Subject,
+    choice: Choice,
+    kind: str,
+    eps: float = EPSILON,
+    *,
+    limits: Limits,
+    seed: int | None = None,
 ) -> Attacked:
     """Attack a picture at the size that the classifier sees; without a seed, with fresh noise.
 
     Raises:
-        InvalidInputError: an unknown kind, a picture that the defense cannot take, or too long an attack.
+        InvalidInputError: an unknown kind, eps not from 1 to 16, a picture that the defense cannot take, or
+            too long an attack.
     """
-    chosen = ATTACKS[checks.one_of("attack", kind, ATTACKS)].threat
+    checks.one_of("attack", kind, ATTACKS)
+    checks.real("epsilon", eps, least=1, most=MOST_EPSILON)
+    chosen = ATTACKS[kind].threat(replace(_DEMO, eps=eps / 255))
     quantizer, classifier = choice.quantizer(seed), choice.classifier()
     model = Defended(classifier, quantizer)
     bare_before = ask(classifier, subject.small, draws=1)
@@ -156,7 +171,9 @@ def attack(
     image = moved_bytes(clean, adversarial, chosen.attack.ball)[0]
     shown = image.float() / 255
     return Attacked(
+        clean=clean[0],
         image=image,
+        eps=eps,
         largest=int((image.int() - clean[0].int()).abs().max()),
         label=label,
         known=subject.label is not None,

@@ -14,12 +14,13 @@ from vqshield.core.settings import format_value
 from vqshield.demo.pictures import as_bytes, png, png_uri
 from vqshield.images.files import Bytes
 from vqshield.reports.html import page
-from vqshield_app.choices import HARDENED, Choice, recorded_demo
+from vqshield_app.choices import PRESETS, Choice, recorded_demo
 from vqshield_app.experiments import ATTACKS, Attacked, Shielded
 from vqshield_app.subjects import offered_images
 
 _SIDE = 384  # pixels that small pictures are enlarged to, every pixel a square: a browser would blur them
 _TILE, _GAP = 24, 4  # pixels, of a codebook's picture; patches have sides of 1 to 4 pixels
+_TIMES = 16  # how much larger a change is shown
 _MEASURED = ("size", "codes", "noise", "sigma", "tau", "beta")  # the settings that the page shows
 
 
@@ -42,7 +43,7 @@ def recorded_panel(choice: Choice) -> str:
         rows=rows,
         adaptive=rows["adaptive"],
         epsilon=format_value(summary.epsilon),
-        defense=display_defense(f"{'swrd' if choice.defense == HARDENED else choice.defense}:{settings}"),
+        defense=display_defense(f"{'swrd' if choice.defense in PRESETS else choice.defense}:{settings}"),
         audit=summary.audit,
     )
 
@@ -56,8 +57,20 @@ def shield_answers(shielded: Shielded, choice: Choice, *, label: int | None) -> 
 
 def attack_answers(attacked: Attacked, choice: Choice, kind: str) -> str:
     """What the attack changed, in a sentence and in bars."""
-    attack = ATTACKS[kind]
-    return _fragment("attacked.html", attacked=attacked, title=choice.title, explanation=attack.explanation)
+    return _fragment(
+        "attacked.html",
+        attacked=attacked,
+        title=choice.title,
+        explanation=ATTACKS[kind].explanation,
+        change=png_uri(png(torch.from_numpy(magnified(attacked)).permute(2, 0, 1))),
+        times=_TIMES,
+    )
+
+
+def magnified(attacked: Attacked) -> Bytes:
+    """What the attack adds to each value, 16 times as large, on mid-grey; enlarged like the pictures."""
+    change = _TIMES * (attacked.image.int() - attacked.clean.int()) + 128
+    return enlarged(change.clamp(0, 255).byte())
 
 
 def codebook_panel(centres: Tensor) -> str:

@@ -73,11 +73,13 @@ def show_shield(controls: Controls, limits: Limits, *, seed: int | None = None) 
     return _shown(controls, limits, shielded)
 
 
-def show_attack(controls: Controls, kind: str, limits: Limits, *, seed: int | None = None) -> View:
+def show_attack(
+    controls: Controls, kind: str, eps: float, limits: Limits, *, seed: int | None = None
+) -> View:
     """The picture as the classifier sees it, clean and attacked."""
 
     def attacked(subject: Subject, choice: Choice) -> View:
-        result = attack(subject, choice, kind, limits=limits, seed=seed)
+        result = attack(subject, choice, kind, eps, limits=limits, seed=seed)
         return View(
             notice=fragments.notice(subject.note),
             pair=(fragments.enlarged(subject.small), fragments.enlarged(result.image)),

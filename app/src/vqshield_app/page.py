@@ -15,7 +15,7 @@ from vqshield.core.errors import InvalidInputError
 from vqshield.integrations import require
 from vqshield_app import choices
 from vqshield_app.choices import SETTINGS, Choice, list_choices, settings_of, usual
-from vqshield_app.experiments import ATTACKS
+from vqshield_app.experiments import ATTACKS, EPSILON, MOST_EPSILON
 from vqshield_app.fragments import enlarged, recorded_panel
 from vqshield_app.handlers import Controls, View, show_attack, show_shield
 from vqshield_app.subjects import SIDE, Limits, offered_images
@@ -24,11 +24,23 @@ TITLE = "vqshield"
 FIRST = Choice()
 INTRODUCTION = (
     "# vqshield\n"
-    "Every picture is cut into patches, and each patch becomes the nearest of *k* centres found in that "
-    "picture. See what the classifier makes of it, then attack it."
+    "A defense replaces every patch of a picture by the nearest of *k* centres found in that picture. "
+    "Look at the classes that a classifier predicts, then attack them."
 )
 _HOUR = 3600  # seconds
 _UPLOADS = "GRADIO_TEMP_DIR"
+ATTACK, BUSY = "Attack", "Attacking …"
+_START = """
+() => {
+  // On a phone the settings are folded: pictures, attack and result come first.
+  if (matchMedia("(max-width: 640px)").matches) document.querySelector("#settings > button")?.click();
+  // A name that differs from the text in view is none: speech control finds things by what is read.
+  const rename = () => document.querySelectorAll(".upload-container[aria-label]")
+    .forEach(found => found.removeAttribute("aria-label"));
+  rename();
+  new MutationObserver(rename).observe(document.body, {childList: true, subtree: true});
+}
+"""
 _SYSTEM_FONTS = ["system-ui", "sans-serif"]
 
 
@@ -88,37 +100,37 @@ def create_page(limits: Limits) -> Any:
     with gradio.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(_HOUR, _HOUR)) as page:
         gradio.Markdown(INTRODUCTION)
         parts["worth"] = gradio.HTML(recorded_panel(FIRST), elem_id="worth")
-        with gradio.Row():
-            with gradio.Column(scale=2, min_width=300):
-                parts |= _controls(gradio)
-                parts["again"] = gradio.Button("Shield again: fresh noise", elem_id="again")
-            with gradio.Column(scale=3, min_width=300):
+        with gradio.Row(elem_id="desk"):  # in the order of a phone; style.css has the desk's columns
+            with gradio.Column(elem_id="pictures"):
+                parts |= _pictures(gradio)
+            with gradio.Column(elem_id="attacking"):
                 parts["notice"] = gradio.HTML(elem_id="notice")
-                parts["pair"] = _slider(gradio, "clean ◂ ▸ shielded", "shielded")
-                parts["answers"] = gradio.HTML(elem_id="answers")
-                parts["codebook"] = gradio.HTML(elem_id="codebook")
-            with gradio.Column(scale=3, min_width=300):
                 parts["kind"] = gradio.Radio(
-                    [(f"An attacker who {kind.title}", name) for name, kind in ATTACKS.items()],
-                    value="through", label="Attack", elem_id="kind",
+                    [(kind.title, name) for name, kind in ATTACKS.items()], value="through",
+                    label="Attacker", elem_id="kind",
                 )  # fmt: skip
-                parts["attack"] = gradio.Button("Attack", variant="primary", elem_id="attack")
+                parts["eps"] = gradio.Slider(
+                    1, MOST_EPSILON, value=EPSILON, step=1, label="ε: largest change of a value, in 255ths",
+                    elem_id="eps", buttons=[],
+                )  # fmt: skip
+                parts["attack"] = gradio.Button(ATTACK, variant="primary", elem_id="attack")
                 parts["attacked pair"] = _slider(gradio, f"clean ◂ ▸ attacked, {SIDE}×{SIDE}", "attacked")
                 parts["attacked answers"] = gradio.HTML(elem_id="attacked-answers")
+            with gradio.Column(elem_id="defending"):
+                parts["pair"] = _slider(gradio, "clean ◂ ▸ defended", "shielded")
+                parts["answers"] = gradio.HTML(elem_id="answers")
+                parts["codebook"] = gradio.HTML(elem_id="codebook")
+            with gradio.Column(elem_id="controls"):
+                parts |= _controls(gradio)
+                parts["again"] = gradio.Button("Defend again: fresh noise", elem_id="again")
         _wire(gradio, page, limits, parts)
     page.queue(max_size=limits.waiting, default_concurrency_limit=1)
     return page
 
 
-def _controls(gradio: ModuleType) -> dict[str, Any]:
-    """The controls of the left column, by the names of the fields of Controls, and the gallery."""
+def _pictures(gradio: ModuleType) -> dict[str, Any]:
+    """What picture is looked at, by the names of the fields of Controls, and the gallery."""
     offered = offered_images()
-
-    def slider(name: str, least: float, most: float, step: float, label: str) -> Any:
-        return gradio.Slider(
-            least, most, value=getattr(FIRST, name), step=step, label=label, elem_id=name, buttons=[]
-        )
-
     return {
         "gallery": gradio.Gallery(
             [
@@ -130,21 +142,35 @@ def _controls(gradio: ModuleType) -> dict[str, Any]:
         ),
         "number": gradio.Number(0, visible="hidden", label="picture", precision=0),
         "upload": gradio.File(
-            label="Or drop your own: PNG or JPEG", file_types=[".png", ".jpg", ".jpeg"], height=170,
+            label="Or drop your own: PNG or JPEG", file_types=[".png", ".jpg", ".jpeg"], height=140,
             elem_id="upload",
         ),
-        "defense": gradio.Radio(
-            [(Choice(defense=name).title, name) for name in list_choices()], value=FIRST.defense,
-            label="Defense", elem_id="defense",
-        ),
-        "size": slider("size", 1, choices.MOST_SIZE, 1, "s: side of a patch, pixels"),
-        "codes": slider("codes", 1, choices.MOST_CODES, 1, "k: centres of the codebook"),
-        "sigma": slider("sigma", 0, choices.MOST_NOISE, 0.1, "σ: noise when centres are sought, in 255ths"),
-        "tau": slider("tau", 0, choices.MOST_NOISE, 0.1, "τ: noise when a centre is chosen, in 255ths"),
-        "beta": slider(
-            "beta", 0, choices.MOST_BETA, 0.5, "β: how much windows that fit well count for more"
-        ),
     }  # fmt: skip
+
+
+def _controls(gradio: ModuleType) -> dict[str, Any]:
+    """The defense and its settings, by the names of the fields of Controls."""
+    defense = gradio.Radio(
+        [(Choice(defense=name).title, name) for name in list_choices()], value=FIRST.defense,
+        label="Defense", elem_id="defense",
+    )  # fmt: skip
+
+    def slider(name: str, least: float, most: float, step: float, label: str) -> Any:
+        return gradio.Slider(
+            least, most, value=getattr(FIRST, name), step=step, label=label, elem_id=name, buttons=[]
+        )
+
+    with gradio.Accordion("Settings", elem_id="settings"):
+        return {
+            "defense": defense,
+            "size": slider("size", 1, choices.MOST_SIZE, 1, "s: side of a patch, pixels"),
+            "codes": slider("codes", 1, choices.MOST_CODES, 1, "k: centres of the codebook"),
+            "sigma": slider(
+                "sigma", 0, choices.MOST_NOISE, 0.1, "σ: noise while centres are found, in 255ths"
+            ),
+            "tau": slider("tau", 0, choices.MOST_NOISE, 0.1, "τ: noise while a centre is chosen, in 255ths"),
+            "beta": slider("beta", 0, choices.MOST_BETA, 0.5, "β: extra weight of windows that fit well"),
+        }
 
 
 def _slider(gradio: ModuleType, label: str, name: str) -> Any:
@@ -159,13 +185,17 @@ def _wire(gradio: ModuleType, page: Any, limits: Limits, parts: dict[str, Any]) 
     controls = [parts[name] for name in names]
     sliders = [parts[name] for name in SETTINGS]
     shielded = [parts[name] for name in View._fields]
-    attacked = [parts["attacked pair"], parts["attacked answers"]]
+    attacked = [parts["attacked pair"], parts["attacked answers"], parts["attack"]]
 
     def shield_values(*values: Any) -> View:
         return show_shield(Controls(**dict(zip(names, values, strict=True))), limits)
 
-    def attack_values(kind: str, *values: Any) -> tuple[Any, ...]:
-        return show_attack(Controls(**dict(zip(names, values, strict=True))), kind, limits)[:4]
+    def ready() -> Any:
+        return gradio.update(value=ATTACK, interactive=True)
+
+    def attack_values(kind: str, eps: float, *values: Any) -> tuple[Any, ...]:
+        view = show_attack(Controls(**dict(zip(names, values, strict=True))), kind, eps, limits)
+        return *view[:4], ready()
 
     def slider_values(defense: str) -> list[Any]:
         measured, free = usual(defense), settings_of(defense)
@@ -193,14 +223,17 @@ def _wire(gradio: ModuleType, page: Any, limits: Limits, parts: dict[str, Any]) 
     shield_on(chosen.then, api_visibility="private")
     selected = parts["gallery"].select(picked, None, [parts["number"], parts["upload"]], **hidden)
     shield_on(selected.then, api_visibility="private")
-    attacking = parts["attack"].click(
-        attack_values, [parts["kind"], *controls], [*shielded[:2], *attacked], api_name="attack",
-        concurrency_limit=1, concurrency_id="attack", show_progress="minimal",
+    busy = f"() => ({{__type__: 'update', value: '{BUSY}', interactive: false}})"
+    clicked = parts["attack"].click(None, None, parts["attack"], js=busy, **hidden)
+    attacking = clicked.then(
+        attack_values, [parts["kind"], parts["eps"], *controls], [*shielded[:2], *attacked],
+        api_name="attack", concurrency_limit=1, concurrency_id="attack", show_progress="minimal",
     )  # fmt: skip
     # An attack belongs to the values it was made with: cancel one that still runs, clear one that is shown.
-    changes = [part.change for part in (parts["kind"], *controls)]
+    changes = [part.change for part in (parts["kind"], parts["eps"], *controls)]
     gradio.on(changes, None, cancels=[attacking], **hidden)
-    gradio.on(changes, lambda: (None, None), None, attacked, trigger_mode="multiple", **hidden)
+    gradio.on(changes, lambda: (None, None, ready()), None, attacked, trigger_mode="multiple", **hidden)
+    page.load(None, js=_START)
 
 
 def _gradio() -> ModuleType:
