@@ -25,9 +25,6 @@ KINDS = (  # a page of every kind, those with the widest tables and formulas
     "generated/api/attacks", "generated/api/evaluate", "generated/repository/contributing",
 )  # fmt: skip
 PHONE = 390
-LOADED = (
-    "new Promise(done => document.readyState == 'complete' ? done() : addEventListener('load', () => done()))"
-)
 
 
 def toctree() -> list[str]:
@@ -143,7 +140,7 @@ def test_pages_fit_a_phone_and_need_no_network(window: Browser) -> None:
         )
         if (width := page.evaluate("document.documentElement.scrollWidth")) > PHONE:
             wide[name] = width
-        page.call("Page.close")
+        page.tab.close()
     assert wide == {}
 
 
@@ -153,8 +150,7 @@ def test_search_works_without_a_server(window: Browser) -> None:
     form = "document.querySelector('form.sidebar-search-container')"
     assert page.evaluate(f"{form}.action").endswith("/search.html")
     assert page.evaluate(f"{form}.querySelector('input').name") == "q"
-    page.call("Page.navigate", url=f"{(BUILT / 'search.html').as_uri()}?q=surrogate")
-    page.evaluate(LOADED)
+    page.tab.goto(f"{(BUILT / 'search.html').as_uri()}?q=surrogate")
     found = page.evaluate(
         """new Promise(done => {
             const look = () => document.querySelector('.search-summary')?.innerText.includes('finished')

@@ -5,7 +5,6 @@ python tools/make_app_pictures.py    # needs Gradio and Chromium
 The pictures are indexed with few colours, by this project's own palettes, so that they stay small.
 """
 
-import base64
 import io
 import sys
 from dataclasses import dataclass
@@ -66,7 +65,7 @@ def take(window: Browser, address: str, shot: Shot) -> bytes:
 def capture(page: Page) -> bytes:
     """What is in view, once it was drawn."""
     page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done())))")
-    return base64.b64decode(page.call("Page.captureScreenshot", format="png")["data"])
+    return page.tab.screenshot()
 
 
 def indexed(picture: bytes) -> bytes:

@@ -75,9 +75,8 @@ def type_number(page: Page, control: str, value: int) -> None:
     selector = f"#{control} input[type=number]"
     page.click(selector)
     page.evaluate(f"document.querySelector('{selector}').select()")
-    page.call("Input.insertText", text=str(value))
-    for kind in ("keyDown", "keyUp"):
-        page.call("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
+    page.tab.keyboard.type(str(value))
+    page.tab.keyboard.press("Tab")
 
 
 def pick(page: Page, number: int) -> None:

@@ -71,7 +71,7 @@ def check(window: Browser, place: Path | str, ready: str = "document.readyState 
         page.until(ready)
         wrong = violations(page)
         assert not wrong, "\n".join([colours, *wrong])
-        page.call("Page.close")
+        page.tab.close()
 
 
 @pytest.mark.parametrize("kind", RENDERED)
