@@ -96,7 +96,8 @@ def test_advice_to_train_adversarially_names_the_defense() -> None:
     assert [each for each in advised if "--defense" not in each[1]] == []
 
 
-INSTALL = re.compile(r'pip install (?:"\.\[([a-z,]+)\]"(?: \./paper)?|\./paper) -c constraints\.txt')
+OTHERS = r"\./(?:paper|app|\{folder\})"
+INSTALL = re.compile(rf'pip install (?:"\.\[([a-z,]+)\]"(?: {OTHERS})?|{OTHERS}) -c constraints\.txt')
 
 
 def install_lines() -> list[tuple[str, str]]:
