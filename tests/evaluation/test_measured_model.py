@@ -128,11 +128,12 @@ def expected(model: nn.Module) -> float:
     changes=st.lists(st.sampled_from(sorted(CHANGES)), min_size=1, max_size=2, unique=True),
     defense=st.sampled_from(sorted(DEFENSES)),
     train=st.booleans(),
+    dtype=st.sampled_from([torch.float32, torch.float64, torch.float16, torch.bfloat16]),
 )
 def test_the_clean_accuracy_is_that_of_the_model_itself(
-    changes: list[str], defense: str, train: bool
+    changes: list[str], defense: str, train: bool, dtype: torch.dtype
 ) -> None:
-    model = vq.defend(small_cifar10(), DEFENSES[defense]())
+    model = vq.defend(small_cifar10().to(dtype), DEFENSES[defense]())
     for change in changes:
         if not isinstance(model, vq.Defended):
             break  # what is wrapped has no defense to change any more
