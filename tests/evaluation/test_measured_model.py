@@ -313,3 +313,39 @@ def test_a_defense_with_hooks_is_measured_in_its_model_alone() -> None:
     defense.register_forward_hook(lambda module, inputs, images: inputs[0])
     with pytest.raises(InvalidInputError, match=r"PRD has hooks.*vq.defend\(classifier, defense\)"):
         vq.evaluate(small_cifar10(), IMAGES, LABELS, defense=defense)
+
+
+class WithoutNoise(vq.GaussianNoise):
+    def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
+        return images
+
+
+class Grey(vq.Splitting):
+    def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
+        return 0 * images + 0.5
+
+
+class MySettings(vq.GaussianNoise):
+    def __init__(self, **options) -> None:
+        super().__init__(sigma=0.05, **options)
+
+
+def test_a_defense_of_another_forward_has_no_certificate_of_its_base() -> None:
+    model = vq.defend(small_cifar10(), WithoutNoise(sigma=0.05))
+    with pytest.raises(InvalidInputError, match="no certificate is known for WithoutNoise"):
+        vq.certify(model, IMAGES, LABELS, certificate="vote", selection=5, samples=20)
+    found = vq.Voting(model, samples=20, selection=5, seed=0).predict(IMAGES)
+    assert found.norm is None
+    assert not found.radii.any()
+    assert MySettings().certificate_terms() == vq.GaussianNoise(sigma=0.05).certificate_terms()
+
+
+def test_another_splitting_is_neither_certified_nor_replaced() -> None:
+    model = vq.defend(small_cifar10(), Grey(scale=0.05))
+    with pytest.raises(InvalidInputError, match="'in memory: Grey' has no L1 certificate"):
+        vq.certify_l1(model, IMAGES, LABELS)
+    found = vq.Voting(model, samples=2, selection=2, abstain=False).predict(IMAGES)
+    assert torch.equal(found.classes, model(IMAGES).argmax(1))
+    assert found.norm is None
+    with pytest.raises(InvalidInputError, match="model should be a module, not str"):
+        vq.Voting("small-cifar10-hardened")

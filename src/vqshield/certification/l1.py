@@ -16,8 +16,8 @@ from vqshield.core.errors import InvalidInputError
 from vqshield.core.seeds import derived_seed
 from vqshield.core.settings import parse_spec
 from vqshield.data import SAMPLE_NAME
-from vqshield.defenses import Defense, DefenseLike, Quantizer, Splitting, create, from_text
-from vqshield.runs.arguments import impossible_class, split_model, target_from
+from vqshield.defenses import Defense, DefenseLike, Quantizer, Splitting, create
+from vqshield.runs.arguments import defense_from, impossible_class, split_model, target_from
 from vqshield.runs.executors import Executor, run_study
 from vqshield.runs.manifests import DefenseId
 from vqshield.runs.study import Progress, no_progress
@@ -44,8 +44,8 @@ class L1Certification(CertificateStudy[L1Manifest, L1Record]):
 
     def splitting(self) -> Splitting:
         """The defense; its seed decides nothing here."""
-        splitting = from_text(self.defense, seed=0)
-        if not isinstance(splitting, Splitting):
+        splitting = defense_from(self.defense, seed=0)
+        if type(splitting) is not Splitting:  # a subclass may show the classifier something else
             raise InvalidInputError(
                 f"defense={self.defense!r} has no L1 certificate; give a splitting, as in splitting:scale=0.5"
             )

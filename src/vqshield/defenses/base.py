@@ -116,6 +116,14 @@ class Defense(nn.Module, ABC):
     NAME: ClassVar[str]
     """What a registered class is called in spec strings; a class without one has no spec string."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Give a class that computes something else no certificate of its base."""
+        super().__init_subclass__(**options)
+        own = {name for name, value in vars(cls).items() if callable(value) or isinstance(value, property)}
+        changed = [name for name in own - {"__init__", "settings", "surrogate"} if hasattr(super(cls, cls), name)]
+        if changed and "certificate_terms" not in own and not cls.__module__.startswith("vqshield."):
+            cls.certificate_terms = Defense.certificate_terms  # type: ignore[method-assign]
+
     def __init__(
         self,
         *,
@@ -212,7 +220,8 @@ class Defense(nn.Module, ABC):
         return f"{kind.NAME}:{pairs}" if pairs else kind.NAME
 
     def certificate_terms(self) -> CertificateTerms:
-        """What a worst-case certificate may assume of this defense.
+        """What a worst-case certificate may assume of this defense. A subclass that changes more than
+        constructor, settings and surrogate does not inherit it.
 
         Raises:
             InvalidInputError: no certificate is known for it.

@@ -93,6 +93,8 @@ class Voting(nn.Module):
         precision: str = "float32",
     ) -> None:
         super().__init__()
+        if not isinstance(model, nn.Module):
+            raise InvalidInputError(f"model should be a module, not {type(model).__name__}")
         self.model = model
         self.samples = checks.whole("samples", samples, least=1)
         self.selection = checks.whole("selection", selection, least=1)
@@ -128,7 +130,7 @@ class Voting(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """The share of the samples that gave each class, (B, classes)."""
-        if isinstance(self.defense, Splitting):
+        if type(self.defense) is Splitting:
             shares = self._all_shifts(images, self.defense).double() / self.defense.levels
         else:
             counts = [count("estimation", places, self.samples) for count, places in self._blocks(images)]
@@ -137,7 +139,7 @@ class Voting(nn.Module):
 
     def predict(self, images: Tensor) -> VotedClasses:
         """The elected class of each image, and the evidence for it."""
-        if isinstance(self.defense, Splitting):
+        if type(self.defense) is Splitting:
             counts = self._all_shifts(images, self.defense)
             exact = certify_all_shifts(counts=counts)
             top, shifts = of_class(counts, exact.answers), torch.full_like(exact.answers, self.defense.levels)
