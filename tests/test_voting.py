@@ -1,8 +1,11 @@
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 import vqshield as vq
+from vqshield.certification.l1 import L1Certification
 from vqshield.certification.study import Certification
 from vqshield.classifiers import small_cifar10
 from vqshield.core.errors import InvalidInputError
@@ -53,6 +56,47 @@ def test_a_splitting_is_voted_on_exactly() -> None:
     assert voted.samples.tolist() == [25] * 4
     summary = vq.certify_l1(model, IMAGES[:4], LABELS[:4])
     assert summary.mean_radius == pytest.approx(float(voted.radii[voted.classes == LABELS[:4]].sum()) / 4)
+
+
+def certified(defense: str, out: Path, images: int, **settings: object) -> list[tuple[int, float, int]]:
+    """The class, radius and votes of each image that a certification records."""
+    model = vq.defend(small_cifar10(), defense)
+    if defense.startswith("splitting"):
+        vq.certify_l1(model, IMAGES[:images], LABELS[:images], out=out, **settings)
+        records = L1Certification.read(out).records
+    else:
+        vq.certify(model, IMAGES[:images], LABELS[:images], out=out, **settings)
+        records = Certification.read(out).records
+    return [(record.answer, record.radius, record.top) for record in records]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("defense", "sequential", "settings"),
+    [
+        ("gaussian:sigma=0.1", False, {"samples": 200, "seed": 3}),
+        ("swrd:noise=shared,sigma=0.1,tau=0.1", True, {"samples": 300, "seed": 4}),
+        ("splitting:scale=0.1", False, {}),
+    ],
+)
+def test_certify_and_the_vote_agree_on_every_image(defense, sequential, settings, tmp_path) -> None:
+    certificate = {"certificate": "sequential" if sequential else "vote"} if settings else {}
+    recorded = certified(defense, tmp_path, 24, **certificate, **settings)
+    voted = vq.Voting(vq.defend(small_cifar10(), defense), sequential=sequential, **settings).predict(
+        IMAGES[:24]
+    )
+    columns = voted.classes.tolist(), voted.radii.tolist(), voted.votes.tolist()
+    assert list(zip(*columns, strict=True)) == recorded
+
+
+def test_a_quantizer_behind_a_splitting_belongs_to_the_classifier(tmp_path) -> None:
+    settings = {"after": "prd:codes=4", "seed": 2}
+    recorded = certified("splitting:scale=0.05", tmp_path, 3, **settings)
+    quantizer = L1Certification(defense="splitting:scale=0.05", **settings).quantizer()
+    model = vq.defend(nn.Sequential(quantizer, small_cifar10()), "splitting:scale=0.05")
+    voted = vq.Voting(model).predict(IMAGES[:3])
+    assert voted.classes.tolist() == [answer for answer, _, _ in recorded]
+    assert voted.radii.tolist() == [radius for _, radius, _ in recorded]
 
 
 def test_frequencies_are_the_counts_of_the_prediction() -> None:

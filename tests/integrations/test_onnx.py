@@ -8,7 +8,9 @@ from torch import nn
 from typer.testing import CliRunner
 
 import vqshield as vq
+from vqshield.classifiers import small_cifar10
 from vqshield.cli.application import app
+from vqshield.core.errors import InvalidInputError
 from vqshield.quantization.noise import Draw, Stage
 
 if importlib.util.find_spec("onnx") is None or importlib.util.find_spec("onnxruntime") is None:
@@ -89,6 +91,34 @@ def test_a_defended_model_gives_the_same_logits(natural, tmp_path) -> None:
     with torch.no_grad():
         expected = model.eval()(images, streams=STREAMS)
     assert torch.allclose(run(written.path, **drawn(images, 4)), expected, atol=1e-4)
+
+
+def test_a_vote_gives_the_shares_of_its_samples(natural, tmp_path) -> None:
+    model = vq.defend(small_cifar10(), "prd:codes=4,sigma=0.2,tau=0.2,backend=torch", seed=SEED)
+    voting = vq.Voting(model, samples=6)
+    written = vq.export_onnx(voting, tmp_path / "vote.onnx", shape=(3, 32, 32))
+    images, streams = natural[:3], torch.tensor([0, 7, 2**40])
+    found = run(written.path, images=images, seed=torch.tensor([SEED - 2**64]), streams=streams)
+    samples = (streams[:, None] * 6 + torch.arange(6)).flatten()
+    answers = model(images.repeat_interleave(6, 0), streams=samples).argmax(1)
+    expected = nn.functional.one_hot(answers, 10).view(3, 6, 10).float().mean(1)
+    assert torch.allclose(found, expected)
+    assert 0 < float(found.max(1).values.min()) < 1  # the samples differ
+    alone = run(written.path, images=images[1:2], seed=torch.tensor([SEED - 2**64]), streams=streams[1:2])
+    assert torch.allclose(alone, found[1:2])
+
+
+@pytest.mark.parametrize(
+    ("voting", "message"),
+    [
+        (lambda: vq.Voting(vq.defend(small_cifar10(), "prd"), sequential=True), "sequential=True"),
+        (lambda: vq.Voting(small_cifar10()), "as vq.defend made it"),
+        (lambda: vq.Voting(vq.defend(small_cifar10(), "splitting:scale=0.1")), "Splitting cannot"),
+    ],
+)
+def test_a_vote_without_fixed_samples_is_refused(tmp_path, voting, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        vq.export_onnx(voting(), tmp_path / "vote.onnx", shape=(3, 32, 32))
 
 
 def test_what_cannot_be_exported_is_named(tmp_path) -> None:

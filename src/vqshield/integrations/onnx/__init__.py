@@ -6,6 +6,7 @@ from pathlib import Path
 from vqshield.core.files import write_atomically
 from vqshield.defended import Defended
 from vqshield.defenses import Defense
+from vqshield.voting import Voting
 
 DEFAULT_OPSET = 18
 """The first that has operators on bits."""
@@ -29,7 +30,11 @@ class Exported:
 
 
 def export_onnx(
-    model: Defended | Defense, path: Path | str, *, shape: tuple[int, int, int], opset: int = DEFAULT_OPSET
+    model: Defended | Defense | Voting,
+    path: Path | str,
+    *,
+    shape: tuple[int, int, int],
+    opset: int = DEFAULT_OPSET,
 ) -> Exported:
     """Write a defended model, or a defense alone, as ONNX: noise, k-means and rebuild in standard operators.
 
@@ -41,8 +46,12 @@ def export_onnx(
     give every image a stream number of its own. Values are not checked in the graph, and the classifier is
     the one of eval mode.
 
+    The output of a `Voting` is shares (B, classes): how many of its samples give each class, as a fraction.
+    Sample k of an image with stream s has stream s·samples + k, and all samples are computed at once.
+
     Args:
-        model: what `vqshield.defend` made, or a RandDisc, PRD, SWRD or GaussianNoise.
+        model: what `vqshield.defend` made, a RandDisc, PRD, SWRD or GaussianNoise, or a `Voting` that is not
+            sequential.
         path: the file, usually .onnx.
         shape: (q, h, w) of an image; the batch may have any size.
         opset: 18 or later.

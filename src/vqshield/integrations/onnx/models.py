@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -17,12 +18,17 @@ from vqshield.integrations.onnx import DEFAULT_OPSET
 from vqshield.integrations.onnx.graph import FLOAT, INT64, Graph, Proto, onnx, tensor
 from vqshield.integrations.onnx.quantizers import shielded
 from vqshield.models.calling import evaluating
+from vqshield.voting import Voting
 
 _MOST_BYTES = 2**31  # of a protobuf message
 
 
-def encoded(model: Defended | Defense, shape: tuple[int, int, int], opset: int) -> tuple[bytes, int]:
+def encoded(model: Defended | Defense | Voting, shape: tuple[int, int, int], opset: int) -> tuple[bytes, int]:
     """The file's content, and how many operators it has."""
+    samples: int | None = None
+    if isinstance(model, Voting):
+        samples = model.samples
+        model = _voted_model(model)
     defense = model.defense if isinstance(model, Defended) else model
     if not isinstance(defense, Defense):
         raise InvalidInputError(
@@ -34,26 +40,61 @@ def encoded(model: Defended | Defense, shape: tuple[int, int, int], opset: int) 
     if len(sizes) != 3:
         raise InvalidInputError(f"shape={shape} should be (q, h, w): channels, rows and columns")
     defense.check(torch.zeros(1, *sizes))
-    whole = _defense_model(defense, (sizes[0], sizes[1], sizes[2]), opset)
+    whole = _defense_model(defense, (sizes[0], sizes[1], sizes[2]), opset, samples or 1)
     if isinstance(model, Defended):
-        whole = _joined(whole, _classifier_model(model.classifier, sizes, opset))
+        whole = _joined(whole, _classifier_model(model.classifier, sizes, opset), "logits")
+    if samples is not None:
+        classes = whole.graph.output[0].type.tensor_type.shape.dim[1].dim_value
+        whole = _joined(whole, _counting_model(classes, samples, opset), "shares")
     _describe(whole, defense)
     onnx.checker.check_model(whole, full_check=whole.ByteSize() < _MOST_BYTES)
     return whole.SerializeToString(), _count(whole.graph)
 
 
-def _defense_model(defense: Defense, shape: tuple[int, int, int], opset: int) -> Proto:
+def _voted_model(voting: Voting) -> Defended:
+    if voting.sequential:
+        raise InvalidInputError("sequential=True cannot be exported to ONNX: it has no fixed samples")
+    if voting.defense is None or not isinstance(voting.model, Defended):
+        raise InvalidInputError("a Voting is exported to ONNX with a model as vq.defend made it")
+    return voting.model
+
+
+def _defense_model(defense: Defense, shape: tuple[int, int, int], opset: int, samples: int) -> Proto:
     graph = Graph()
-    found = shielded(graph, defense, "images", "seed", "streams", shape)
+    images, streams = "images", "streams"
+    if samples > 1:  # sample k of an image with stream s has stream s·samples + k
+        many = graph("Expand", graph.unsqueeze(images, 1), np.array([1, samples, 1, 1, 1]))
+        first = graph("Mul", graph.unsqueeze(streams, 1), samples)
+        images, streams = graph.reshape(many, -1, *shape), graph("Add", first, np.arange(samples)[None])
+        streams = graph.reshape(streams, -1)
+    found = shielded(graph, defense, images, "seed", streams, shape)
     graph.nodes.append(onnx.helper.make_node("Identity", [found], ["shielded"]))
+    given = "batch" if samples == 1 else "images"  # the classifier's batch has all samples
     inputs = [
-        tensor("images", FLOAT, ["batch", *shape]),
+        tensor("images", FLOAT, [given, *shape]),
         tensor("seed", INT64, [1]),
-        tensor("streams", INT64, ["batch"]),
+        tensor("streams", INT64, [given]),
     ]
-    made = graph.finish("vqshield", inputs, [tensor("shielded", FLOAT, ["batch", *shape])])
+    return _model(graph.finish("vqshield", inputs, [tensor("shielded", FLOAT, ["batch", *shape])]), opset)
+
+
+def _counting_model(classes: int, samples: int, opset: int) -> Proto:
+    """Logits of the samples of each image, (B·samples, classes) → the share of each class, (B, classes)."""
+    graph = Graph()
+    answers = graph("ArgMax", "scores", axis=1, keepdims=1)
+    votes = graph.cast(graph("Equal", answers, np.arange(classes)[None]), FLOAT)
+    shares = graph("ReduceMean", graph.reshape(votes, -1, samples, classes), np.array([1]), keepdims=0)
+    graph.nodes.append(onnx.helper.make_node("Identity", [shares], ["voted"]))
+    inputs, outputs = (
+        tensor("scores", FLOAT, ["batch", classes]),
+        tensor("voted", FLOAT, ["images", classes]),
+    )
+    return _model(graph.finish("votes", [inputs], [outputs]), opset)
+
+
+def _model(graph: Proto, opset: int) -> Proto:
     return onnx.helper.make_model(
-        made, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=_ir_version(opset)
+        graph, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=_ir_version(opset)
     )
 
 
@@ -93,20 +134,19 @@ def _quiet() -> Iterator[None]:
             log.setLevel(before)
 
 
-def _joined(shield: Proto, classifier: Proto) -> Proto:
-    """The shield's output as the classifier's input."""
-    (opset,) = [each.version for each in shield.opset_import]
-    theirs = {each.domain: each.version for each in classifier.opset_import}
+def _joined(first: Proto, second: Proto, output: str) -> Proto:
+    """The output of the first as the input of the second, whose output gets that name."""
+    ours, theirs = ({each.domain: each.version for each in model.opset_import} for model in (first, second))
+    opset = ours[""]
     if theirs.get("", opset) != opset or set(theirs) - {""}:
         raise InvalidInputError(f"the classifier needs operators of {theirs}; opset {opset} alone should do")
-    renamed = onnx.compose.add_prefix(classifier, "classifier/")
-    shield.ir_version = renamed.ir_version = max(shield.ir_version, classifier.ir_version)
+    renamed = onnx.compose.add_prefix(second, f"{output}/")
+    first.ir_version = renamed.ir_version = max(first.ir_version, second.ir_version)
     joined = onnx.compose.merge_models(
-        shield, renamed, io_map=[("shielded", renamed.graph.input[0].name)], name="vqshield"
+        first, renamed, io_map=[(first.graph.output[0].name, renamed.graph.input[0].name)], name="vqshield"
     )
-    answer = joined.graph.output[0].name
-    joined.graph.node.append(onnx.helper.make_node("Identity", [answer], ["logits"]))
-    joined.graph.output[0].name = "logits"
+    joined.graph.node.append(onnx.helper.make_node("Identity", [joined.graph.output[0].name], [output]))
+    joined.graph.output[0].name = output
     return joined
 
 
