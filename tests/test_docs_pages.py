@@ -20,7 +20,7 @@ BUDGETS = {
     # how-to
     "pretrained": 800, "choose-a-defense": 700, "your-data": 500, "your-defense": 800, "certify": 700,
     "failed-audit": 900, "scale-out": 500, "export-and-serve": 800, "reproduce": 500, "kmeans": 300,
-    "hardening": 500, "app": 250,
+    "hardening": 500, "app": 250, "gate": 500,
     # reference
     "data-formats": 400, "glossary": 450, "releasing": 400, "index": 300,
     # explanation
@@ -70,7 +70,9 @@ def test_the_readme_says_the_essential_first() -> None:
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:
-    return [(kind, text) for kind, text in FENCE.findall(page.read_text()) if kind in ("python", "sh")]
+    return [
+        (kind, text) for kind, text in FENCE.findall(page.read_text()) if kind in ("python", "sh", "toml")
+    ]
 
 
 RUN = [page for page in (ROOT / "README.md", *sorted(DOCS.glob("*.md"))) if blocks(page)]
@@ -113,6 +115,9 @@ def test_what_a_page_prints_as_code_runs(page: Path, workplace: Path) -> None:
         write_photos(workplace / "photos")
     names: dict[str, object] = {}
     for kind, text in blocks(page):
+        if kind == "toml":
+            (workplace / text.split()[1]).write_text(text)  # its first line is "# NAME.toml"
+            continue
         if kind == "python":
             if missing(text) is None:
                 file = re.match(r"# (\w+\.py)\n", text)

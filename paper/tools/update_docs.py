@@ -20,6 +20,7 @@ from beta_tables import BETA_TABLES
 from certificate_tables import CERTIFICATE_TABLES
 from classifier_tables import CLASSIFIER_TABLES
 from fast_attack_table import FAST_TABLES, whole_suite
+from gate_table import gate_power
 from growth_tables import GROWTH_TABLES
 from integration_tables import INTEGRATION_TABLES
 from l1_tables import L1_TABLES
@@ -143,6 +144,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "agreement": agreement,
     "trained": trained,
     "serving": serving,
+    "gate-power": gate_power,
     **ATTACK_TABLES,
     **CERTIFICATE_TABLES,
     **RADIUS_TABLES,

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from vqshield.defenses import Splitting as Splitting
     from vqshield.defenses import list_defenses as list_defenses
     from vqshield.evaluation.study import evaluate as evaluate
+    from vqshield.gating.comparison import compare as compare
+    from vqshield.gating.gate import gate as gate
     from vqshield.images.purify import purify as purify
     from vqshield.integrations.onnx import export_onnx as export_onnx
     from vqshield.ladders.study import ladder as ladder
@@ -53,8 +55,10 @@ _HOMES = {
     "calibrate": "training.calibration",
     "certify": "certification.study",
     "certify_l1": "certification.l1",
+    "compare": "gating.comparison",
     "evaluate": "evaluation.study",
     "export_onnx": "integrations.onnx",
+    "gate": "gating.gate",
     "harden": "training.hardening",
     "kmeans": "quantization.kmeans",
     "ladder": "ladders.study",

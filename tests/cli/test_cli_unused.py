@@ -40,6 +40,8 @@ ALWAYS = {
     "leaderboard": "rows classifier calibrate source attack calls audit_limit data norm eps limit samples "
     f"seed batch quick precision {RECORDED}",
     "app": "host port browser",
+    "gate": "policy out fresh as_json",
+    "compare": "before after radius as_json",
 }
 """Options that no value of another one leaves without effect."""
 PLACE, L1 = ["--data-dir", "."], ["--norm", "l1"]

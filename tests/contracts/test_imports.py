@@ -36,6 +36,7 @@ ORDER = [
     ["auditing"],
     ["ladders"],
     ["leaderboards"],
+    ["gating"],
     ["demo"],
     ["integrations", "serving"],
     ["cli"],

@@ -41,7 +41,23 @@ RESULTS: dict[str, Callable[[Path], Tabular]] = {
     ),
     "Calibration": lambda _: vq.calibrate("small-cifar10", IMAGES, defense="prd").calibration,
     "Hardened": lambda out: vq.harden("small-cifar10", "prd", IMAGES, LABELS, epochs=1, batch=2, out=out),
+    "Comparison": lambda out: compared(out),
+    "GateReport": lambda out: gated(out),
 }  # fmt: skip
+
+
+def compared(out: Path) -> Tabular:
+    for name, defense in (("first", "prd"), ("second", "swrd")):
+        vq.evaluate(defense=defense, limit=4, samples=1, out=out / name)
+    return vq.compare(out / "first", out / "second")
+
+
+def gated(out: Path) -> Tabular:
+    compared(out)
+    policy = out / "policy.toml"
+    check = 'run = "first", attack = "clean", least = 0.1'
+    policy.write_text(f'level = 0.05\nrun.first.folder = "{out / "first"}"\ncheck = [{{{check}}}]')
+    return vq.gate(policy, out=out / "gate")
 
 
 @pytest.fixture(scope="module")

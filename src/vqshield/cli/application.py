@@ -35,7 +35,7 @@ INTERRUPTED, TERMINATED = 130, 143  # what shells expect after Ctrl-C, and after
 GROUPS = {
     "Start": ("demo", "app", "doctor", "list"),
     "Protect": ("calibrate", "harden", "purify", "export", "serve"),
-    "Measure": ("evaluate", "audit", "ladder", "leaderboard", "certify", "bench"),
+    "Measure": ("evaluate", "audit", "ladder", "leaderboard", "certify", "gate", "compare", "bench"),
     "Paper": ("reproduce", "train", "download"),
 }
 """The commands in the order of the help. Each is a function of its name in the module of its name."""

@@ -120,7 +120,9 @@ class Defense(nn.Module, ABC):
         """Give a class that computes something else no certificate of its base."""
         super().__init_subclass__(**options)
         own = {name for name, value in vars(cls).items() if callable(value) or isinstance(value, property)}
-        changed = [name for name in own - {"__init__", "settings", "surrogate"} if hasattr(super(cls, cls), name)]
+        changed = [
+            name for name in own - {"__init__", "settings", "surrogate"} if hasattr(super(cls, cls), name)
+        ]
         if changed and "certificate_terms" not in own and not cls.__module__.startswith("vqshield."):
             cls.certificate_terms = Defense.certificate_terms  # type: ignore[method-assign]
 

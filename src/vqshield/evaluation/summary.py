@@ -62,7 +62,7 @@ class EvaluationSummary(Tabular):
             by_attack.setdefault((record.defense, record.attack), {})[record.image] = record
         rows = []
         for defense in manifest.measured:
-            for name, members in _groups(manifest).items():
+            for name, members in attack_groups(manifest).items():
                 keys = [(defense, member) for member in members]
                 took = [seconds[key] for key in keys if key in seconds]
                 rows += _rows(defense, name, [by_attack.get(key, {}) for key in keys], took)
@@ -80,7 +80,7 @@ class EvaluationSummary(Tabular):
         )
 
 
-def _groups(manifest: EvaluationManifest) -> dict[str, list[str]]:
+def attack_groups(manifest: EvaluationManifest) -> dict[str, list[str]]:
     """The attacks whose strongest each row of a defense shows, by the row's name."""
     groups, every = {NONE: [NONE]}, list[str]()
     for attack in manifest.attacks:

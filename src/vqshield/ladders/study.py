@@ -140,7 +140,7 @@ class LadderSummary(Tabular):
     def read(cls, out: Path) -> "LadderSummary":
         """The summary of a ladder's folder, finished or not."""
         plan = read_manifest(Plan, out, file=PLAN)
-        folders = [_folders(out, subject.name) for subject in plan.subjects]
+        folders = [subject_folders(out, subject.name) for subject in plan.subjects]
         return cls.of(
             plan,
             [(read_if_started(Evaluation, own), read_if_started(BlackBoxStudy, box)) for own, box in folders],
@@ -182,7 +182,8 @@ def read_if_started(
     return study.read(folder) if (folder / MANIFEST).is_file() else None
 
 
-def _folders(out: Path, subject: str) -> tuple[Path, Path]:
+def subject_folders(out: Path, subject: str) -> tuple[Path, Path]:
+    """The folders of a subject's Evaluation and BlackBoxStudy."""
     return out / subject / "evaluation", out / subject / "remote"
 
 
@@ -207,21 +208,29 @@ def _by_rung(plan: Plan, measured: Measured) -> Iterator[tuple[RungName, int, _A
         yield from ((rungs[record.attack], record.calls, record) for record in black_box.records)
 
 
-def _rows(plan: Plan, subject: Subject, measured: Measured, tries: Sequence[int]) -> list[LadderRow]:
-    groups: dict[tuple[RungName, int], dict[str, _ByImage]] = {}  # by rung and calls, each by attack
+def competing(
+    plan: Plan, subject: Subject, measured: Measured
+) -> Iterator[tuple[RungName, int, dict[str, _ByImage], list[_ByImage]]]:
+    """For each rung and number of calls (0: none): its attacks' records, and all that compete per image."""
+    groups: dict[tuple[RungName, int], dict[str, _ByImage]] = {}
     for rung, calls, record in _by_rung(plan, measured):
         if record.defense == subject.defense:  # an Evaluation measures the bare classifier as well
             group = groups.setdefault((rung, calls), {})
             group.setdefault(record.attack, {})[record.image] = record
-    inside, black_box = measured
-    seconds = {**(inside.seconds if inside else {}), **(black_box.seconds if black_box else {})}
-    marks = black_box.manifest.calls if black_box else ()
-    rows = []
     for (rung, calls), members in groups.items():
         # More calls never hurt: images found after fewer of them compete as well.
         attacked = list(members.values())
         for (other, fewer), attacks in groups.items():
             attacked += attacks.values() if other == rung and fewer < calls else ()
+        yield rung, calls, members, attacked
+
+
+def _rows(plan: Plan, subject: Subject, measured: Measured, tries: Sequence[int]) -> list[LadderRow]:
+    inside, black_box = measured
+    seconds = {**(inside.seconds if inside else {}), **(black_box.seconds if black_box else {})}
+    marks = black_box.manifest.calls if black_box else ()
+    rows = []
+    for rung, calls, members, attacked in competing(plan, subject, measured):
         draws = strongest_draws(attacked)
         if draws is None:
             continue
@@ -485,7 +494,7 @@ def climb(
             steps.total += black_box.work
             plan = replace(plan, training_seconds={**plan.training_seconds, subject.name: seconds})
             write_json(out / PLAN, to_plain(plan))
-        folders = (None, None) if out is None else _folders(out, subject.name)
+        folders = (None, None) if out is None else subject_folders(out, subject.name)
         with steps.step(inside.work, f"{subject.name}: ") as report:
             own = run_study(inside, folders[0], executor=executor, progress=report)
         with steps.step(black_box.work, f"{subject.name}: ") as report:

@@ -173,7 +173,7 @@ def check_same(folder: Path, before: object, now: object, *, except_for: Sequenc
 
     except_for: fields that may differ. The commit always may, as code.sources changes with the code.
     """
-    old, new = (_flat(json.loads(json.dumps(to_plain(manifest)))) for manifest in (before, now))
+    old, new = (flat(json.loads(json.dumps(to_plain(manifest)))) for manifest in (before, now))
     for name in [*old, *new]:
         was, is_ = old.get(name, "absent"), new.get(name, "absent")
         if was != is_ and name != "code.commit" and name.partition(".")[0] not in except_for:
@@ -186,12 +186,12 @@ def check_same(folder: Path, before: object, now: object, *, except_for: Sequenc
             )
 
 
-def _flat(value: Json, name: str = "") -> dict[str, Json]:
-    """Nested objects and lists as one: {"data.images": 500, "attacks.0.name": …}."""
+def flat(value: Json, name: str = "") -> dict[str, Json]:
+    """A manifest as one dict of values by their paths: {"data.images": 500, "attacks.0.name": …}."""
     if isinstance(value, str) or not isinstance(value, Mapping | Sequence):
         return {name: value}
     pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
-    flat: dict[str, Json] = {}
+    found: dict[str, Json] = {}
     for key, part in pairs:
-        flat |= _flat(part, f"{name}.{key}" if name else str(key))
-    return flat
+        found |= flat(part, f"{name}.{key}" if name else str(key))
+    return found
