@@ -15,8 +15,8 @@ from vqshield.auditing.page import render_audit
 from vqshield.auditing.results import read_audit
 from vqshield.data import sample
 from vqshield.demo.page import render_demo
-from vqshield.demo.pictures import GalleryPicture, GalleryRow, png, png_uri
 from vqshield.demo.study import DemoSummary
+from vqshield.images.pictures import GalleryPicture, GalleryRow, png, png_uri
 from vqshield.ladders.page import render_ladder
 from vqshield.ladders.study import LadderSummary
 from vqshield.leaderboards.page import render_board

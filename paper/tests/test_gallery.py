@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.seeds import derived_seed
 from vqshield.core.serialization import to_plain
-from vqshield.demo.pictures import as_bytes
+from vqshield.images.pictures import as_bytes
 from vqshield.runs.arguments import defense_from
 from vqshield.runs.executors import LocalExecutor
 from vqshield.runs.study import Recorded

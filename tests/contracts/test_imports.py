@@ -23,6 +23,7 @@ ORDER = [
     ["attacks"],
     ["attacks.threats"],
     ["attacks.suites"],
+    ["images.pictures"],
     ["certificates"],
     ["data"],
     ["classifiers"],

@@ -13,9 +13,9 @@ from rich.console import Console
 from pages import Page
 from vqshield.core.errors import InvalidInputError, MissingExtraError
 from vqshield.demo.page import demo_table, render_demo
-from vqshield.demo.pictures import GalleryPicture, GalleryRow
 from vqshield.demo.study import DemoRow, DemoSummary
 from vqshield.images.files import encode_png
+from vqshield.images.pictures import GalleryPicture, GalleryRow
 
 HOSTILE = '"><script>alert(1)</script><img src=http://evil.example/x onerror=alert(1)>'
 

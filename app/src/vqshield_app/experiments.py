@@ -17,8 +17,8 @@ from vqshield.attacks.threats import Threat, threat
 from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError
 from vqshield.defended import Defended
-from vqshield.demo.pictures import as_bytes, moved_bytes
 from vqshield.demo.study import DemoSettings
+from vqshield.images.pictures import as_bytes, moved_bytes
 from vqshield.models.calling import Model
 from vqshield.models.draws import draw_predictions
 from vqshield_app.choices import Choice

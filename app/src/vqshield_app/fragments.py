@@ -11,8 +11,8 @@ from torch import Tensor
 
 from vqshield.core.display_names import display_defense
 from vqshield.core.settings import format_value
-from vqshield.demo.pictures import as_bytes, png, png_uri
 from vqshield.images.files import Bytes
+from vqshield.images.pictures import as_bytes, png, png_uri
 from vqshield.reports.html import page
 from vqshield_app.choices import PRESETS, Choice, recorded_demo
 from vqshield_app.experiments import ATTACKS, Attacked, Shielded

@@ -10,8 +10,8 @@ from torch.nn import functional as F
 from vqshield.core import checks
 from vqshield.core.errors import FileFormatError, VqshieldError
 from vqshield.data import ImageSet, sample
-from vqshield.demo.pictures import as_bytes
 from vqshield.images.files import Picture, read_image
+from vqshield.images.pictures import as_bytes
 
 SIDE = 32  # pixels, of the bundled classifiers' input
 OFFERED = 20  # bundled images to pick from, two per class

@@ -20,7 +20,7 @@ from vqshield.core.display_names import NONE
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.seeds import derived_seed
 from vqshield.defenses import Defense
-from vqshield.demo.pictures import GalleryPicture, GalleryRow, as_bytes, moved_bytes, png, png_uri
+from vqshield.images.pictures import GalleryPicture, GalleryRow, as_bytes, moved_bytes, png, png_uri
 from vqshield.runs.arguments import defense_from, refuse_twice
 from vqshield.runs.manifests import DefenseId, TargetManifest, ThreatId
 from vqshield.runs.records import Key, Record

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from vqshield.attacks import Linf
 from vqshield.core.settings import format_settings, format_value
-from vqshield.demo.pictures import GalleryRow
 from vqshield.demo.study import DemoRow, DemoSummary, Threat
+from vqshield.images.pictures import GalleryRow
 from vqshield.models.draws import Accuracy
 from vqshield.reports.html import page
 from vqshield.reports.table import Cell, Column, Table

@@ -27,7 +27,7 @@ from vqshield.core.serialization import Json
 from vqshield.data import sample
 from vqshield.defended import Defended
 from vqshield.defenses import SWRD, Defense, create, list_defenses
-from vqshield.demo.pictures import GalleryPicture, GalleryRow, png, png_uri
+from vqshield.images.pictures import GalleryPicture, GalleryRow, png, png_uri
 from vqshield.models.draws import Draws, draw_predictions
 from vqshield.runs.study import Progress, Steps, counted, no_progress
 from vqshield.training.calibration import calibrate

@@ -15,7 +15,7 @@ from typing import Literal
 
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.serialization import Json
-from vqshield.demo.pictures import GalleryPicture, GalleryRow
+from vqshield.images.pictures import GalleryPicture, GalleryRow
 from vqshield.runs.target import ClassifierId, DataId
 
 __all__ = [

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from vqshield.attacks import L2, Linf
-from vqshield.demo.pictures import as_bytes, moved_bytes
+from vqshield.images.pictures import as_bytes, moved_bytes
 
 
 @pytest.mark.parametrize("within", [Linf(8 / 255), Linf(0.3), Linf(0.75 / 255), L2(0.5), L2(0.01)])
