@@ -47,7 +47,10 @@ ALWAYS = {
 PLACE, L1 = ["--data-dir", "."], ["--norm", "l1"]
 WHEN = {
     "evaluate": {
-        **dict.fromkeys(("norm", "eps", "selection"), (([], ["--attack", "pgd"], "without --attack"),)),
+        **dict.fromkeys(
+            ("norm", "eps", "selection", "curve", "pictures"),
+            (([], ["--attack", "pgd"], "without --attack"),),
+        ),
         "precision": [
             ([], ["--attack", "pgd"], "without --attack"),
             (["--attack", "pgd:precision=bf16"], ["--attack", "pgd"], "where every --attack names its own"),

@@ -1,7 +1,7 @@
 """Accuracy of a defended classifier under attack, image by image, in a run that resumes after any stop."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,7 +21,7 @@ from vqshield.core.seeds import torch_seeded
 from vqshield.data import SAMPLE_NAME
 from vqshield.defenses import DefenseLike, list_defenses
 from vqshield.evaluation.records import EvaluationManifest, EvaluationRecord
-from vqshield.evaluation.summary import EvaluationSummary
+from vqshield.evaluation.summary import CURVE, EvaluationSummary
 from vqshield.models.calling import Part, asking_about
 from vqshield.runs.arguments import (
     attack_ids,
@@ -48,6 +48,8 @@ from vqshield.runs.study import (
     no_progress,
 )
 
+CURVE_IMAGES = 50
+"""The first images of the data, with which other budgets are tried."""
 # Forward passes per image: it stops at images that it breaks, soon for a bare classifier, late for others.
 _AUTOATTACK = {"bare": 150, "standard": 3000, "rand": 4000}
 
@@ -157,21 +159,27 @@ class Evaluation(AttackStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
         """The records of one attack on some images of the chunk, by their places."""
         if not places:
             return {}
-        attacking: AbstractContextManager[None] = nullcontext()
-        if len(places) < len(images):
-            index = torch.tensor(places, device=images.device)
-            attacking = asking_about(Part(index, len(images)))
-            images, labels = images[index], labels[index]
-        attacked = images
-        if cell.attack != NONE:
-            with attacking:
-                attacked = self._attacked(cell, images, labels)
+        images, labels, attacked = self.attacked(cell, images, labels, places)
         return {
             place: EvaluationRecord(
                 defense=cell.defense, attack=cell.attack, level=cell.level, image=cell.images[place], **row
             )
             for place, row in zip(places, self.judged(cell, images, attacked, labels), strict=True)
         }  # fmt: skip
+
+    def attacked(
+        self, cell: EvaluationCell, images: Tensor, labels: Tensor, places: Sequence[int]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Some images of a cell's chunk by their places, their labels, and what its attack makes of them."""
+        attacking: AbstractContextManager[None] = nullcontext()
+        if len(places) < len(images):
+            index = torch.tensor(places, device=images.device)
+            attacking = asking_about(Part(index, len(images)))
+            images, labels = images[index], labels[index]
+        if cell.attack == NONE:
+            return images, labels, images
+        with attacking:
+            return images, labels, self._attacked(cell, images, labels)
 
     def cost(self, cell: EvaluationCell) -> int:
         """About how many images are classified.
@@ -293,6 +301,8 @@ def evaluate(
     data_dir: Path | str | None = None,
     device: str = "auto",
     out: Path | str | None = None,
+    curve: int = 0,
+    pictures: int = 0,
     executor: Executor | None = None,
     progress: Progress = no_progress,
 ) -> EvaluationSummary:
@@ -327,6 +337,8 @@ def evaluate(
         device: "cpu", "cuda" or "auto", for a classifier given by name; a module stays where it is.
         out: a folder that keeps a record of every image; a run that was stopped continues there. Without it,
             nothing is written.
+        curve: measure the strongest attack at this many budgets up to twice eps, on the first 50 images.
+        pictures: keep pictures of this many images in out, attacked once more for a page.
         executor: where the work is done; without it, in this process.
         progress: called with what is being done, how much of the work is done, and how much there is.
 
@@ -344,6 +356,10 @@ def evaluate(
         >>> found.row("prd").mean > 0.3
         True
     """
+    if pictures and out is None:
+        raise InvalidInputError(f"pictures={pictures} are given without a folder for them; give out as well")
+    for name, number in (("curve", curve), ("pictures", pictures)):
+        checks.whole(name, number, least=0, below=101)
     with split_model(model, defense, several=True) as (classifier, defenses):
         study = Evaluation(
             target=target_from(classifier, images, labels, limit=limit, data_dir=data_dir, device=device),
@@ -358,4 +374,34 @@ def evaluate(
             batch_norm=batch_norm,
         )
         recorded = run_study(study, out, executor=executor, progress=progress)
-    return EvaluationSummary.of(recorded)
+        summary = EvaluationSummary.of(recorded)
+        points = [
+            run_study(part, folder, executor=executor, progress=progress)
+            for part, folder in _budgets(study, summary, curve, out)
+        ]
+        if pictures and out is not None:
+            from vqshield.evaluation.gallery import keep_gallery  # it needs Pillow
+
+            keep_gallery(study, recorded, Path(out), count=pictures)
+    return summary.with_curve(points)
+
+
+def _budgets(
+    study: Evaluation, summary: EvaluationSummary, count: int, out: Path | str | None
+) -> Iterator[tuple[Evaluation, Path | None]]:
+    """The studies of the strongest attack with other budgets, and their folders."""
+    strongest = summary.strongest
+    if not count or strongest is None:
+        return
+    images = min(len(study.target.images), CURVE_IMAGES)
+    for number in range(1, count + 1):
+        yield (
+            replace(
+                study,
+                target=replace(study.target, limit=images),
+                defenses=(strongest.defense,),
+                attacks=(strongest.attack,),
+                eps=2 * study.ball.eps * number / count,
+            ),
+            None if out is None else Path(out) / CURVE / f"{number}-of-{count}",
+        )

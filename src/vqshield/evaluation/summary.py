@@ -1,7 +1,7 @@
 """What an evaluation found: a row for each defense and attack, from records."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from vqshield.attacks.threats import LEVELS
 from vqshield.core.display_names import NONE
@@ -15,6 +15,10 @@ from vqshield.runs.study import Recorded
 ALL = "adaptive"
 """The row of the strongest attack on each image, of all that are measured: an attacker may choose, too."""
 NOT_RUN = "not run"
+CURVE = "curve"
+"""The folder of the records with other budgets, in that of the others."""
+
+_Recorded = Recorded[EvaluationManifest, EvaluationRecord]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +35,13 @@ class EvaluationRow(Accuracy):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CurveRow(EvaluationRow):
+    """The accuracy under the strongest attack with another budget, on the first images."""
+
+    eps: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class EvaluationSummary(Tabular):
     """What an evaluation found; of one that is not finished, what there is."""
 
@@ -41,6 +52,19 @@ class EvaluationSummary(Tabular):
     warning: str | None
     seconds: float
     manifest: EvaluationManifest
+    curve: tuple[CurveRow, ...] | None = field(default=None, metadata={"omit": True})
+
+    @property
+    def main(self) -> str:
+        """The defense that the evaluation is about: the first that is one."""
+        names = [defense.name for defense in self.manifest.defenses]
+        return next((name for name in names if name != NONE), NONE)
+
+    @property
+    def strongest(self) -> EvaluationRow | None:
+        """The row of the attack or suite, as it was named, that leaves the main defense least accuracy."""
+        rows = [self.row(self.main, attack.name) for attack in self.manifest.attacks]
+        return min(filter(None, rows), key=lambda row: row.mean, default=None)
 
     @property
     def table(self) -> Table:
@@ -53,8 +77,16 @@ class EvaluationSummary(Tabular):
         """The row of a defense and an attack as they were named; None where there is none."""
         return next((row for row in self.rows if (row.defense, row.attack) == (defense, attack)), None)
 
+    def with_curve(self, points: Sequence[_Recorded]) -> "EvaluationSummary":
+        """The same with what was recorded with other budgets."""
+        found = {point.manifest.ball.eps: EvaluationSummary.of(point).strongest for point in points}
+        if points:
+            found[0.0] = EvaluationSummary.of(points[0]).row(self.main)
+        rows = [CurveRow(**vars(row), eps=eps) for eps, row in sorted(found.items()) if row is not None]
+        return replace(self, curve=tuple(rows) or None)
+
     @classmethod
-    def of(cls, recorded: Recorded[EvaluationManifest, EvaluationRecord]) -> "EvaluationSummary":
+    def of(cls, recorded: _Recorded) -> "EvaluationSummary":
         """From records: every attack, every suite, and all attacks together, for every defense."""
         manifest, seconds = recorded.manifest, recorded.seconds
         by_attack: dict[tuple[str, str], dict[int, EvaluationRecord]] = {}
@@ -135,3 +167,24 @@ def _warning(manifest: EvaluationManifest, records: Sequence[EvaluationRecord]) 
     if levels and (caveat := manifest.ball.caveat):
         warnings.append(caveat)
     return "; ".join(warnings) or None
+
+
+def per_class(recorded: _Recorded, defense: str) -> dict[int, tuple[int, list[float]]]:
+    """For each class, how many images it has, and their accuracies behind a defense.
+
+    The first accuracy is of clean images. The second, where there are attacks, is under the strongest attack
+    on each image.
+    """
+    groups: dict[str, dict[int, EvaluationRecord]] = {}
+    for record in recorded.records:
+        if record.defense == defense:
+            groups.setdefault(record.attack, {})[record.image] = record
+    clean, *attacked = (groups.get(name, {}) for name in recorded.manifest.measured[defense])
+    classes: dict[int, tuple[int, list[float]]] = {}
+    for members in filter(None, ([clean], attacked)):
+        draws = strongest_draws(members)
+        if draws is not None:
+            for label in sorted({*draws.labels.tolist()}):
+                right = draws.right[draws.labels == label].double() / len(draws.predictions)
+                classes.setdefault(label, (len(right), []))[1].append(float(right.mean()))
+    return classes

@@ -1,0 +1,123 @@
+"""A few images of an evaluation before and after an attack, for its page."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from vqshield.core.display_names import NONE, display_name
+from vqshield.core.files import parse_json, read_text, write_json
+from vqshield.core.serialization import from_plain, to_plain
+from vqshield.evaluation.records import EvaluationManifest, EvaluationRecord
+from vqshield.evaluation.study import Evaluation, EvaluationCell
+from vqshield.evaluation.summary import EvaluationSummary
+from vqshield.images.pictures import GalleryPicture, GalleryRow, png, png_uri
+from vqshield.models.calling import ask_for_logits, evaluating
+from vqshield.runs.arguments import defense_from
+from vqshield.runs.study import Recorded
+
+FILE = "gallery.json"
+MAGNIFIED = 16
+"""Factor on the difference that an attack makes."""
+_MOST_SIDE = 160  # pixels of a picture, so that a page stays small
+_COLOURS = (1, 3)  # channels that a picture may have
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gallery:
+    """Pictures of a few images.
+
+    Attributes:
+        defense: what the attack was on, a spec string.
+        attack: its name in records.
+        classes: the names of the data's classes.
+        rows: an image each: clean, attacked, the difference, and what the defense makes of the attacked one.
+    """
+
+    defense: str
+    attack: str
+    classes: tuple[str, ...]
+    rows: tuple[GalleryRow, ...]
+
+    @classmethod
+    def read(cls, out: Path) -> "Gallery | None":
+        """The gallery in an evaluation's folder; None where it has none."""
+        path = out / FILE
+        return from_plain(cls, parse_json(read_text(path), path), str(path)) if path.is_file() else None
+
+
+def keep_gallery(
+    study: Evaluation, recorded: Recorded[EvaluationManifest, EvaluationRecord], out: Path, *, count: int
+) -> None:
+    """Attack a few images once more and keep their pictures in a folder, unless it has some.
+
+    The attack is the single one that leaves the main defense least accuracy. The images are the first of
+    different classes that the defended classifier gets right without an attack.
+    """
+    summary = EvaluationSummary.of(recorded)
+    rows = [summary.row(summary.main, threat.name) for threat in study.manifest.threats]
+    row = min(filter(None, rows), key=lambda row: row.mean, default=None)
+    chunk = study.cells[0].images
+    images, labels = study.target.part(chunk)
+    if row is None or (out / FILE).is_file() or images.shape[1] not in _COLOURS:
+        return
+    clean = {
+        record.image: record
+        for record in recorded.records
+        if (record.defense, record.attack) == (summary.main, NONE) and record.image in chunk
+    }
+    right = {number: record.predictions.count(record.label) for number, record in clean.items()}
+    seen = [record.label for record in clean.values()]
+    first_of_class = {label: seen.index(label) for label in reversed(seen)}
+    order = sorted(clean, key=lambda number: (-right[number], first_of_class[clean[number].label] != number))
+    cell = replace(study.cells[0], defense=summary.main, attack=row.attack, level=row.level, later=())
+    attacked = study.attacked(cell, images, labels, order[:count])
+    write_json(out / FILE, to_plain(_gallery(study, cell, attacked)))
+
+
+def _gallery(study: Evaluation, cell: EvaluationCell, attacked: tuple[Tensor, Tensor, Tensor]) -> Gallery:
+    """The pictures of clean and attacked images; the bare classifier answers to both."""
+    images, labels, found = attacked
+    classes = study.target.images.classes
+    stages = {"clean": (images, study.target.model), "attacked": (found, study.target.model)}
+    shield = defense_from(cell.defense, seed=study.seed_of(cell, "gallery"))
+    if shield is not None:
+        with torch.no_grad():
+            shown = shield.to(found.device)(found)
+        stages[f"attacked, then {display_name(cell.defense)}"] = shown, study.classifier_behind(cell.defense)
+    pictures = [
+        _pictures(caption, stage, labels, classes, model) for caption, (stage, model) in stages.items()
+    ]
+    difference = (0.5 + MAGNIFIED * (found - images)).clamp(0, 1)
+    pictures.insert(2, _pictures(f"difference ×{MAGNIFIED}", difference, labels, classes))
+    return Gallery(
+        defense=cell.defense,
+        attack=cell.attack,
+        classes=classes,
+        rows=tuple(
+            GalleryRow(label=classes[label], pictures=row)
+            for label, row in zip(labels.tolist(), zip(*pictures, strict=True), strict=True)
+        ),
+    )
+
+
+def _pictures(
+    caption: str, images: Tensor, labels: Tensor, classes: Sequence[str], model: nn.Module | None = None
+) -> list[GalleryPicture]:
+    """A picture of each image, with what the model takes it for and how sure it is."""
+    every = -(-max(images.shape[2:]) // _MOST_SIDE)
+    files = [png_uri(png(image[:, ::every, ::every])) for image in images]
+    if model is None:
+        return [GalleryPicture(caption=caption, image=file) for file in files]
+    with torch.no_grad(), evaluating(model):
+        shares, answers = ask_for_logits(model, images).softmax(1).max(1)
+    return [
+        GalleryPicture(
+            caption=caption, image=file, verdict=f"{classes[answer]}, {share:.0%}", correct=answer == label
+        )
+        for file, answer, share, label in zip(
+            files, answers.tolist(), shares.tolist(), labels.tolist(), strict=True
+        )
+    ]
