@@ -6,6 +6,7 @@ import inspect
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, Required, Self, TypedDict, cast, get_args
 
 import torch
@@ -42,6 +43,32 @@ class CertificateTerms(TypedDict, total=False):
     shared: bool
 
 
+@dataclass(frozen=True)
+class Shielding:
+    """One draw of a defense.
+
+    Args:
+        images: the defense's input, (B, q, h, w).
+        quantized: its output, of the same shape.
+        defense: the defense.
+        streams: the stream number of each image, (B,).
+        centres: a quantizer's codebook of this draw, (B, k, d); None: a surrogate that needs it finds it.
+
+    Example:
+        >>> defense, streams = vq.PRD(seed=0), torch.arange(8)
+        >>> quantized = defense(images, streams=streams)
+        >>> draw = vq.surrogates.Shielding(images, quantized, defense, streams)
+        >>> torch.equal(vq.surrogates.StraightThrough().attach(draw), quantized)
+        True
+    """
+
+    images: Tensor
+    quantized: Tensor
+    defense: "Defense"
+    streams: Tensor
+    centres: Tensor | None = None
+
+
 class Gradient(Protocol):
     """What a defense knows of a surrogate: `vqshield.surrogates.ImageSurrogate`.
 
@@ -50,7 +77,7 @@ class Gradient(Protocol):
         StraightThrough()
     """
 
-    def attached(self, images: Tensor, quantized: Tensor, defense: "Defense", streams: Tensor) -> Tensor:
+    def attach(self, shielding: Shielding) -> Tensor:
         """A tensor equal to the quantized images, with a gradient towards the images."""
 
 
@@ -155,7 +182,7 @@ class Defense(nn.Module, ABC):
         pixels = self.pixels(batch)
         streams = self.streams(pixels, streams)
         shielded = super().__call__(pixels.detach(), streams=streams)
-        return restore_dtype_and_shape(gradient.attached(pixels, shielded, self, streams), images)
+        return restore_dtype_and_shape(gradient.attach(Shielding(pixels, shielded, self, streams)), images)
 
     @abstractmethod
     def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:

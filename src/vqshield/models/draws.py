@@ -46,22 +46,16 @@ class Draws:
         shares = self.right.double() / len(self.predictions)
         return float(shares.std() / math.sqrt(len(shares))) if len(shares) > 1 else 0.0
 
-    def vote(self, count: int | None = None) -> float:
-        """Accuracy of the majority vote of the first `count` runs (all); ties: the lowest class."""
-        votes = torch.nn.functional.one_hot(self._first(count)).sum(0)  # (N, classes)
+    def vote(self) -> float:
+        """Accuracy of the majority vote of all runs; ties: the lowest class."""
+        votes = torch.nn.functional.one_hot(self.predictions).sum(0)  # (N, classes)
         earlier = torch.arange(votes.shape[1], 0, -1)
         elected = (votes * (votes.shape[1] + 1) + earlier).argmax(1)
         return float((elected == self.labels).double().mean())
 
-    def worst(self, count: int | None = None) -> float:
-        """Share of images that are right in every one of the first `count` runs (all)."""
-        return float((self._first(count) == self.labels).all(0).double().mean())
-
-    def _first(self, count: int | None) -> Tensor:
-        if count is None:
-            return self.predictions
-        checks.whole("count", count, least=1, below=len(self.predictions) + 1)
-        return self.predictions[:count]
+    def worst(self) -> float:
+        """Share of images that are right in every run."""
+        return float((self.predictions == self.labels).all(0).double().mean())
 
 
 @dataclass(frozen=True, kw_only=True)

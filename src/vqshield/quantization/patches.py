@@ -5,6 +5,7 @@ B images, q channels, h×w pixels, n patches, d = q·s² values a patch, k centr
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -127,41 +128,34 @@ class Sliding(PatchGrid):
         A window's weight is exp(similarity), similarity (B, n) = −beta·‖p̂−p‖² in the paper. The largest
         similarity over a pixel's own windows is subtracted first: beta may be in the hundred thousands.
         """
-        batch, codes, _ = centres.shape
-        size = self.size
-        rows, columns = self.shape(height, width)
-        components = centres.view(batch, codes, -1, size, size)
-        channels = components.shape[2]
-        plane = similarity.view(batch, 1, rows, columns)
-        largest = self._largest(plane)
-        total = centres.new_zeros(batch, channels, height, width)
-        weights = centres.new_zeros(batch, 1, height, width)
-        windows = labels[:, None, :].expand(-1, channels, -1)
-        for dy in range(size):
-            for dx in range(size):
-                covered = (..., slice(dy, dy + rows), slice(dx, dx + columns))
-                weight = (plane - largest[covered]).exp_()
-                values = components[..., dy, dx].transpose(1, 2).gather(2, windows)
-                total[covered] += values.view(batch, channels, rows, columns) * weight
-                weights[covered] += weight
-        return total / weights
+        batch, codes, dimensions = centres.shape
+        components = centres.view(batch, codes, dimensions // self.size**2, self.size, self.size)
+        windows = labels[:, None, :].expand(-1, components.shape[2], -1)
+
+        def values_at(dy: int, dx: int) -> Tensor:
+            return components[..., dy, dx].transpose(1, 2).gather(2, windows)
+
+        return self._blended(values_at, similarity, height, width)
 
     def blend(self, windows: Tensor, similarity: Tensor, height: int, width: int) -> Tensor:
         """As rebuild, from the windows themselves, (B, n, d) each its own; differentiable in both."""
+        components = torch.unflatten(windows.transpose(1, 2), 1, (-1, self.size, self.size))
+        return self._blended(lambda dy, dx: components[:, :, dy, dx], similarity, height, width)
+
+    def _blended(
+        self, values_at: Callable[[int, int], Tensor], similarity: Tensor, height: int, width: int
+    ) -> Tensor:
+        """Means of the windows' values, which values_at gives at one place in all windows, (B, q, n)."""
         size, (rows, columns) = self.size, self.shape(height, width)
-        channels = windows.shape[2] // size**2
-        plane = similarity.view(-1, 1, rows, columns)
-        largest = self._largest(plane.detach())
-        components = windows.transpose(1, 2).reshape(len(windows), channels, size, size, rows, columns)
-        total = weights = windows.new_zeros(())
+        plane = similarity.view(len(similarity), 1, rows, columns)
+        around = (size - 1,) * 4
+        largest = F.max_pool2d(F.pad(plane.detach(), around, value=-torch.inf), size, stride=1)
+        total = weights = plane.new_zeros(())
         for dy in range(size):
             for dx in range(size):
-                around = (dx, size - 1 - dx, dy, size - 1 - dy)
+                margins = (dx, size - 1 - dx, dy, size - 1 - dy)
                 weight = (plane - largest[..., dy : dy + rows, dx : dx + columns]).exp()
-                total = total + F.pad(components[:, :, dy, dx] * weight, around)
-                weights = weights + F.pad(weight, around)
+                values = torch.unflatten(values_at(dy, dx), 2, (rows, columns))
+                total = total + F.pad(values * weight, margins)
+                weights = weights + F.pad(weight, margins)
         return total / weights
-
-    def _largest(self, plane: Tensor) -> Tensor:
-        """The largest value (B, 1, h, w) over the windows that cover a pixel."""
-        return F.max_pool2d(F.pad(plane, (self.size - 1,) * 4, value=-torch.inf), self.size, stride=1)

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.settings import parse_spec, refuse_unknown, setting_names
-from vqshield.surrogates.base import ImageSurrogate, Shielding, Surrogate
+from vqshield.defenses.base import Shielding
+from vqshield.surrogates.base import ImageSurrogate, Surrogate
 from vqshield.surrogates.straight_through import Attach, Given, OwnGradient, StraightThrough
 
 if TYPE_CHECKING:

@@ -2,41 +2,15 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import final
 
 from torch import Tensor
 
 from vqshield.core.errors import InvalidInputError
 from vqshield.defenses import Defense, Quantizer
+from vqshield.defenses.base import Shielding
 
 Classifier = Callable[[Tensor], Tensor]
-
-
-@dataclass(frozen=True)
-class Shielding:
-    """One draw of a defense.
-
-    Args:
-        images: the defense's input, (B, q, h, w).
-        quantized: its output, of the same shape.
-        defense: the defense.
-        streams: the stream number of each image, (B,).
-        centres: a quantizer's codebook of this draw, (B, k, d); None: a surrogate that needs it finds it.
-
-    Example:
-        >>> defense, streams = vq.PRD(seed=0), torch.arange(8)
-        >>> quantized = defense(images, streams=streams)
-        >>> draw = vq.surrogates.Shielding(images, quantized, defense, streams)
-        >>> torch.equal(vq.surrogates.StraightThrough().attach(draw), quantized)
-        True
-    """
-
-    images: Tensor
-    quantized: Tensor
-    defense: Defense
-    streams: Tensor
-    centres: Tensor | None = None
 
 
 class Surrogate(ABC):
@@ -81,11 +55,6 @@ class ImageSurrogate(Surrogate):
     @abstractmethod
     def attach(self, shielding: Shielding) -> Tensor:
         """A tensor equal to the quantized images, with a gradient towards the images."""
-
-    @final
-    def attached(self, images: Tensor, quantized: Tensor, defense: Defense, streams: Tensor) -> Tensor:
-        """As `attach`, for a defense with this gradient of its own."""
-        return self.attach(Shielding(images, quantized, defense, streams))
 
     @final
     def logits(self, classifier: Classifier, shielding: Shielding) -> Tensor:

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError
 from vqshield.defenses import Defense
+from vqshield.defenses.base import Shielding
 from vqshield.defenses.baselines import repeat_border
-from vqshield.surrogates.base import ImageSurrogate, Shielding
+from vqshield.surrogates.base import ImageSurrogate
 
 _SEED = 20180201  # of everything that is drawn while it learns
 _FARTHEST = 16 / 255  # how far images are moved while it learns: beyond most budgets

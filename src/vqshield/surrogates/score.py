@@ -8,8 +8,9 @@ from torch import Tensor
 
 from vqshield.core.errors import InvalidInputError
 from vqshield.defenses import Defense, Quantizer
+from vqshield.defenses.base import Shielding
 from vqshield.quantization.noise import Draw, Stage
-from vqshield.surrogates.base import Classifier, Shielding, Surrogate, as_quantizer
+from vqshield.surrogates.base import Classifier, Surrogate, as_quantizer
 from vqshield.surrogates.soft import cut
 
 

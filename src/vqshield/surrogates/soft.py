@@ -11,13 +11,14 @@ from torch import Tensor
 
 from vqshield.core import checks
 from vqshield.defenses import Defense, Quantizer
+from vqshield.defenses.base import Shielding
 from vqshield.quantization import kernels
 from vqshield.quantization.kernels import Recipe
 from vqshield.quantization.kernels.gpu import Gpu
 from vqshield.quantization.kernels.native import Native
 from vqshield.quantization.noise import Draw, Stage
 from vqshield.quantization.patches import Sliding
-from vqshield.surrogates.base import ImageSurrogate, Shielding, as_quantizer
+from vqshield.surrogates.base import ImageSurrogate, as_quantizer
 from vqshield.surrogates.learned import Learned
 from vqshield.surrogates.straight_through import attach_own
 

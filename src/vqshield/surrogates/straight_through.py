@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from vqshield.core.gradients import pass_gradient
-from vqshield.surrogates.base import ImageSurrogate, Shielding
+from vqshield.defenses.base import Shielding
+from vqshield.surrogates.base import ImageSurrogate
 
 Attach = Callable[[Tensor, Tensor], Tensor]
 """(images, quantized) → a tensor equal to quantized, with a gradient towards images."""
@@ -70,9 +71,7 @@ class OwnGradient(ImageSurrogate):
     def attach(self, shielding: Shielding) -> Tensor:
         chosen = shielding.defense.gradient
         if chosen is not None and not isinstance(chosen, OwnGradient):
-            return chosen.attached(
-                shielding.images, shielding.quantized, shielding.defense, shielding.streams
-            )
+            return chosen.attach(shielding)
         attached = attach_own(shielding)
         return StraightThrough().attach(shielding) if attached is None else attached
 
