@@ -105,6 +105,12 @@ def image_batch(images: object, dtypes: tuple[torch.dtype, ...] = IMAGE_DTYPES) 
     return images
 
 
+def fits(name: str, side: int, images: Tensor) -> None:
+    """A side in pixels that is no longer than the images'."""
+    if side > min(images.shape[2:]):
+        raise InvalidInputError(f"{name}={side} should be at most min(h, w)={min(images.shape[2:])}")
+
+
 def rounding(dtype: torch.dtype) -> float:
     """How far outside of [0, 1] a value of a dtype may lie and still count as rounded.
 

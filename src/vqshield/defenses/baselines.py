@@ -98,8 +98,7 @@ class MedianFilter(_Baseline):
 
     def check(self, images: Tensor) -> None:
         super().check(images)
-        if self.size > min(images.shape[2:]):
-            raise InvalidInputError(f"size={self.size} should be at most min(h, w)={min(images.shape[2:])}")
+        checks.fits("size", self.size, images)
 
     def _changed(self, images: Tensor, streams: Tensor) -> Tensor:
         padded = mirror_border(images, (self.size - 1) // 2, self.size // 2)

@@ -22,9 +22,6 @@ class PRD(Quantizer):
         codes, sigma, tau, noise, iterations, init, tolerance, sample, backend, memory, seed, streams,
             range, surrogate: as of every Quantizer.
 
-    Raises:
-        InvalidInputError: a setting that cannot work.
-
     Example:
         >>> vq.PRD(size=2, codes=25, seed=0)(images).shape
         torch.Size([8, 3, 32, 32])
@@ -80,9 +77,6 @@ class RandDisc(PRD):
     Args:
         codes, sigma, tau, noise, iterations, init, tolerance, sample, backend, memory, seed, streams,
             range, surrogate: as of every Quantizer.
-
-    Raises:
-        InvalidInputError: a setting that cannot work.
 
     Example:
         >>> quantized = vq.RandDisc(codes=4, seed=0)(images[:1])

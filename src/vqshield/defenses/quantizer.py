@@ -15,7 +15,7 @@ from vqshield.core.errors import InvalidInputError
 from vqshield.core.settings import Setting
 from vqshield.defenses.base import CertificateTerms, Defense, Gradient, Streams
 from vqshield.quantization import kernels, operators
-from vqshield.quantization.kernels.base import RECIPE_CHECKS, Init, Recipe, WeightsFrom
+from vqshield.quantization.kernels.base import RECIPE_CHECKS, Init, Recipe, WeightsFrom, check_codes
 from vqshield.quantization.noise import Stage
 from vqshield.quantization.operators import Job
 from vqshield.quantization.patches import Disjoint, Padding, Sliding
@@ -86,6 +86,9 @@ class Quantizer(Defense):
 
     Settings are attributes, and may be assigned to: `defense.sigma = 0.1`. They are checked then as in the
     constructor, and a compiled model notices. Only size and padding are fixed.
+
+    Raises:
+        InvalidInputError: a setting that cannot work, here and in every quantizer.
 
     Example:
         >>> defense = vq.PRD(size=2, codes=4, seed=0)
@@ -263,10 +266,5 @@ class Quantizer(Defense):
 
     def check(self, images: Tensor) -> None:
         super().check(images)
-        height, width = images.shape[2:]
-        size = self.grid.size
-        if size > min(height, width):
-            raise InvalidInputError(f"size={size} should be at most min(h, w)={min(height, width)}")
-        count = self.grid.count(height, width)
-        if self.codes > count:
-            raise InvalidInputError(f"codes={self.codes} should be at most the number of patches n={count}")
+        checks.fits("size", self.size, images)
+        check_codes(self.codes, self.grid.count(*images.shape[2:]))

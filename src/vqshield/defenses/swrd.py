@@ -28,9 +28,6 @@ class SWRD(Quantizer):
         codes, sigma, tau, noise, iterations, init, tolerance, sample, backend, memory, seed, streams,
             range, surrogate: as of every Quantizer.
 
-    Raises:
-        InvalidInputError: a setting that cannot work.
-
     Example:
         >>> defense = vq.SWRD(size=3, codes=25, seed=0)
         >>> quantized = defense(images)

@@ -70,9 +70,6 @@ class Learned(ImageSurrogate):
         width: channels of its hidden layers; it has twice as many colours.
         updates: of its weights while it learns.
 
-    Raises:
-        InvalidInputError: a setting that cannot work.
-
     Example:
         >>> defense = vq.defenses.JPEG(quality=50)
         >>> learned = vq.surrogates.Learned(updates=5)

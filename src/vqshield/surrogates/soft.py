@@ -41,9 +41,6 @@ class Soft(ImageSurrogate):
         rounds: how many of those.
         noise: "none" assigns the clean patches, "drawn" those with the draw's own omega.
 
-    Raises:
-        InvalidInputError: a setting that cannot work.
-
     Example:
         >>> soft = vq.surrogates.Soft(temperature=0.1, centres="constant")
         >>> model = vq.Defended(classifier, vq.SWRD(seed=0), surrogate=soft)

@@ -46,7 +46,8 @@ def encoded(model: Defended | Defense | Voting, shape: tuple[int, int, int], ops
     if samples is not None:
         classes = whole.graph.output[0].type.tensor_type.shape.dim[1].dim_value
         whole = _joined(whole, _counting_model(classes, samples, opset), "shares")
-    _describe(whole, defense)
+    settings = ", ".join(f"{name}={value}" for name, value in defense.settings().items())
+    whole.producer_name, whole.doc_string = "vqshield", f"{type(defense).__name__}({settings})"
     onnx.checker.check_model(whole, full_check=whole.ByteSize() < _MOST_BYTES)
     return whole.SerializeToString(), _count(whole.graph)
 
@@ -93,9 +94,9 @@ def _counting_model(classes: int, samples: int, opset: int) -> Proto:
 
 
 def _model(graph: Proto, opset: int) -> Proto:
-    return onnx.helper.make_model(
-        graph, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=_ir_version(opset)
-    )
+    needed = [onnx.helper.make_opsetid("", opset)]
+    oldest = onnx.helper.find_min_ir_version_for(needed)  # so that older runtimes can read the file
+    return onnx.helper.make_model(graph, opset_imports=needed, ir_version=oldest)
 
 
 def _classifier_model(classifier: nn.Module, shape: tuple[int, ...], opset: int) -> Proto:
@@ -148,17 +149,6 @@ def _joined(first: Proto, second: Proto, output: str) -> Proto:
     joined.graph.node.append(onnx.helper.make_node("Identity", [joined.graph.output[0].name], [output]))
     joined.graph.output[0].name = output
     return joined
-
-
-def _describe(model: Proto, defense: Defense) -> None:
-    settings = ", ".join(f"{name}={value}" for name, value in defense.settings().items())
-    model.producer_name = "vqshield"
-    model.doc_string = f"{type(defense).__name__}({settings})"
-
-
-def _ir_version(opset: int) -> int:
-    """The oldest file format that has these operators, so that older runtimes can read it."""
-    return int(onnx.helper.find_min_ir_version_for([onnx.helper.make_opsetid("", opset)]))
 
 
 def _count(graph: Proto) -> int:

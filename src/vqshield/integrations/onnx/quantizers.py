@@ -137,14 +137,10 @@ class _Drawing:
         steps = graph("Floor", graph("Add", graph("Mul", clean, 2.0**self.fixed.bits), 0.5))
         return graph("Mul", steps, 2.0**-self.fixed.bits)
 
-    def _init_words(self) -> str:
-        """(B, k)."""
-        return interleaved(self.graph, self.words[Stage.INIT], self.recipe.codes)
-
     def _plus_plus(self, patches: str) -> str:
         """starts.kmeans_plus_plus: (B, k, d)."""
         graph, codes = self.graph, self.recipe.codes
-        words = self._init_words()
+        words = interleaved(graph, self.words[Stage.INIT], codes)  # (B, k)
         first = _pick(graph, patches, _below(graph, graph.slice(words, 1, 0, 1), self.count))
         if codes == 1:
             return first
@@ -162,19 +158,10 @@ class _Drawing:
         chosen = body("Where", body("Greater", total, 0), drawn, _below(body, word, self.count))
         centre = _pick(body, patches, chosen)
         row = body("Identity", centre)
-        inner = body.finish(
-            "next_centre",
-            [
-                tensor(last, DOUBLE, [None, 1, self.dimensions]),
-                tensor(near, DOUBLE, [None, self.count]),
-                tensor(word, INT64, [None, 1]),
-            ],
-            [
-                tensor(centre, DOUBLE, [None, 1, self.dimensions]),
-                tensor(nearer, DOUBLE, [None, self.count]),
-                tensor(row, DOUBLE, [None, 1, self.dimensions]),
-            ],
-        )
+        a_centre, distances = [None, 1, self.dimensions], [None, self.count]
+        inputs = (last, DOUBLE, a_centre), (near, DOUBLE, distances), (word, INT64, [None, 1])
+        outputs = (centre, DOUBLE, a_centre), (nearer, DOUBLE, distances), (row, DOUBLE, a_centre)
+        inner = body.finish("next_centre", *([tensor(*each) for each in ends] for ends in (inputs, outputs)))
         far = graph("Add", graph("Mul", graph.sum(patches, 2), 0.0), math.inf)  # (B, n)
         rest = graph("Transpose", graph.slice(words, 1, 1, codes), perm=[1, 0])
         words_each = graph.unsqueeze(rest, 2)  # (k − 1, B, 1)
@@ -185,7 +172,7 @@ class _Drawing:
     def _random(self, patches: str) -> str:
         """starts.random_patches: (B, k, d)."""
         graph, codes = self.graph, self.recipe.codes
-        words = self._init_words()
+        words = interleaved(graph, self.words[Stage.INIT], codes)  # (B, k)
         columns: list[str] = []
         for number in range(codes):
             last = self.count - codes + number

@@ -140,11 +140,10 @@ class Backend(ABC):
         """
         self._check_place(padded)
         check_images(padded, recipe, draw, self.dtypes)
-        count = recipe.count(padded)
         for centres in given:
             _check_centres(centres, padded, recipe)
-        if not given and recipe.codes > count:
-            raise InvalidInputError(f"codes={recipe.codes} should be at most the number of patches n={count}")
+        if not given:
+            check_codes(recipe.codes, recipe.count(padded))
         if not (trusted or self.looks_at_values):
             checks.pixel_values(padded)
             for centres in given:
@@ -176,8 +175,7 @@ def check_images(
     """
     checks.image_batch(padded, dtypes)
     (height, width), size = padded.shape[2:], recipe.grid.size
-    if size > min(height, width):
-        raise InvalidInputError(f"size={size} should be at most min(h, w)={min(height, width)}")
+    checks.fits("size", size, padded)
     if isinstance(recipe.grid, Disjoint) and (height % size or width % size):
         raise InvalidInputError(
             f"images of {height}×{width} pixels should be padded to multiples of size={size}"
@@ -191,6 +189,12 @@ def check_images(
     checks.whole("seed", draw.seed, least=0, below=2**64)
     _check_device("streams", draw.streams, padded)
     checks.per_image("streams", draw.streams, padded)
+
+
+def check_codes(codes: int, patches: int) -> None:
+    """At most as many centres as patches."""
+    if codes > patches:
+        raise InvalidInputError(f"codes={codes} should be at most the number of patches n={patches}")
 
 
 def check_soft(
