@@ -1,6 +1,7 @@
 """A number is of the model that was given: every verb reports what calling the model gives, or refuses."""
 
 import copy
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -11,12 +12,14 @@ from torch import Tensor, nn
 
 import vqshield as vq
 from vqshield.auditing import AuditSettings
+from vqshield.auditing.page import audit_notes, render_audit
 from vqshield.classifiers import named_defense, save_classifier, small_cifar10
 from vqshield.classifiers.sources import bundled_as_trained
 from vqshield.core.errors import InvalidInputError
 from vqshield.data import sample
 from vqshield.images.files import encode_png
 from vqshield.ladders.settings import LadderSettings
+from vqshield.leaderboards.page import board_notes
 from vqshield.leaderboards.rows import BoardRow
 from vqshield.leaderboards.study import BoardSettings
 
@@ -291,6 +294,25 @@ def test_what_is_given_is_measured(tmp_path) -> None:
         own = vq.SWRD.hardened("cifar10")
         same = vq.evaluate(classifier, "cifar10-sample", limit=4, samples=1, defense=own)
         assert "fine-tuned" not in (same.warning or "")
+
+
+def test_every_verb_says_that_a_classifier_was_tuned_behind_another_defense(tmp_path) -> None:
+    net, other, note = "small-cifar10-hardened", "prd:sigma=0.1,tau=0.1", r"was fine-tuned behind swrd:.*, not"
+    given = {"defense": other, "samples": 2}
+    assert re.search(f"{note} prd", vq.evaluate(net, IMAGES, LABELS, **given).warning), "with tensors too"
+    found = vq.certify(net, limit=2, certificate="vote", selection=2, **given)
+    assert re.search(f"WARNING: {net} {note} prd", found.caveats()[0])
+    exact = vq.certify_l1(net, limit=2, defense="splitting:scale=0.05")
+    assert re.search(f"WARNING: {net} {note} splitting", exact.caveats()[0])
+    audited = vq.audit(net, limit=2, defense=other, attacks="noise:tries=1", settings=TINY_AUDIT)
+    assert re.search(f"WARNING: {net} {note} prd", audit_notes(audited)[0])
+    assert re.search(f"{net}; WARNING: .*fine-tuned behind", render_audit(audited))
+    bare = f"mine={net}"
+    ladder = vq.ladder(limit=2, defense=other, settings=TINY_LADDER, controls=[bare])
+    assert [bool(re.search(f"{note} none", warning)) for warning in ladder.warnings] == [True]
+    tiny = BoardSettings(ladder=TINY_LADDER, audit=TINY_AUDIT)
+    board = vq.leaderboard(tmp_path, ["prd"], classifier=net, sources=(), limit=2, settings=tiny)
+    assert re.search(f"WARNING: prd: {net} {note} prd", board_notes(board)[0])
 
 
 def test_a_file_does_not_choose_the_code_that_runs(tmp_path) -> None:

@@ -51,7 +51,8 @@ def audit_lines(report: AuditReport) -> list["Text"]:
 def audit_notes(report: AuditReport) -> list[str]:
     """What the failed checks mean, and the budget."""
     failed = [flag for flag in sorted(report.flags, key=_order) if flag.outcome in (FAIL, SUSPICIOUS)]
-    return [f"{flag.name}: {flag.meaning}." for flag in failed] + [_budget(report)]
+    warning = [f"WARNING: {report.warning}."] if report.warning else []
+    return warning + [f"{flag.name}: {flag.meaning}." for flag in failed] + [_budget(report)]
 
 
 def _order(flag: Flag) -> int:
@@ -66,7 +67,7 @@ def render_audit(report: AuditReport) -> str:
         ("Attacks given", "; ".join(f"{name} {left}" for name, left in report.attacks.items())),
         ("Budget", _budget(report)),
         ("Images", f"{report.n} of {report.data}"),
-        ("Classifier", report.classifier),
+        ("Classifier", report.classifier + (f"; WARNING: {report.warning}" if report.warning else "")),
         ("Seed", str(report.settings.seed)),
         *((name, str(value)) for name, value in report.machine.items()),
     ]

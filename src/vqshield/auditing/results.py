@@ -194,6 +194,7 @@ class Audited:
         defense, given: the spec strings of the defense and of the judged attacks.
         machine: versions and hardware.
         seconds: how long it took, in all its runs if it was resumed.
+        warning: what a reader of the accuracies must know.
     """
 
     what: str = "red flags R1 to R14"
@@ -206,6 +207,7 @@ class Audited:
     settings: AuditSettings
     machine: Mapping[str, Json]
     seconds: float
+    warning: str | None = field(default=None, metadata={"omit": True})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from vqshield.core.serialization import Json
 from vqshield.data import SAMPLE_NAME
 from vqshield.defenses import DefenseLike, Preprocessor
 from vqshield.runs.adversarial import images_digest
-from vqshield.runs.arguments import attack_ids, defense_from, split_model, target_from
+from vqshield.runs.arguments import attack_ids, defense_from, split_model, target_from, tuning_note
 from vqshield.runs.attack_study import AttackCell
 from vqshield.runs.executors import Executor, run_study
 from vqshield.runs.manifests import AttackId, DefenseId, TargetManifest
@@ -122,6 +122,7 @@ class AuditStudy(TargetStudy[AuditManifest, AttackCell, AuditRecord]):
             settings=self.settings,
             machine=self.manifest.machine,
             seconds=round(notes.seconds, 1),
+            warning="; ".join(tuning_note(self.manifest.classifier, [self.manifest.defense])) or None,
             **vars(found),
         )
         return [AuditRecord(defense=cell.defense, report=report.plain())]

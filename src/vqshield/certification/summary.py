@@ -23,6 +23,7 @@ from vqshield.core.display_names import BOUND_NAMES
 from vqshield.core.settings import format_value
 from vqshield.reports.table import Column, Section, Table, Tabular
 from vqshield.reports.text import UNFINISHED, percent
+from vqshield.runs.arguments import tuning_note
 from vqshield.runs.manifests import SourceId, ThreatId
 from vqshield.runs.study import Recorded
 from vqshield.voting.counting import even_radii
@@ -320,7 +321,7 @@ class CertificationSummary(Tabular):
 
     def caveats(self) -> list[str]:
         """What a reader of these numbers must know."""
-        lines = [] if self.complete else [UNFINISHED]
+        lines = _opening(self)
         lines += self.vote.caveats() if self.vote else []
         if self.draws:
             lines.append(
@@ -426,8 +427,14 @@ class L1Summary(Tabular):
     def caveats(self) -> list[str]:
         """What a reader of these numbers must know."""
         return [
-            *([] if self.complete else [UNFINISHED]),
+            *_opening(self),
             "The L1 certificate holds for certain, for the vote of all shifts of this very pattern, if the "
             "classifier gives one image one answer, whatever the batch around it.",
             self.linf.caveat("L1"),
         ]
+
+
+def _opening(summary: CertificationSummary | L1Summary) -> list[str]:
+    """The lines that come before those of a certificate."""
+    notes = tuning_note(summary.manifest.classifier, [summary.manifest.defense])
+    return [*([] if summary.complete else [UNFINISHED]), *(f"WARNING: {note}." for note in notes)]

@@ -160,7 +160,12 @@ class LadderSummary(Tabular):
         behind = "" if main.defense == NONE else f" behind {main.defense}"
         return cls(
             title=f"{classifier}{behind}: accuracy of {images} images of {data}, rung by rung",
-            warnings=() if manifest is None else tuple(tuning_note(manifest.classifier, manifest.defenses)),
+            warnings=tuple(
+                note
+                for subject, (inside, _) in zip(plan.subjects, measured, strict=True)
+                if inside is not None and subject.name != BARE  # which is meant to be without its defense
+                for note in tuning_note(inside.manifest.classifier, inside.manifest.defenses)
+            ),
             complete=all(
                 _is_complete(Evaluation, inside) and _is_complete(BlackBoxStudy, black_box)
                 for inside, black_box in measured

@@ -122,6 +122,8 @@ def board_notes(summary: BoardSummary) -> list[str]:
     caveat = summary.settings.ladder.ball.caveat
     notes += [] if caveat is None else [f"WARNING: {caveat}."]
     for result in summary.rows:
+        warnings = () if result.ladder is None else result.ladder.warnings
+        notes += [f"WARNING: {result.row.name}: {warning}." for warning in warnings]
         audit = result.audit
         if audit is not None and audit.verdict in ("failed", "suspicious"):
             flags = ", ".join(f"{name} {outcome}" for name, outcome in audit.not_passed.items())

@@ -77,11 +77,11 @@ def target_from(
         raise InvalidInputError(f"data_dir={str(data_dir)!r} is given with tensors; give the data set's name")
     if labels is None:
         raise InvalidInputError("labels are missing; give one for each image")
-    called = None
+    called = tuned_behind = None
     if isinstance(model, str):
-        called = Target(classifier=model).name
+        called, tuned_behind = Target(classifier=model).name, named_defense(model)
         model = load_classifier(model, device=pick_device(device))
-    return Target.in_memory(model, images, labels, limit=limit, called=called)
+    return Target.in_memory(model, images, labels, limit=limit, called=called, tuned_behind=tuned_behind)
 
 
 @contextmanager

@@ -148,7 +148,7 @@ class Target:
         classifier: a safetensors file, or a source of `vqshield list classifiers`.
         limit: use the first N images (default: all).
         device: "cpu", "cuda", or "auto", the GPU where there is one.
-        called: the name of a classifier in memory.
+        called: the name of a classifier in memory; tuned_behind: the defense that its file names.
     """
 
     data: str = SAMPLE_NAME
@@ -157,6 +157,7 @@ class Target:
     limit: int | None = None
     device: str = "auto"
     called: str | None = None
+    tuned_behind: str | None = None
     _loaded: _Loaded = field(default_factory=_Loaded, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -178,11 +179,13 @@ class Target:
         *,
         limit: int | None = None,
         called: str | None = None,
+        tuned_behind: str | None = None,
     ) -> "Target":
         """A target of a module and tensors or arrays: images (N, q, h, w) in [0, 1], labels (N,).
 
         The module stays on the device of its parameters. It computes in their dtype; its logits become
-        float32. `called` is its name in titles (default: its class).
+        float32. `called` is its name in titles (default: its class), `tuned_behind` the defense that its
+        file names.
         """
         images = checks.image_batch(checks.as_tensor("images", images))
         checks.pixel_values(images)
@@ -190,7 +193,10 @@ class Target:
         if called is None:
             network = model.network if isinstance(model, Normalised) else model
             called = f"{type(network).__name__}, {IN_MEMORY}"
-        target = cls(data=IN_MEMORY, classifier=IN_MEMORY, limit=limit, device=device, called=called)
+        target = cls(
+            data=IN_MEMORY, classifier=IN_MEMORY, limit=limit, device=device, called=called,
+            tuned_behind=tuned_behind,
+        )  # fmt: skip
         image = images[:1].to(target.place)
         model = taking(model, image)
         with torch.no_grad(), evaluating(model):
@@ -263,7 +269,7 @@ class Target:
             answers=answers,
             random=random or None,
             inside=defenses_inside(self.model) or None,
-            tuned_behind=named_defense(self.classifier) if self.travels else None,
+            tuned_behind=named_defense(self.classifier) if self.travels else self.tuned_behind,
         )
 
     @property
