@@ -297,7 +297,11 @@ def test_what_is_given_is_measured(tmp_path) -> None:
 
 
 def test_every_verb_says_that_a_classifier_was_tuned_behind_another_defense(tmp_path) -> None:
-    net, other, note = "small-cifar10-hardened", "prd:sigma=0.1,tau=0.1", r"was fine-tuned behind swrd:.*, not"
+    net, other, note = (
+        "small-cifar10-hardened",
+        "prd:sigma=0.1,tau=0.1",
+        r"was fine-tuned behind swrd:.*, not",
+    )
     given = {"defense": other, "samples": 2}
     assert re.search(f"{note} prd", vq.evaluate(net, IMAGES, LABELS, **given).warning), "with tensors too"
     found = vq.certify(net, limit=2, certificate="vote", selection=2, **given)

@@ -16,12 +16,18 @@ from vqshield.classifiers import Normalised, build, save_classifier, weights_dig
 from vqshield.core.errors import InvalidInputError
 from vqshield.data import sample
 from vqshield.runs import target as module
+from vqshield.runs.arguments import target_from
 from vqshield.runs.target import ClassifierId, DataId, Target
 
 
 class Two(nn.Module):
     def forward(self, images):
         return images.mean((2, 3))[:, :2]
+
+
+class Three(nn.Module):
+    def forward(self, images):
+        return images.mean((2, 3))
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +72,14 @@ def test_a_classifier_without_a_size_takes_files_as_they_are(photographs, mine):
     alike = Target(data="folder", data_dir=photographs, classifier="mine:plain", limit=1, device="cpu")
     alike.check()
     assert alike.images.floats().shape == (1, 3, 30, 40)
+
+
+def test_a_module_is_shown_files_as_its_name_is(photographs, mine):
+    by_name = Target(data="folder", data_dir=photographs, classifier="mine:sized", device="cpu")
+    given = {"labels": None, "limit": None, "data_dir": photographs, "device": "cpu"}
+    assert torch.equal(target_from(by_name.model, "folder", **given).images.images, by_name.images.floats())
+    with pytest.raises(InvalidInputError, match="tells 3 classes apart, 'folder' has 2"):
+        target_from(Normalised(Three(), mean=[0], std=[1], size=(24, 20)), "folder", **given)
 
 
 def test_a_weight_file_is_known_by_its_own_sum(tmp_path):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vqshield.attacks import Ball
 from vqshield.attacks.suites import expand
-from vqshield.classifiers import load_classifier, named_defense
+from vqshield.classifiers import as_shown_to, load_classifier, named_defense
 from vqshield.core import checks
 from vqshield.core.display_names import IN_MEMORY, NONE
 from vqshield.core.environment import pick_device
@@ -71,9 +71,16 @@ def target_from(
         folder = None if data_dir is None else Path(data_dir)
         return Target(data=images, data_dir=folder, classifier=model, limit=limit, device=device)
     if isinstance(images, str):
-        held = load(images, "test", data_dir).take(limit)
-        images, labels = held.floats(), held.labels
-    elif data_dir is not None:
+        held = as_shown_to(model, load(images, "test", data_dir).take(limit))
+        target = Target.in_memory(model, held.floats(), held.labels, limit=limit)
+        classes = len(target.images.classes)
+        if classes != len(held.classes):
+            raise InvalidInputError(
+                f"classifier {target.name!r} tells {classes} classes apart, {images!r} has "
+                f"{len(held.classes)}; give a classifier of that data set"
+            )
+        return target
+    if data_dir is not None:
         raise InvalidInputError(f"data_dir={str(data_dir)!r} is given with tensors; give the data set's name")
     if labels is None:
         raise InvalidInputError("labels are missing; give one for each image")
