@@ -67,10 +67,10 @@ def target_from(
     """The target of a module or the name of a classifier, with tensors or the name of a data set."""
     if isinstance(images, str) and labels is not None:
         raise InvalidInputError(f"labels are given with the data set {images!r}, which has its own")
-    if isinstance(model, str) and isinstance(images, str):
-        folder = None if data_dir is None else Path(data_dir)
-        return Target(data=images, data_dir=folder, classifier=model, limit=limit, device=device)
     if isinstance(images, str):
+        if isinstance(model, str):
+            folder = None if data_dir is None else Path(data_dir)
+            return Target(data=images, data_dir=folder, classifier=model, limit=limit, device=device)
         held = as_shown_to(model, load(images, "test", data_dir).take(limit))
         target = Target.in_memory(model, held.floats(), held.labels, limit=limit)
         classes = len(target.images.classes)
