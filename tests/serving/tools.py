@@ -4,7 +4,7 @@ import io
 import re
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import numpy as np
@@ -27,8 +27,14 @@ from vqshield.serving.server import server_config
 
 @contextmanager
 def serving(model: nn.Module, names: tuple[str, ...] = (), **limits: float) -> Iterator[TestClient]:
+    with serving_built(Predictor(model, names=names), **limits) as client:
+        yield client
+
+
+@contextmanager
+def serving_built(predictor: Predictor, keys: Sequence[bytes] = (), **limits: float) -> Iterator[TestClient]:
     threads = torch.get_num_threads()
-    app = create_app(Predictor(model, names=names), Limits(**limits), threads=1)
+    app = create_app(predictor, Limits(**limits), threads=1, keys=keys)
     with TestClient(app, raise_server_exceptions=False) as client:
         yield client
     torch.set_num_threads(threads)

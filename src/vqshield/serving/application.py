@@ -9,6 +9,8 @@ from typing import Annotated
 
 import torch
 from fastapi import FastAPI, File, HTTPException, Request, Response, UploadFile
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
 
 import vqshield
 from vqshield.serving.batching import Batcher
@@ -49,7 +51,12 @@ def create_app(
 
     # No pages at /docs and /redoc: they would load scripts from elsewhere. /openapi.json is served.
     app = FastAPI(
-        title="vqshield serve", version=vqshield.__version__, lifespan=lifespan, docs_url=None, redoc_url=None
+        title="vqshield serve",
+        version=vqshield.__version__,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
     )
 
     @app.post("/classify", response_model=predictor.answer)
@@ -73,6 +80,12 @@ def create_app(
             metrics.abstentions.inc()
             request.state.outcome = "abstained"
         return answer
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
+        """What is missing, without what was sent instead: it may be large, or no text."""
+        problems = [{key: problem[key] for key in ("loc", "msg", "type")} for problem in error.errors()]
+        return JSONResponse({"detail": problems}, 422)
 
     @app.get("/healthz")
     async def healthz(response: Response) -> dict[str, str | int | bool]:

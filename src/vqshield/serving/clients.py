@@ -60,7 +60,7 @@ class TokenBuckets:
     """A rate per client: each has a bucket of tokens that fills evenly, and a request takes one.
 
     Args:
-        rate: tokens per second that a bucket gains.
+        rate: tokens per second that a bucket gains; 0: there is no limit.
         burst: tokens that it holds at most, and at first.
         most: buckets that are kept.
     """
@@ -71,6 +71,8 @@ class TokenBuckets:
 
     def wait(self, client: str, now: float) -> float:
         """Take a token: 0, or the seconds until the client has one."""
+        if not self._rate:
+            return 0
         tokens, then = self._buckets.pop(client, (float(self._burst), now))
         tokens = min(self._burst, tokens + (now - then) * self._rate)
         short = max(1 - tokens, 0)

@@ -21,7 +21,7 @@ OPEN = ("/healthz", "/readyz", "/openapi.json")
 """Paths that need no key."""
 LOG = logging.getLogger("vqshield.access")
 OUTCOMES = {
-    200: "answered", 400: "broken image", 401: "no valid key", 413: "too large", 415: "no image",
+    200: "answered", 400: "broken upload", 401: "no valid key", 413: "too large", 415: "no image",
     422: "no file", 429: "too many requests", 499: "aborted", 500: "failed", 503: "busy",
 }  # fmt: skip
 """What a status means in the log; 499: the client was gone before its answer."""
@@ -40,7 +40,7 @@ class Guard:
 
     def __init__(self, app: Any, limits: Limits, metrics: Metrics, keys: Sequence[bytes] = ()) -> None:
         self._app, self._limits, self._metrics, self._keys = app, limits, metrics, keys
-        self._buckets = TokenBuckets(limits.rate, limits.burst) if limits.rate else None
+        self._buckets = TokenBuckets(limits.rate, limits.burst)
         self._running = 0
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -92,7 +92,7 @@ class Guard:
         keyless = not self._keys or scope["path"] in OPEN
         key = None if keyless else key_of(scope["headers"], self._keys)
         client = key or address_of((scope.get("client") or ("unknown",))[0])
-        if counted and self._buckets and (wait := self._buckets.wait(client, time.monotonic())):
+        if counted and (wait := self._buckets.wait(client, time.monotonic())):
             # Before the key is judged: whoever guesses keys is slowed down too.
             return client, _refusal(429, "too many requests of this client; try again later", wait)
         if not keyless and key is None:

@@ -120,8 +120,9 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
+        reason = str(error.strerror).partition(" (")[0]
         raise InvalidInputError(
-            f"host={host}, port={port} cannot be opened ({error.strerror}); give an address of this machine "
+            f"host={host}, port={port} cannot be opened ({reason}); give an address of this machine "
             "and a port that is free and allowed"
         ) from error
 
