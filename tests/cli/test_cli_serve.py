@@ -50,10 +50,10 @@ def test_the_command_serves_what_was_typed(taken: dict[str, Any], tmp_path: Path
     assert f"30 votes on http://127.0.0.1:{taken['port']}" in done.stderr
     assert "WARNING: seed=5" in done.stderr
     config = taken["config"]
+    predictor, limits, threads, keys, log = config.app.args
     assert (config.proxy_headers, config.forwarded_allow_ips) == (True, "10.0.0.1")
-    assert config.app.keywords["limits"] == Limits(rate=2, burst=4, max_bytes=100_000)
-    assert len(config.app.keywords["keys"]) == 1
-    [predictor] = config.app.args
+    assert limits == Limits(rate=2, burst=4, max_bytes=100_000)
+    assert (threads, len(keys), log) == (1, 1, True)
     voting = predictor.model
     assert (voting.samples, voting.selection, voting.seed) == (30, 7, 5)
     assert type(predictor.defense).__name__ == "PRD"

@@ -84,9 +84,8 @@ class Deployment:
         classifier = self._classifier()
         model: nn.Module = classifier
         if self.shield != NONE:
-            model = Defended(
-                classifier, as_defense(self.shield, seed=self.seed if votes == 1 else None)
-            ).eval()
+            seed = self.seed if votes == 1 else None  # a vote has its own
+            model = Defended(classifier, as_defense(self.shield, seed=seed)).eval()
         elif votes > 1 or self.seed is not None:
             option = f"votes={votes}" if votes > 1 else f"seed={self.seed}"
             raise InvalidInputError(f"{option} needs a defense: without one, all samples are the same")

@@ -8,6 +8,7 @@ import torch
 from pydantic import BaseModel, Field
 from torch import Tensor, nn
 
+from vqshield.certificates import ABSTAIN
 from vqshield.data.base import Size
 from vqshield.defended import Defended
 from vqshield.defenses import Defense, Quantizer
@@ -124,14 +125,15 @@ class Predictor:
     def _vote(self, voting: Voting, images: Tensor) -> list[Answer]:
         found = voting.predict(images)
         columns = found.classes, found.votes, found.samples, found.lower, found.radii
+        rows = zip(*(column.tolist() for column in columns), strict=True)
         return [
             Voted(
-                name=self._name(index) if index >= 0 else None,
-                index=index if index >= 0 else None,
-                abstained=index < 0,
+                name=None if index == ABSTAIN else self._name(index),
+                index=None if index == ABSTAIN else index,
+                abstained=index == ABSTAIN,
                 votes=votes, samples=samples, lower=lower, radius=radius, norm=found.norm,
             )
-            for index, votes, samples, lower, radius in zip(*(each.tolist() for each in columns), strict=True)
+            for index, votes, samples, lower, radius in rows
         ]  # fmt: skip
 
     def _name(self, index: int) -> str:

@@ -2,11 +2,10 @@
 
 import asyncio
 from dataclasses import dataclass, field
+from typing import Any
 
 import h11
-from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.server import ServerState
 
 LINGER = 0.5  # seconds that a kept connection has for a request that is on its way when the server stops
 TIMEOUT = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
@@ -26,24 +25,13 @@ class Arrivals:
     seconds: float
     waiting: dict["TimedProtocol", asyncio.TimerHandle] = field(default_factory=dict)
 
-    def __call__(
-        self,
-        config: Config,
-        server_state: ServerState,
-        app_state: dict[str, object],
-        _loop: asyncio.AbstractEventLoop | None = None,
-    ) -> "TimedProtocol":
-        """A new connection's protocol, as uvicorn asks for it."""
-        protocol = TimedProtocol(config, server_state, app_state, _loop)
-        protocol.arrivals = self
-        return protocol
-
 
 class TimedProtocol(H11Protocol):
     """HTTP/1.1 with a time limit for requests to arrive."""
 
-    arrivals: Arrivals
-    stopping = False
+    def __init__(self, arrivals: Arrivals, **others: Any) -> None:
+        super().__init__(**others)
+        self.arrivals, self.stopping = arrivals, False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)

@@ -25,7 +25,7 @@ from vqshield.serving.guard import LOG, Guard
 from vqshield.serving.limits import Limits
 from vqshield.serving.metrics import SHARED
 from vqshield.serving.predictor import Predictor
-from vqshield.serving.protocol import Arrivals
+from vqshield.serving.protocol import Arrivals, TimedProtocol
 
 HEADERS = 16 << 10  # bytes of a request's line and headers
 BACKLOG = 512  # connections that the system keeps until a worker takes them
@@ -67,9 +67,9 @@ def serve(
     limits, workers = limits or Limits(), checks.whole("workers", workers, least=1)
     threads = max(1, (os.cpu_count() or 1) // workers) if threads is None else threads
     checks.whole("threads", threads, least=1)
-    make = partial(_application, limits=limits, threads=threads, keys=read_keys(api_keys), log=access_log)
-    predictor = deployment.build()  # here too where workers make their own: an error ends the command
-    app = partial(make, predictor) if workers == 1 else partial(_built, make, deployment)
+    keys = read_keys(api_keys)
+    built = deployment.build()  # also where workers build their own: an error ends the command
+    app = partial(_application, built if workers == 1 else deployment, limits, threads, keys, access_log)
     config = server_config(app, limits, proxy=proxy, workers=workers, factory=True)
     with ExitStack() as stack:
         listener = stack.enter_context(_listen(host, checks.whole("port", port, least=0, below=1 << 16)))
@@ -81,7 +81,7 @@ def serve(
         if SHARED not in os.environ:
             os.environ[SHARED] = stack.enter_context(tempfile.TemporaryDirectory(prefix="vqshield-"))
             stack.callback(os.environ.pop, SHARED)
-        del predictor, app
+        del built
         group = Workers(config, [listener])
         group.run()
         if any(process.exitcode == STARTUP_FAILURE for process in group.processes):
@@ -91,10 +91,10 @@ def serve(
 def server_config(app: Any, limits: Limits, *, proxy: str | None = None, **others: Any) -> uvicorn.Config:
     """How uvicorn runs the application."""
     return uvicorn.Config(
-        app, http=Arrivals(limits.connections, limits.receive_s), ws="none", log_level="warning",  # type: ignore[arg-type]
-        access_log=False, server_header=False, proxy_headers=proxy is not None,
-        forwarded_allow_ips=proxy or "", timeout_graceful_shutdown=STOP_S, backlog=BACKLOG,
-        h11_max_incomplete_event_size=HEADERS, **others,
+        app, http=partial(TimedProtocol, Arrivals(limits.connections, limits.receive_s)),  # type: ignore[arg-type]
+        ws="none", log_level="warning", access_log=False, server_header=False, backlog=BACKLOG,
+        proxy_headers=proxy is not None, forwarded_allow_ips=proxy or "",
+        timeout_graceful_shutdown=STOP_S, h11_max_incomplete_event_size=HEADERS, **others,
     )  # fmt: skip
 
 
@@ -127,16 +127,13 @@ def _listen(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def _built(make: Callable[[Predictor], Guard], deployment: Deployment) -> Guard:
-    return make(deployment.build())
-
-
 def _application(
-    predictor: Predictor, *, limits: Limits, threads: int, keys: Sequence[bytes], log: bool
+    served: Predictor | Deployment, limits: Limits, threads: int, keys: Sequence[bytes], log: bool
 ) -> Guard:
     """The application of one process, whose access log goes to stdout."""
     if log:
         LOG.handlers = [logging.StreamHandler(sys.stdout)]
         LOG.setLevel(logging.INFO)
     LOG.propagate, LOG.disabled = False, not log
+    predictor = served.build() if isinstance(served, Deployment) else served
     return create_app(predictor, limits, threads=threads, keys=keys)
