@@ -46,7 +46,7 @@ def test_the_examples_of_a_module_run(name: str, shown: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("module", PUBLIC, ids=lambda module: module.__name__)
 def test_every_public_name_has_an_example(module: ModuleType) -> None:
-    for name in module.__all__:
+    for name in getattr(module, "__all__", [name for name in vars(module) if not name.startswith("_")]):
         held = getattr(module, name)
         if inspect.isclass(held) or inspect.isfunction(held):
             assert ">>> " in (held.__doc__ or ""), f"{module.__name__}.{name} has no example in its docstring"

@@ -193,7 +193,7 @@ def _documented_names(module: ModuleType) -> list[str]:
     names = getattr(module, "__all__", None) or [
         name
         for name, found in vars(module).items()
-        if not name.startswith("_") and getattr(found, "__module__", None) == module.__name__
+        if not name.startswith("_") and str(getattr(found, "__module__", "")).startswith(module.__name__)
     ]
     return [name for name in names if _is_ours(getattr(module, name))]
 

@@ -1,6 +1,6 @@
 """Attacks on any model from images to logits; they know no defense.
 
-A new attack is a new file with an Attack subclass and one line each in _ATTACKS and _LAZY. EOT is a wrapper
+A new attack is a new file with an Attack subclass and one line in _ATTACKS. EOT is a wrapper
 around a model, never a loop inside an attack. Modules are imported when their names are first used.
 """
 
@@ -12,7 +12,6 @@ from vqshield.attacks.balls import L1, L2, Ball, Linf, ball, list_norms
 from vqshield.attacks.base import Attack, QueryAttack, QueryTrace
 from vqshield.attacks.eot import EOT
 from vqshield.attacks.losses import cross_entropy, dlr, list_losses, margin
-from vqshield.attacks.pgd import PGD
 from vqshield.core import checks
 from vqshield.core.settings import Setting, refuse_unknown, setting_names
 from vqshield.models.calling import Model
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from vqshield.attacks.bases import InBasis as InBasis
     from vqshield.attacks.bases import basis as basis
     from vqshield.attacks.bases import list_bases as list_bases
+    from vqshield.attacks.pgd import PGD as PGD
     from vqshield.attacks.precision import FastAnswers as FastAnswers
     from vqshield.attacks.precision import FastGradients as FastGradients
     from vqshield.attacks.random_noise import RandomNoise as RandomNoise
@@ -36,35 +36,28 @@ PRECISIONS = ("float32", "tf32", "bf16")
 """Precisions of gradients; the first is the default, and changes nothing."""
 
 _ATTACKS = {
-    "pgd": "PGD",
-    "apgd": "APGD",
-    "autoattack": "AutoAttack",
-    "square": "Square",
-    "noise": "RandomNoise",
-    "rays": "RayS",
-}
-_LAZY = {
-    "APGD": "apgd",
-    "AutoAttack": "autoattack",
+    "pgd": "pgd.PGD", "apgd": "apgd.APGD", "autoattack": "autoattack.AutoAttack",
+    "square": "square.Square", "noise": "random_noise.RandomNoise", "rays": "rays.RayS",
+}  # fmt: skip
+"""The module and class behind each name."""
+_HOMES = {
+    **{kind: module for module, _, kind in (path.partition(".") for path in _ATTACKS.values())},
     **dict.fromkeys(("DiverseInputs", "Ensemble", "Transfer"), "transfer"),
     **dict.fromkeys(("FastAnswers", "FastGradients"), "precision"),
     **dict.fromkeys(("InBasis", "basis", "list_bases"), "bases"),
-    "RandomNoise": "random_noise",
-    "RayS": "rays",
-    "Square": "square",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
 
 
 def _attack_class(name: str) -> Callable[..., Attack]:
-    attack = _ATTACKS[checks.one_of("attack", name, _ATTACKS)]
-    chosen: Callable[..., Attack] = PGD if attack == "PGD" else __getattr__(attack)
-    return chosen
+    module, _, kind = _ATTACKS[checks.one_of("attack", name, _ATTACKS)].partition(".")
+    found: Callable[..., Attack] = getattr(import_module(f"{__name__}.{module}"), kind)
+    return found
 
 
 def list_attacks() -> list[str]:
@@ -108,7 +101,6 @@ __all__ = [
     "EOT",
     "L1",
     "L2",
-    "PGD",
     "PRECISIONS",
     "Attack",
     "Ball",
@@ -125,5 +117,5 @@ __all__ = [
     "list_losses",
     "list_norms",
     "margin",
-    *_LAZY,
+    *_HOMES,
 ]

@@ -3,8 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 from rich.console import Console
@@ -26,16 +25,8 @@ Entry = dict[str, Any]
 REQUIRED = "required"
 
 
-class Kind(StrEnum):
-    """What can be listed, by the word on the command line."""
-
-    DEFENSES = "defenses"
-    ATTACKS = "attacks"
-    SUITES = "suites"
-    SURROGATES = "surrogates"
-    CLASSIFIERS = "classifiers"
-    DATA = "data"
-    BACKENDS = "backends"
+Kind = Literal["defenses", "attacks", "suites", "surrogates", "classifiers", "data", "backends"]
+"""What can be listed."""
 
 
 def list_registered(
@@ -46,7 +37,7 @@ def list_registered(
 
     Defenses and attacks are listed with their settings.
     """
-    listing = {listed.value: _LISTS[listed]() for listed in Kind if kind in (None, listed)}
+    listing = {listed: _LISTS[listed]() for listed in get_args(Kind) if kind in (None, listed)}
     if as_json:
         show_json(listing)
         return
@@ -97,13 +88,13 @@ def _described(descriptions: Mapping[str, str]) -> list[Entry]:
 
 
 _LISTS: dict[Kind, Callable[[], list[Entry]]] = {
-    Kind.DEFENSES: _list_defenses,
-    Kind.ATTACKS: _list_attacks,
-    Kind.SUITES: lambda: _names(list_suites()),
-    Kind.SURROGATES: lambda: _names(list_surrogates()),
-    Kind.CLASSIFIERS: lambda: _described(
+    "defenses": _list_defenses,
+    "attacks": _list_attacks,
+    "suites": lambda: _names(list_suites()),
+    "surrogates": lambda: _names(list_surrogates()),
+    "classifiers": lambda: _described(
         dict.fromkeys(list_classifiers(), "a network for vqshield train") | classifier_forms()
     ),
-    Kind.DATA: lambda: _names(list_datasets()),
-    Kind.BACKENDS: lambda: _described(availability()),
+    "data": lambda: _names(list_datasets()),
+    "backends": lambda: _described(availability()),
 }
