@@ -47,7 +47,7 @@ from vqshield.core.files import write_atomically, write_json
 from vqshield.core.serialization import Json, from_plain, to_plain
 from vqshield.core.tensors import read_tensors, tensors_to_bytes
 from vqshield.evaluation.summary import ALL, EvaluationSummary
-from vqshield.training import RunFiles
+from vqshield.training.run import RunFiles
 
 EPS = 8 / 255
 RUNGS = ("natural", "transfer", "ignorant", "square5", "adaptive")

@@ -33,7 +33,7 @@ from vqshield.core.files import write_json
 from vqshield.core.serialization import from_plain, to_plain
 from vqshield.core.settings import Setting
 from vqshield.defenses import Defense, from_text
-from vqshield.training import RunFiles
+from vqshield.training.run import RunFiles
 
 DRAWS = 2  # of an image in a step
 L1_RADII = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0)

@@ -25,7 +25,8 @@ from vqshield.classifiers import (
 from vqshield.core.errors import FileFormatError, InvalidInputError, VqshieldError
 from vqshield.data import sample
 from vqshield.images.files import encode_png
-from vqshield.training import Hardened, RunFiles, train_on
+from vqshield.training.hardening import Hardened
+from vqshield.training.run import RunFiles, train_on
 from vqshield.training.shielding import accuracy
 
 SHIELD = "swrd:size=2,codes=6,iterations=2"

@@ -12,7 +12,7 @@ from small_runs import TEST, TRAINING, Watcher
 from vqshield.classifiers import load_classifier
 from vqshield.core.errors import InvalidInputError
 from vqshield.defenses import from_text
-from vqshield.training import TrainSettings
+from vqshield.training.settings import TrainSettings
 from vqshield.training.shielding import TrainingShield, accuracy
 
 GAUSSIAN, QUANTIZED = "gaussian:sigma=0.1", "swrd:size=2,codes=6,iterations=2,noise=shared,sigma=0.1,tau=0.1"

@@ -1,7 +1,7 @@
 import pytest
 
 from vqshield.core.errors import InvalidInputError
-from vqshield.training import TRAINABLE, TrainSettings
+from vqshield.training.settings import TRAINABLE, TrainSettings
 
 GOOD = {"data": "cifar10", "arch": "small"}
 

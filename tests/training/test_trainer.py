@@ -13,8 +13,8 @@ from small_runs import TEST, TINY, TRAINING, Watcher
 from vqshield.classifiers import load_classifier
 from vqshield.core.environment import pick_device
 from vqshield.core.errors import FileFormatError, InvalidInputError, VqshieldError
-from vqshield.training import TrainSettings, train_on
-from vqshield.training.run import checkpoint_due, read_checkpoint, write_checkpoint
+from vqshield.training.run import checkpoint_due, read_checkpoint, train_on, write_checkpoint
+from vqshield.training.settings import TrainSettings
 from vqshield.training.shielding import accuracy
 from vqshield.training.trainer import channel_statistics, epoch_seed
 

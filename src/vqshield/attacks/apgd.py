@@ -45,7 +45,6 @@ class _Point(NamedTuple):
         )
 
     def of(self, some: Tensor) -> Self:
-        """The point of some of the images alone."""
         return type(self)(*(each[some] for each in self))
 
 
@@ -133,7 +132,6 @@ class _Climb:
         self._schedule = _Schedule(steps, self._here.loss)
 
     def step(self, number: int) -> None:
-        """Step number 1, 2, …"""
         fresh, here = _FRESH if number > 1 else 1.0, self._here
         step = self._ball.project(
             here.images + self._length * self._ball.steepest(here.gradient), self._images
@@ -147,7 +145,6 @@ class _Climb:
         self._here = self.latest.or_else(halve, self.highest)
 
     def keep(self, some: Tensor) -> None:
-        """Continue with some of the images."""
         self._images, self._labels, self._before = self._images[some], self._labels[some], self._before[some]
         self._here, self.latest = self._here.of(some), self.latest.of(some)
         self.highest, self.wrongest = self.highest.of(some), self.wrongest.of(some)
@@ -181,7 +178,6 @@ class _Schedule:
         self._halved = torch.ones_like(first, dtype=torch.bool)
 
     def keep(self, some: Tensor) -> None:
-        """Continue with some of the images."""
         self._rises, self._highest = self._rises[some], self._highest[some]
         self._halved = self._halved[some]
 

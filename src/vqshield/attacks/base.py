@@ -130,12 +130,10 @@ class QueryAttack(Attack):
 
     @torch.no_grad()
     def run(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
-        """The images at the end of the search."""
         return list(self.search(model, images, labels, (self.queries,)))[-1][0]
 
     @torch.no_grad()
     def run_dropping(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
-        """As `run`, by `search_dropping`."""
         return list(self.search_dropping(model, images, labels, (self.queries,)))[-1][0]
 
     @final

@@ -131,7 +131,6 @@ class PGD(Attack):
 
     @property
     def _first_step(self) -> float:
-        """The length of the first step."""
         if not isinstance(self.step, str):
             return self.step
         share = re.fullmatch(r"eps/([1-9]\d*)", self.step)

@@ -45,7 +45,6 @@ class RandomNoise(Attack):
         checks.one_of("kind", self.kind, KINDS)
 
     def run(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
-        """The try that the model misclassified most often."""
         make = _corner if self.kind == "corners" else random_start
         if self.tries == 1:
             return make(self.ball, images, self.seed, 0)

@@ -120,7 +120,6 @@ class _Held:
         self.images = torch.where(wins[:, None, None, None], proposal, self.images)
 
     def keep(self, some: Tensor) -> None:
-        """Continue with some of the images alone."""
         self.images, self._labels = self.images[some], self._labels[some]
         self.value, self._count = self.value[some], self._count[some]
 
@@ -145,7 +144,6 @@ class _Climb(_Held):
         return self.used + self.random < stop
 
     def step(self) -> None:
-        """Try one change of each image."""
         halvings = sum(self.used > h * self._queries / 10_000 for h in _HALVINGS)
         self.challenge(self._moves.propose(self.images, self._p_init / 2**halvings, self._number))
         self._number += 1

@@ -107,7 +107,6 @@ class Threat:
         return self.precision != PRECISIONS[0]
 
     def in_precision(self, classifier: nn.Module) -> nn.Module:
-        """The classifier in this attack's precision."""
         if not self.is_fast:
             return classifier
         fast = attacks.FastAnswers if isinstance(self.attack, QueryAttack) else attacks.FastGradients

@@ -112,7 +112,6 @@ class L1Certification(CertificateStudy[L1Manifest, L1Record]):
         )
 
     def cost(self, cell: CertificationCell) -> int:
-        """How many shifted images are classified."""
         return self.splitting().levels * len(cell.images)
 
     def title(self, cell: CertificationCell) -> str:

@@ -34,7 +34,6 @@ class CertificationCell:
 
     @property
     def keys(self) -> list[Key]:
-        """What its records are of."""
         return [(self.defense, self.what, image) for image in self.images]
 
 
@@ -154,12 +153,10 @@ class CertificateManifest(TargetManifest):
 
     @property
     def name(self) -> str:
-        """What is certified."""
         return self.defense.name
 
     @property
     def subject(self) -> str:
-        """What is certified, and with what, for a title."""
         data, classifier = self.data, self.classifier.described
         return f"{self.name} for {data.images} images of {data.name}, classifier {classifier}"
 

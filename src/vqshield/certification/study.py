@@ -81,7 +81,6 @@ class CertificateStudy(TargetStudy[AnyManifest, CertificationCell, AnyRecord]):
 
     @cached_property
     def forward(self) -> Callable[[Tensor], Tensor]:
-        """The classifier in its fastest form."""
         return fast_forward(self.target.model, device=self.target.place, precision=self.precision)
 
     def measure(self, cell: CertificationCell, progress: CellProgress = no_cell_progress) -> list[AnyRecord]:
@@ -155,7 +154,6 @@ class Certification(CertificateStudy[CertificationManifest, CertificateRecord]):
         return self.create(seed=0)
 
     def create(self, *, seed: int) -> Defense:
-        """The defense, with that seed."""
         defense = defense_from(self.defense, seed=seed)
         if defense is None:
             inside = ", ".join(defenses_inside(self.target.model))

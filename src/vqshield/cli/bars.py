@@ -38,7 +38,6 @@ class LogLines:
             _LOG.info(self._line)
 
     def close(self) -> None:
-        """Log the last line."""
         if self._line:
             _LOG.info(self._line)
 

@@ -16,8 +16,8 @@ from vqshield.core.errors import InvalidInputError, printable
 from vqshield.core.files import parse_json
 from vqshield.data import SAMPLE_NAME, list_datasets
 from vqshield.runs.batch_norm import CALIBRATED, RUNNING
-from vqshield.training import calibrate as run_calibration
 from vqshield.training.calibration import AUTO, GIVEN, PAIRED, REESTIMATE, USUAL_LIMIT
+from vqshield.training.calibration import calibrate as run_calibration
 
 UNUSED = (
     Unused("with a folder as --data", lambda typed: typed["data"] not in list_datasets(), "data_dir split"),

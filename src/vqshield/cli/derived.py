@@ -80,7 +80,6 @@ class Values(dict[str, Any]):
         return {name: value for name, value in self.items() if name in known and value not in (None, ())}
 
     def call(self, target: Callable[..., Result], **others: object) -> Result:
-        """Make a call with the values of its options, and with other arguments."""
         return target(**(self.arguments(target) | others))
 
     def settings(self, preset: Result, **others: object) -> Result:
@@ -111,7 +110,6 @@ class Derivation:
         self.options |= beside
 
     def call(self, typed: Mapping[str, object]) -> None:
-        """Call the function with the values that were typed."""
         values = Values()
         for name, option in self.options.items():
             value = typed[option.name]

@@ -7,8 +7,9 @@ from vqshield.cli.output import AsJson, show, show_json
 from vqshield.core.display_names import NONE, display_defense
 from vqshield.core.errors import printable
 from vqshield.defenses import list_all_defenses
-from vqshield.training import RunFiles, list_objectives
-from vqshield.training import harden as run_hardening
+from vqshield.training.hardening import harden as run_hardening
+from vqshield.training.objectives import list_objectives
+from vqshield.training.run import RunFiles
 from vqshield.training.subject import file_stem
 
 DATA = ("cifar10", "cifar100", "mnist", "folder", "imagenet", "npz")

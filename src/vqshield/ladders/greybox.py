@@ -36,7 +36,8 @@ def own_network(
 
     An interrupted training resumes, and a finished one is found in `out`, which has a folder per defense.
     """
-    from vqshield.training import RunFiles, TrainSettings, train_on  # few ladders train
+    from vqshield.training.run import RunFiles, train_on  # few ladders train
+    from vqshield.training.settings import TrainSettings
 
     data = images.data or ("cifar10" if target.data == SAMPLE_NAME else target.data)
     arch = settings.own_arch or _another_arch(target.model)

@@ -337,7 +337,6 @@ class _Measurement:
 
     @torch.no_grad()
     def apply(self, measured: Mapping[str, tuple[Statistics, Statistics]], method: str) -> None:
-        """Give the classifier the statistics that a method computes from the measured ones."""
         self._restore()
         kind, share = _parsed(method)
         for name, (clean, defended) in measured.items() if kind != GIVEN else ():

@@ -118,7 +118,6 @@ class TrainSettings:
 
     @property
     def name(self) -> str:
-        """The stem of the files this run writes."""
         return f"{self.arch}-{self.data}"
 
     def to_dict(self) -> dict[str, Json]:

@@ -5,7 +5,7 @@ import hashlib
 import torch
 from torch import Tensor, nn
 
-from vqshield.defenses import Defense, from_text
+from vqshield.defenses import Defense, as_defense
 
 TEST_BATCH = 1000
 
@@ -19,10 +19,7 @@ class TrainingShield:
 
     def __init__(self, defense: str | Defense, *, seed: int, device: torch.device) -> None:
         def seeded(purpose: str) -> Defense:
-            chosen = shield_seed(seed, purpose)
-            if isinstance(defense, Defense):
-                return defense.reseeded(chosen).to(device)
-            return from_text(defense, seed=chosen).to(device)
+            return as_defense(defense, seed=shield_seed(seed, purpose)).to(device)
 
         self._training, self._test = seeded("training"), seeded("test")
         self.attacked = seeded("attack")  # what the attacks of adversarial training go through

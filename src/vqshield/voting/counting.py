@@ -179,16 +179,12 @@ def check_8_bit(images: Tensor, *, first: int = 0) -> None:
         )
 
 
-def largest_radius(coverage: Coverage, *, samples: int, alpha: float) -> float:
-    """The L2 radius of an image whose samples all agree."""
-    return certificates.radius(counts_top=samples, draws=samples, alpha=alpha, **asdict(coverage))
-
-
 def decisive_radii(
     coverage: Coverage, radii: Sequence[float], *, samples: int, alpha: float
 ) -> tuple[float, ...]:
     """The L2 radii that a sequential vote decides about: those given, or even ones."""
-    return tuple(radii) or tuple(even_radii(largest_radius(coverage, samples=samples, alpha=alpha)))
+    largest = certificates.radius(counts_top=samples, draws=samples, alpha=alpha, **asdict(coverage))
+    return tuple(radii) or tuple(even_radii(largest))
 
 
 def even_radii(largest: float) -> list[float]:

@@ -12,7 +12,8 @@ from vqshield.cli.unused import Unused, option_is
 from vqshield.core.errors import InvalidInputError, printable
 from vqshield.core.settings import parse_spec
 from vqshield.defenses import list_all_defenses
-from vqshield.training import TRAINABLE, RunFiles
+from vqshield.training.run import RunFiles
+from vqshield.training.settings import TRAINABLE
 from vqshield_paper.training import Recipe
 from vqshield_paper.training import train as run_training
 

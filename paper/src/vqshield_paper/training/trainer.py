@@ -13,8 +13,8 @@ from vqshield.classifiers import Network, Normalised, load_classifier
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.progress import Progress, no_progress
 from vqshield.data import ImageSet, load
-from vqshield.training import TrainResult
 from vqshield.training.augment import crop_and_flip
+from vqshield.training.run import TrainResult
 from vqshield.training.run import train_on as train_on_by
 from vqshield.training.trainer import Trainer, parameter_groups
 from vqshield_paper.training.recipe import Recipe
