@@ -85,6 +85,21 @@ def test_a_broken_run_ends_with_the_very_same_weights(start, tmp_path, method):
     assert whole.weights.read_bytes() == resumed.weights.read_bytes()
 
 
+def test_a_defense_whose_code_changed_is_another_run(start, tmp_path, monkeypatch):
+    """What a checkpoint says of `mine:shade` is its name; a helper module decides what it does."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "their_strength.py").write_text("STRENGTH = 0.5")
+    (tmp_path / "their_shade.py").write_text(
+        "import their_strength\n\ndef shade(images):\n    return images * their_strength.STRENGTH\n"
+    )
+    with pytest.raises(KeyboardInterrupt):
+        run(str(start), "their_shade:shade", out=tmp_path / "out", progress=Watcher(stop_in=2))
+    assert run(str(start), "their_shade:shade", out=tmp_path / "out").after >= 0
+    (tmp_path / "their_strength.py").write_text("STRENGTH = 0.9")
+    with pytest.raises(InvalidInputError, match="made with other code of your classifier or defense"):
+        run(str(start), "their_shade:shade", out=tmp_path / "out")
+
+
 def test_methods_and_defenses_lead_to_other_weights(start, tmp_path):
     found = [
         run(str(start), out=tmp_path / str(number), epochs=1, **changes)

@@ -15,6 +15,7 @@ from vqshield.classifiers import (
     check_classes,
     class_count,
     is_source,
+    source_digest,
     weights_digest,
 )
 from vqshield.classifiers.folding import Precision
@@ -217,6 +218,7 @@ def harden(
         model=model,
         defense=shield,
         notes={"test_accuracy_before": before, "load": load},
+        code=source_digest(classifier) if isinstance(classifier, str) else None,
     )
     ready = result.model.eval().requires_grad_(False)
     changes = {

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from vqshield.classifiers import Network, Normalised, load_classifier, save_classifier
 from vqshield.core.checks import whole
+from vqshield.core.entry_points import function_digest
 from vqshield.core.environment import environment, pick_device
 from vqshield.core.errors import FileFormatError, InvalidInputError, VqshieldError
 from vqshield.core.files import parse_json, write_atomically, write_json
@@ -20,7 +21,7 @@ from vqshield.core.serialization import Json, from_plain, to_plain
 from vqshield.core.tensors import read_tensors, tensors_to_bytes
 from vqshield.data import ImageSet
 from vqshield.data.base import digest_of
-from vqshield.defenses import Defense
+from vqshield.defenses import Defense, is_preprocessor
 from vqshield.training.settings import TrainSettings
 from vqshield.training.trainer import EpochRecord, Parts, Trainer, fast_convolutions
 
@@ -102,12 +103,15 @@ class RunState:
     data_sha256: of the images and labels; other data under the same name make another run.
     threads: of torch on a CPU, where another number leads to other weights; None on a GPU, and in checkpoints
         of earlier versions.
+    code: a digest of the user's files that make classifier and defense; None: there are none, or an earlier
+        version wrote the checkpoint.
     """
 
     settings: Mapping[str, Any]
     data_sha256: str
     history: tuple[EpochRecord, ...] = ()
     threads: int | None = None
+    code: str | None = field(default=None, metadata={"omit": True})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +142,7 @@ def train_on(
     model: Normalised | None = None,
     defense: Defense | None = None,
     notes: Mapping[str, Json] | None = None,
+    code: str | None = None,
 ) -> TrainResult:
     """Train; write NAME.safetensors and its card NAME.json into ``out``.
 
@@ -151,6 +156,7 @@ def train_on(
         trainer: a subclass for another recipe.
         model, defense: replace what the settings name.
         notes: further facts for the card.
+        code: a digest of the user's files that make the classifier.
     """
     whole("test_every", test_every, least=1)
     place, files = pick_device(device), RunFiles(Path(out), settings.name)
@@ -163,6 +169,7 @@ def train_on(
         settings=settings.to_dict(),
         data_sha256=digest_of(training, test),
         threads=torch.get_num_threads() if place.type == "cpu" else None,  # no GPU's results depend on it
+        code=_code_of(settings.shield, code),
     )
     work = trainer(settings, training, test, place, model=model, defense=defense)
     if not fresh and files.checkpoint.is_file():
@@ -197,6 +204,12 @@ def train_on(
                 took = written - began
             report(work.steps, record.loss)
     return _finished(work, training, state, files, notes or {})
+
+
+def _code_of(shield: str | None, classifier: str | None) -> str | None:
+    """A digest of the user's files behind a defense, by spec string, and a classifier, by their digest."""
+    defense = function_digest(shield) if shield is not None and is_preprocessor(shield) else None
+    return " ".join(filter(None, (defense, classifier))) or None
 
 
 def _finished(
@@ -290,6 +303,11 @@ def check_same_run(stored: RunState, wanted: RunState) -> None:
         raise InvalidInputError(
             f"the checkpoint was made on data with sha256 {stored.data_sha256}, "
             f"this run's have {wanted.data_sha256}; resume with the old data, or start over (--fresh)"
+        )
+    if None not in (stored.code, wanted.code) and stored.code != wanted.code:
+        raise InvalidInputError(
+            "the checkpoint was made with other code of your classifier or defense; resume with the old "
+            "code, or start over (--fresh)"
         )
     unfinished = len(stored.history) < wanted.settings["epochs"]
     if unfinished and None not in (stored.threads, wanted.threads) and stored.threads != wanted.threads:
