@@ -187,7 +187,8 @@ def defend(
         # By name: calibration needs training, which is built on this module.
         calibrated: Defended = import_module("vqshield.training.calibration").calibrate(model, calibrate)
         return calibrated
-    if isinstance(classifier, nn.Module) and any(map(_updates_statistics, classifier.modules())):
+    modules = classifier.modules() if isinstance(classifier, nn.Module) else ()
+    if any(isinstance(each, _NormBase) and each.training and each.track_running_stats for each in modules):
         warnings.warn(
             f"{type(classifier).__name__} is in training mode: its batch norms use the statistics of each "
             "batch, and change their own at every call; call eval() on it before you use the defended model",
@@ -204,10 +205,6 @@ def defend(
     if twice:
         raise InvalidInputError(f"{twice[0]!r} is set twice, in {defense!r} and next to it; set it once")
     return Defended(classifier, create_any(name, **in_text, **settings), surrogate=surrogate)
-
-
-def _updates_statistics(module: nn.Module) -> bool:
-    return isinstance(module, _NormBase) and module.training and module.track_running_stats
 
 
 def _normalising(

@@ -23,11 +23,22 @@ def purpose_seed(seed: int, purpose: str) -> int:
 
 
 @contextmanager
-def torch_seeded(seed: int) -> Iterator[None]:
+def torch_seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
     """Seed torch's own generators for this context; afterwards they are as before.
 
     Nothing of vqshield draws from them; a random classifier, or another library's attack, may.
+
+    Args:
+        seed: of all of them.
+        device: seeds the generators of the CPU and of this device alone (None: of all devices).
     """
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    gpus = [each for each in (device,) if each is not None and each.type == "cuda"]
+    with torch.random.fork_rng(devices=None if device is None else gpus):
+        if device is None:
+            torch.manual_seed(seed)
+        else:
+            torch.default_generator.manual_seed(seed)
+        for gpu in gpus:
+            with torch.cuda.device(gpu):
+                torch.cuda.manual_seed(seed)
         yield

@@ -276,7 +276,8 @@ class Defense(nn.Module, ABC):
         """The stream number of each image (B,): those given, or the defense's own. Checks the images."""
         images = self._for_forward(images)
         self.check(images)
-        if not torch.compiler.is_compiling() and _has_tangent(images):
+        tangent = None if torch.compiler.is_compiling() else forward_ad.unpack_dual(images).tangent  # type: ignore[no-untyped-call]
+        if tangent is not None:
             raise InvalidInputError(
                 "images carry a forward-mode tangent (torch.func.jvp, dual tensors), which a defense would "
                 "silently turn into zero; use reverse mode (torch.autograd.grad)"
@@ -328,8 +329,3 @@ def constructor_parameters(kind: type[Defense]) -> Mapping[str, inspect.Paramete
     """The keyword arguments of a constructor; its `**options` are those of every defense."""
     own, common = inspect.signature(kind).parameters, inspect.signature(Defense).parameters
     return {name: each for name, each in {**own, **common}.items() if each.kind is each.KEYWORD_ONLY}
-
-
-def _has_tangent(images: Tensor) -> bool:
-    unpacked = forward_ad.unpack_dual(images)  # type: ignore[no-untyped-call]
-    return unpacked.tangent is not None

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from vqshield.core import checks
 from vqshield.core.entry_points import call_function, find_function, function_digest
 from vqshield.core.errors import InvalidInputError
-from vqshield.core.seeds import derived_seed
+from vqshield.core.seeds import derived_seed, torch_seeded
 from vqshield.core.settings import Setting
 from vqshield.defenses.base import Defense, DefenseOptions, ImageFunction
 from vqshield.models.calling import evaluating
@@ -82,13 +82,22 @@ class Preprocessor(Defense):
             return images.clone()
         with torch.no_grad():
             shielded = self._called(self.function, images, streams)
-        self._check_output(shielded, images)
+        low, high = (float(end) for end in torch.aminmax(self._check_shape(shielded, images, "it")))
+        slack = checks.rounding(shielded.dtype)
+        if not (low >= -slack and high <= 1 + slack):  # nan is neither
+            raise InvalidInputError(
+                f"defense {self.name} gave values from {low:.6g} to {high:.6g}; every value should lie in "
+                "[0, 1]: clamp them, or divide bytes by 255; normalisation belongs inside the classifier"
+            )
         return shielded.detach()
 
     def surrogate(self, images: Tensor, *, streams: Tensor) -> Tensor | None:
         """Its author's surrogate, or the function itself where torch can differentiate it."""
         own: ImageFunction | None = getattr(self.function, "surrogate", None)
-        if own is None and not self._has_gradient(images, streams):
+        if own is None and self._differentiable is None:  # tried once, with the first images
+            points = images[:_PROBED].detach().clone().requires_grad_()
+            self._differentiable = self._has_gradient(points, streams[:_PROBED])
+        if own is None and not self._differentiable:
             return None
         with torch.enable_grad():
             shielded = self._called(own or self.function, images, streams)
@@ -119,14 +128,8 @@ class Preprocessor(Defense):
         with evaluating(function), _seeded(seed, images.device):
             return function(images)
 
-    def _has_gradient(self, images: Tensor, streams: Tensor) -> bool:
-        """Whether torch differentiates the function: tried once, with the first images."""
-        if self._differentiable is None:
-            points = images[:_PROBED].detach().clone().requires_grad_()
-            self._differentiable = self._probe(points, streams[:_PROBED])
-        return self._differentiable
-
-    def _probe(self, points: Tensor, streams: Tensor) -> bool:
+    def _has_gradient(self, points: Tensor, streams: Tensor) -> bool:
+        """Whether torch differentiates the function there."""
         weights = torch.linspace(0.5, 1.5, points.numel(), dtype=points.dtype, device=points.device)
         with torch.enable_grad():
             try:
@@ -138,16 +141,6 @@ class Preprocessor(Defense):
             except Exception:  # it works without gradients, so it is gradients that it cannot take
                 return False
         return slope is not None and bool(slope.isfinite().all()) and bool((slope != 0).any())
-
-    def _check_output(self, shielded: object, images: Tensor) -> None:
-        checked = self._check_shape(shielded, images, "it")
-        low, high = (float(end) for end in torch.aminmax(checked))
-        slack = checks.rounding(checked.dtype)
-        if not (low >= -slack and high <= 1 + slack):  # nan is neither
-            raise InvalidInputError(
-                f"defense {self.name} gave values from {low:.6g} to {high:.6g}; every value should lie in "
-                "[0, 1]: clamp them, or divide bytes by 255; normalisation belongs inside the classifier"
-            )
 
     def _check_shape(self, shielded: object, images: Tensor, what: str) -> Tensor:
         if not isinstance(shielded, Tensor):
@@ -236,13 +229,8 @@ def _digest_of(name: str, function: object) -> str | None:
 @contextmanager
 def _seeded(seed: int, device: torch.device) -> Iterator[None]:
     """Seed all global generators, and restore them afterwards."""
-    on_gpu = [device] if device.type == "cuda" else []
     numpy_state, python_state = np.random.get_state(), random.getstate()
-    with torch.random.fork_rng(devices=on_gpu):
-        torch.default_generator.manual_seed(seed)
-        if on_gpu:
-            with torch.cuda.device(device):
-                torch.cuda.manual_seed(seed)
+    with torch_seeded(seed, device):
         np.random.seed(seed % 2**32)
         random.seed(seed)
         try:

@@ -187,14 +187,12 @@ def fresh_streams(counter: Tensor, images: Tensor, entropy: bool, born: str = ""
 @torch.library.custom_op("vqshield::content_streams", mutates_args=())
 def content_streams(images: Tensor) -> Tensor:
     """A stream number per image that the shape, dtype and bytes of its pixels decide."""
-    numbers = [_content_stream(widened(image)) for image in images.cpu()]
+    numbers = []
+    for pixels in (widened(image).numpy() for image in images.cpu()):
+        kind = f"{pixels.dtype} {pixels.shape}".encode()
+        digest = hashlib.blake2b(pixels.tobytes(), digest_size=8, key=kind).digest()
+        numbers.append(int.from_bytes(digest, signed=True))
     return torch.tensor(numbers, dtype=torch.int64, device=images.device)
-
-
-def _content_stream(pixels: Tensor) -> int:
-    row = pixels.numpy()
-    kind = f"{row.dtype} {row.shape}".encode()
-    return int.from_bytes(hashlib.blake2b(row.tobytes(), digest_size=8, key=kind).digest(), signed=True)
 
 
 def _no_streams(images: Tensor) -> Tensor:

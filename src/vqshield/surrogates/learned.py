@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError
+from vqshield.core.seeds import torch_seeded
 from vqshield.defenses import Defense
 from vqshield.defenses.base import Shielding
 from vqshield.defenses.baselines import repeat_border
@@ -123,8 +124,7 @@ class Learned(ImageSurrogate):
     def _learned(self, defense: Defense, images: Tensor) -> nn.Module:
         """The network after all updates, its weights frozen."""
         channels, height, width = images.shape[1:]
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(_SEED)
+        with torch_seeded(_SEED, torch.device("cpu")):
             network = _Imitation(channels, self.width).to(images.device)
         draws = torch.Generator().manual_seed(_SEED)
         optimizer = torch.optim.Adam(network.parameters(), lr=_RATE)

@@ -27,6 +27,7 @@ from vqshield.classifiers import Network, Normalised, build
 from vqshield.classifiers.folding import Precision
 from vqshield.core import checks
 from vqshield.core.errors import FileFormatError, InvalidInputError, VqshieldError
+from vqshield.core.seeds import torch_seeded
 from vqshield.data import ImageSet
 from vqshield.defenses import Defense
 from vqshield.training.augment import crop_and_flip, cutout
@@ -118,10 +119,7 @@ class Trainer:
 
     def fresh_network(self, training: ImageSet) -> Network:
         """The network that the settings name, its weights drawn from the seed."""
-        # Initialisers read the global CPU generator: fork it, and seed only it (torch.manual_seed
-        # would seed the GPUs too).
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(self.settings.seed)
+        with torch_seeded(self.settings.seed, torch.device("cpu")):  # what initialisers draw from
             return build(
                 self.settings.arch,
                 classes=len(training.classes),
@@ -152,7 +150,7 @@ class Trainer:
         """Run epoch ``number`` (from 0), and test."""
         began, batch = time.perf_counter(), self.settings.batch
         # Images behind the shield are checked at every report: a check per step would sync the GPU.
-        with _seeded(epoch_seed(self.settings.seed, number), self.device), checks.later() as pending:
+        with torch_seeded(epoch_seed(self.settings.seed, number), self.device), checks.later() as pending:
             images, labels = self._epoch_data(number)
             self.model.train()
             total = torch.zeros((), device=self.device)
@@ -309,17 +307,6 @@ def fast_convolutions() -> Iterator[None]:
         yield
     finally:
         torch.backends.cudnn.benchmark = before
-
-
-@contextmanager
-def _seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed the global generators, which layers such as dropout read, and restore their state afterwards."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.default_generator.manual_seed(seed)
-        if device.type == "cuda":
-            with torch.cuda.device(device):
-                torch.cuda.manual_seed(seed)
-        yield
 
 
 def parameter_groups(model: nn.Module, *, decay: float, others: float) -> list[dict[str, object]]:

@@ -21,20 +21,8 @@ from torch import Tensor
 
 from vqshield.core.errors import InvalidInputError
 from vqshield.quantization.kernels.base import Recipe, Shape, check_soft
+from vqshield.quantization.kernels.triton import soft_kernels
 from vqshield.quantization.kernels.triton.launch import compiled, key_of, power_of_two
-from vqshield.quantization.kernels.triton.soft_kernels import (
-    blend_kernel,
-    centres_kernel,
-    gather_kernel,
-    mix_kernel,
-    move_kernel,
-    noise_kernel,
-    prepare_kernel,
-    pull_kernel,
-    round_kernel,
-    turn_kernel,
-    unroll_kernel,
-)
 from vqshield.quantization.noise import Draw, Stage
 from vqshield.quantization.patches import PatchGrid
 
@@ -207,7 +195,7 @@ class _Plan(Shape):
         mixed = similarity = blended = largest = scale = partial = moves = nothing
         output, origin = torch.empty_like(images), floats(self.dp)
         by_centre = floats(self.kp, self.dp)
-        prepare_kernel[(batch,)](
+        soft_kernels.prepare_kernel[(batch,)](
             centres, origin, by_centre, CHANNELS=self.channels, SS=self.recipe.grid.size**2, K=self.codes,
             **self.sizes,
         )  # fmt: skip
@@ -218,18 +206,18 @@ class _Plan(Shape):
             mixed, similarity = floats(self.dimensions, n), floats(n)
             blended, largest, scale = floats(self.channels, pixels), floats(pixels), floats(pixels)
             rows = self.block(self.tuning.mix_rows)
-            mix_kernel[(-(-n // rows), batch)](
+            soft_kernels.mix_kernel[(-(-n // rows), batch)](
                 images, assigned, noise, origin, book.by_component, mixed, similarity, n, *self.place,
                 self.colder, beta, RB=rows, **self.inner, **self.noisy, **self.options(self.tuning.mix_warps),
             )  # fmt: skip
-            blend_kernel[blocks](
+            soft_kernels.blend_kernel[blocks](
                 mixed, similarity, blended, largest, scale, n, self.rows, *self.place, **self.outer
             )
         if self.moving:
             partial = floats(self.strips, self.kp, self.dp)
         labels = torch.empty((batch, n if self.means else 0), dtype=torch.int32, device=images.device)
         books = self._unrolled(images, origin, book, partial)
-        pull_kernel[(self.strips, batch)](
+        soft_kernels.pull_kernel[(self.strips, batch)](
             images, assigned, slopes, noise, origin, book.by_centre, book.by_component, mixed, similarity,
             blended, largest, scale, labels, partial, output, n, self.strips, *self.place, self.colder, beta,
             APART=self.apart or self.drawn, MEANS=self.means, MOVING=self.moving, **self.noisy,
@@ -238,9 +226,9 @@ class _Plan(Shape):
         self._back(images, origin, books, partial, mixed, output)
         if self.means:
             moves = floats(self.kp, self.dp)
-            move_kernel[(batch,)](partial, moves, self.strips, **self.sizes)
+            soft_kernels.move_kernel[(batch,)](partial, moves, self.strips, **self.sizes)
         if self.means or self.is_sliding:
-            gather_kernel[blocks](
+            soft_kernels.gather_kernel[blocks](
                 mixed, labels, moves, output, n, self.rows, *self.place, SLIDING=self.is_sliding,
                 MEANS=self.means, KP=self.kp, DP=self.dp, **self.outer,
             )  # fmt: skip
@@ -248,7 +236,7 @@ class _Plan(Shape):
 
     def _noise(self, noise: Tensor, draw: Draw) -> Tensor:
         total = self.patches * self.dimensions
-        noise_kernel[(-(-total // (4 * _COUNTERS)), len(noise))](
+        soft_kernels.noise_kernel[(-(-total // (4 * _COUNTERS)), len(noise))](
             noise, draw.streams.contiguous(), key_of(draw), self.patches, total, self.recipe.tau,
             STAGE=int(Stage.ASSIGNMENT), D=self.dimensions, QB=_COUNTERS,
         )  # fmt: skip
@@ -258,14 +246,14 @@ class _Plan(Shape):
         """The centres before the first round of soft k-means, and after each."""
         books = [book]
         for _ in range(self.rounds):
-            round_kernel[(self.strips, len(images))](
+            soft_kernels.round_kernel[(self.strips, len(images))](
                 images, origin, books[-1].by_component, partial, self.patches, self.strips, *self.place,
                 self.colder, **self.in_strips,
             )  # fmt: skip
             sizes = images.new_empty(len(images), self.kp)
             books.append(Book(torch.empty_like(book.by_centre), torch.empty_like(book.by_component), sizes))
             after = books[-1]
-            centres_kernel[(len(images),)](
+            soft_kernels.centres_kernel[(len(images),)](
                 partial, after.by_centre, after.by_component, after.sizes, self.strips, **self.sizes
             )
         return books
@@ -284,10 +272,10 @@ class _Plan(Shape):
         level = images.new_empty(len(images), self.kp)
         for number in range(self.rounds, 0, -1):
             before, after = books[number - 1], books[number]
-            turn_kernel[(len(images),)](
+            soft_kernels.turn_kernel[(len(images),)](
                 partial, after.by_centre, after.sizes, share, across, level, self.strips, **self.sizes
             )
-            unroll_kernel[(self.strips, len(images))](
+            soft_kernels.unroll_kernel[(self.strips, len(images))](
                 images, origin, before.by_centre, before.by_component, share, across, level, mixed, partial,
                 output, self.patches, self.strips, *self.place, self.colder, **self.in_strips,
             )  # fmt: skip
