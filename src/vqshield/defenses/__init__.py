@@ -110,10 +110,7 @@ def known_settings(name: str) -> dict[str, Setting | None]:
 
 
 def create(name: str, **settings: Setting | None) -> "Quantizer":
-    """A quantizer by its name.
-
-    Raises:
-        InvalidInputError: an unknown name or setting, answered with the known ones.
+    """A quantizer by its name, as `create_any`.
 
     Example:
         >>> vq.defenses.create("prd", size=3).grid.size
@@ -145,8 +142,7 @@ def as_defense(given: DefenseLike, *, seed: int | None = None) -> Defense:
     """The defense that is meant, with that seed; without one, its own, or an unpredictable one.
 
     Raises:
-        InvalidInputError: an unknown name or setting, two different seeds, or something that is not a
-            defense.
+        InvalidInputError: as of `create_any`; two different seeds, or something that is not a defense.
 
     Example:
         >>> vq.defenses.as_defense(lambda images: images / 2, seed=1).seed
@@ -179,13 +175,12 @@ def from_text(text: str, *, seed: int) -> Defense:
     """A defense from a spec string such as "swrd:size=3,codes=25", "jpeg" or "mine:blur", with that seed.
 
     Args:
-        text: a name of `list_all_defenses()` and its settings, without seed and streams, which would fix
-            every draw, and without range and surrogate. Or package.module:function, for a preprocessor of
-            your own: see `preprocessor_from`. A registered name before the colon is always that defense.
+        text: a name of `list_all_defenses()` and its settings, without seed, streams, range and surrogate,
+            which the run decides. Or package.module:function: see `preprocessor_from`.
         seed: the seed that the run derived for this purpose.
 
     Raises:
-        InvalidInputError: an unknown name or setting, answered with the known ones, or one that is missing.
+        InvalidInputError: as of `create_any`, or a setting that the run decides.
 
     Example:
         >>> vq.defenses.from_text("gaussian:sigma=0.1", seed=3)

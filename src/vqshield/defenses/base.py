@@ -121,16 +121,15 @@ class Defense(nn.Module, ABC):
             defense in a pipeline without `Defended`; "score" needs a classifier. None: a call has no gradient
             beyond what `forward` itself has. In `Defended`, it is what surrogate="own" follows.
 
-    With a seed, fresh streams are 0, 1, 2, … in the order of the calls, whatever the number of threads. A
-    copy in another process (a DataLoader worker in each epoch, a fork, a rank of a distributed job except the
-    first) counts elsewhere. So no stream repeats within a program, and all of them repeat when the program is
-    run again the same way. Separate programs, and copies made on purpose (deepcopy, pickle), do repeat them;
-    give those seeds of their own, with `reseeded`.
+    With a seed, fresh streams are 0, 1, 2, … in the order of the calls. A copy in another process (a
+    DataLoader worker in each epoch, a fork, a rank of a distributed job) counts elsewhere. So no stream
+    repeats within a program, and all repeat when the program is run again the same way. Separate programs and
+    copies made on purpose (deepcopy, pickle) repeat them; give those other seeds, with `reseeded`.
 
     Noise stays on in eval(). The global torch RNG is neither read nor advanced. Reverse-mode gradients go
-    through a surrogate, of `Defended` or the defense's own, under torch.func (grad, jacrev, vmap) as well;
-    forward-mode derivatives (torch.func.jvp) are refused. A state_dict holds neither the seed nor the next
-    stream number: a checkpoint that is loaded twice would repeat draws, and its readers could predict them.
+    through a surrogate, under torch.func (grad, jacrev, vmap) as well; forward-mode derivatives
+    (torch.func.jvp) are refused. A state_dict holds neither the seed nor the next stream number: a checkpoint
+    that is loaded twice would repeat draws, and its readers could predict them.
 
     Example:
         >>> class Darken(vq.Defense):
@@ -220,9 +219,8 @@ class Defense(nn.Module, ABC):
             streams: the stream numbers of the draw.
 
         Returns:
-            Images of that shape with a gradient towards `images`, as near to the draw as can be; their values
-            do not matter beyond that, since the forward pass is always the true one. None: there is no such
-            function, and the identity replaces it.
+            Images of that shape with a gradient towards `images`. Their values do not matter: the forward
+            pass is always the true one. None: there is no such function, and the identity replaces it.
         """
         return None
 

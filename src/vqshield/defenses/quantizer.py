@@ -75,13 +75,11 @@ class Quantizer(Defense):
         iterations: the most rounds of Lloyd's algorithm.
         init: "kmeans++" or "random", the patches that k-means starts from.
         tolerance: an image is done when at most this share of its patches changes label (0: none).
-        sample: how many patches k-means sees, spread over the image at random; None is all, as in the paper.
-            Large images are shielded several times as fast with a few thousand. An image that has no more
-            gives all of them.
+        sample: how many patches k-means sees at most, spread over the image at random; None is all, as in the
+            paper. Large images are shielded several times as fast with a few thousand.
         backend: which implementation, "auto" or one of vqshield.quantization.kernels.list_backends().
-        memory: bytes for noisy patches that are kept between passes; an image whose patches do not fit has
-            them drawn again. It bounds those, not all temporaries: kernels take 16 to 20 more bytes per
-            patch, the torch backend far more.
+        memory: bytes for noisy patches that are kept between passes; patches that do not fit are drawn again.
+            Kernels take 16 to 20 more bytes per patch, the torch backend far more.
         seed, streams, range, surrogate: as of every Defense.
 
     Settings are attributes, and may be assigned to: `defense.sigma = 0.1`. They are checked then as in the

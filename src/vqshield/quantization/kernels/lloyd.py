@@ -1,7 +1,5 @@
 """Lloyd's algorithm in plain torch, batched over images: what faster kernels are checked against."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
@@ -25,7 +23,8 @@ def run_lloyd(patches: NoisyPatches, centres: Tensor, *, iterations: int, tolera
     labels: list[Tensor] = []
     for _ in range(iterations):
         fresh, sums, counts = _assign(patches, centres)
-        centres = _means(patches.fixed.round, sums, counts, centres)
+        means = patches.fixed.round(sums / counts.clamp(min=1))
+        centres = torch.where(counts > 0, means, centres)
         result[active] = centres
         if labels:
             changed = torch.stack([(a != b).sum(1) for a, b in zip(fresh, labels, strict=True)]).sum(0)
@@ -54,7 +53,3 @@ def _assign(patches: NoisyPatches, centres: Tensor) -> tuple[list[Tensor], Tenso
         sums.index_add_(0, flat, block.flatten(0, 1))
         counts.index_add_(0, flat, counts.new_ones(()).expand(len(flat)))
     return labels, sums.view(batch, codes, dimensions), counts.view(batch, codes, 1)
-
-
-def _means(on_grid: Callable[[Tensor], Tensor], sums: Tensor, counts: Tensor, centres: Tensor) -> Tensor:
-    return torch.where(counts > 0, on_grid(sums / counts.clamp(min=1)), centres)

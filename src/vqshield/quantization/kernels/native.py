@@ -1,15 +1,14 @@
 """The CPU backend: the C++ kernel of native/, the same random bits, float32 results.
 
-The package's build compiles one source for several processors (generic, avx2, avx512) into files next to this
-one; the best that the processor runs is loaded at the first use. `missing` says why where there is none.
-Threads work on different images, as many as torch.get_num_threads() says, and over all callers at most one
-per core at a time.
+The package's build compiles one source for several processors into files next to this one; the best that the
+processor runs is loaded at the first use. Threads work on different images, as many as
+torch.get_num_threads() says, and over all callers at most one per core at a time.
 
-After a fork the kernel works in the child: it forgets its parent's threads and makes new ones. Nothing here
-uses torch's threads, which do not survive a fork (see `vqshield.core.processes`).
+After a fork the kernel makes new threads in the child. Nothing here uses torch's threads, which do not
+survive a fork (see `vqshield.core.processes`).
 
-Shapes, types and settings are checked here and by the kernel, the values of tensors by the kernel, in its
-threads. Where the kernel refuses some, they are read here again to name the value.
+The kernel checks the values of tensors in its threads. Where it refuses some, they are read here again to
+name the value.
 """
 
 import ctypes
@@ -84,17 +83,15 @@ class Native(Backend):
 
     Normal values are float32 (error below 1e-6), so about one noisy value in a hundred is rounded to the grid
     point next to the reference's, 2^-23 away. From there on labels and sums are as exact as the reference's:
-    16-bit numbers (on x86) decide which centre is nearest only where they safely can, float32 likewise where
-    those cannot, float64 elsewhere. An image whose noisy patches exceed recipe.memory (all threads together)
-    has them drawn again in every pass: the same result.
+    16-bit numbers (on x86) decide which centre is nearest where they safely can, then float32, then float64.
 
     The builds avx2 and avx512 give the same bits. "generic" has no fused multiply-add, so the last bits of
     its normal values differ: of codebooks of natural images fewer than one value in 200 is another, by at
     most 1e-6. Without noise its codebooks are the same, bit for bit.
 
-    Besides input and output a call takes, for each thread that has an image: its share of recipe.memory at
-    most for noisy patches; 12 bytes a patch, 20 with noisy weights; 48 bytes times codes times the values of
-    a patch; of bytes and halves the image as float32; and less than 8 MiB.
+    Besides input and output each thread takes at most its share of recipe.memory for noisy patches; 12 bytes
+    a patch, 20 with noisy weights; 48 bytes times codes times the values of a patch; of bytes and halves the
+    image as float32; and less than 8 MiB.
     """
 
     name = "native"
@@ -105,7 +102,6 @@ class Native(Backend):
         self._isa = isa
 
     def missing(self, device: torch.device) -> str | None:
-        """Needs the compiled kernel, and images on the CPU."""
         if device.type != "cpu":
             return "its kernel runs on the CPU"
         try:

@@ -39,10 +39,9 @@ class Program:
         """A function that launches kernels with that argument, which may change in between, on the stream
         that is current now.
 
-        It takes a kernel's name, the width and height of its grid of blocks, and `shared`, the bytes of
-        shared memory of each block. `divided` is the percentage of a multiprocessor's memory that is shared
-        memory and not cache, as the kernel's first launch has it; consecutive kernels should have the same,
-        because changing it takes time.
+        It takes a kernel's name, the width and height of its grid of blocks, and the bytes of shared memory
+        of a block. `divided` is the percentage of a multiprocessor's memory that is shared memory and not
+        cache, as the kernel's first launch has it; changing it between kernels takes time.
         """
         arguments = (ctypes.c_void_p * 1)(ctypes.addressof(argument))
 

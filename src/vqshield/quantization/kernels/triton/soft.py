@@ -1,12 +1,7 @@
 """The gradient of soft assignment on a GPU: of sum_j softmax_j(−‖p − c_j‖²/T)·c_j in place of every patch p.
 
-The same sums as native/soft.hpp, in float32, without atomics: each pixel gathers the gradients of its
-windows, and the centres' gradients are added up in strips whose length depends on the image's shape alone.
-So an image has the same gradient, bit for bit, in every run and in every batch.
-
-The kernels in order: prepare (centres less their mean colour), noise (omega), mix and blend (sliding windows
-forward), pull (backward through the softmax), round, centres, turn and unroll (rounds of soft k-means),
-move (centres that move as means), gather (pixels from the changes of their patches).
+The same sums as native/soft.hpp, in float32, without atomics, in strips whose length depends on the image's
+shape alone: an image has the same gradient, bit for bit, in every run and in every batch.
 
 Distances are sums of squared differences, never ‖p‖² − 2·p·c + ‖c‖²: a temperature of 0.03 would magnify the
 rounding errors. They are computed twice, in mix and in pull: cheaper than keeping the weights (n, k).
