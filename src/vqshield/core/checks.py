@@ -93,13 +93,10 @@ def image_batch(images: object, dtypes: tuple[torch.dtype, ...] = IMAGE_DTYPES) 
         raise InvalidInputError(f"images should be a torch tensor, not {type(images).__name__}")
     if images.dtype not in dtypes:
         advice = "; divide bytes by 255" if not images.is_floating_point() else ""
-        raise InvalidInputError(
-            f"images of dtype {images.dtype} should be {' or '.join(map(str, dtypes))}{advice}"
-        )
+        valid = " or ".join(map(str, dtypes))
+        raise InvalidInputError(f"images of dtype {images.dtype} should be {valid}{advice}")
     if images.dim() != 4:
-        raise InvalidInputError(
-            f"images of shape {tuple(images.shape)} should have 4 dimensions: (B, q, h, w)"
-        )
+        raise InvalidInputError(f"images of shape {tuple(images.shape)} should have 4 dimensions: B, q, h, w")
     if min(images.shape[1:]) == 0:
         raise InvalidInputError(f"images of shape {tuple(images.shape)} have no pixels")
     return images
@@ -166,9 +163,8 @@ def per_image(name: str, values: object, images: Tensor) -> Tensor:
         kind = values.dtype if isinstance(values, Tensor) else type(values).__name__
         raise InvalidInputError(f"{name} of type {kind} should be an int64 tensor")
     if values.shape != images.shape[:1]:
-        raise InvalidInputError(
-            f"{name} of shape {tuple(values.shape)} should be ({len(images)},): one per image"
-        )
+        shape = tuple(values.shape)
+        raise InvalidInputError(f"{name} of shape {shape} should be ({len(images)},): one per image")
     return values.to(images.device)
 
 
@@ -184,9 +180,7 @@ def _judge_range(low: float, high: float, dtype: torch.dtype, slack: float) -> N
 def _judge_within(name: str, low: float, high: float, limit: float) -> None:
     wrong = low if not low >= -limit else high  # nan is never >= anything
     if not -limit <= wrong <= limit:
-        raise InvalidInputError(
-            f"{name} contain {wrong:g}; every value should lie in [{-limit:g}, {limit:g}]"
-        )
+        raise InvalidInputError(f"{name} contain {wrong:g}; all values should lie in ±{limit:g}")
 
 
 def _extremes(*tensors: Tensor) -> list[tuple[float, float]]:

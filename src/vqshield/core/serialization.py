@@ -118,9 +118,8 @@ def _read_dataclass(shape: Any, value: object, where: str, strict: bool) -> Any:
         if name not in value and field.default is field.default_factory is MISSING:
             raise FileFormatError(f"{where} has no {name!r}, which it needs")
     hints = _hints(shape)
-    held = {
-        name: _read(hints[name], value[name], f"{where}.{name}", strict) for name in known if name in value
-    }
+    given = [name for name in known if name in value]
+    held = {name: _read(hints[name], value[name], f"{where}.{name}", strict) for name in given}
     try:
         return shape(**held)
     except InvalidInputError as error:  # the dataclass's own checks

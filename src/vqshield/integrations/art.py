@@ -45,9 +45,8 @@ class ShieldPreprocessor(_Preprocessor):  # type: ignore[misc]
         apply_predict: bool = True,
         device_type: str = "gpu",
     ) -> None:
-        super().__init__(
-            device_type=device_type, is_fitted=True, apply_fit=apply_fit, apply_predict=apply_predict
-        )
+        when = {"apply_fit": apply_fit, "apply_predict": apply_predict}
+        super().__init__(device_type=device_type, is_fitted=True, **when)
         self.shield = Shield(defense, surrogate=surrogate, seed=seed)
         self.clip_values = clip_values
         self.channels_first = channels_first

@@ -109,9 +109,7 @@ class Normalising(nn.Module):
     ) -> None:
         super().__init__()
         if len(mean) != len(std) or not mean:
-            raise InvalidInputError(
-                f"mean={list(mean)} and std={list(std)} must be of one length, at least 1"
-            )
+            raise InvalidInputError(f"mean={list(mean)} and std={list(std)} must be of one length, not 0")
         self.network = network
         for name, channels in (("mean", mean), ("std", std)):
             values = torch.tensor(channels, dtype=torch.float32)
@@ -163,9 +161,7 @@ def ask(model: Model, images: Tensor) -> Tensor:
             f"the classifier gives a {type(found).__name__}; it should give its logits, a tensor (B, classes)"
         )
     if not found.is_floating_point():
-        raise InvalidInputError(
-            f"the classifier gives values of dtype {found.dtype}; logits are real numbers"
-        )
+        raise InvalidInputError(f"the classifier gives values of dtype {found.dtype}; logits are floats")
     return found
 
 

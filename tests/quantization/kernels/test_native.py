@@ -418,7 +418,7 @@ WRONG = [
     ({"images": torch.zeros(1, 3, 8, 8, dtype=torch.int16)}, "images of dtype torch.int16"),
     ({"images": torch.zeros(3, 8, 8)}, r"images of shape \(3, 8, 8\) should have 4 dimensions"),
     ({"images": torch.zeros(1, 3, 0, 8)}, r"images of shape \(1, 3, 0, 8\)"),
-    ({"images": torch.zeros(1, 3, 7, 8)}, "images of 7×8 pixels should be padded to multiples of size=2"),
+    ({"images": torch.zeros(1, 3, 7, 8)}, "images of 7×8 should be padded to multiples of size=2"),
     ({"images": torch.zeros(1, 3, 8, 8, device="meta")}, "images on meta"),
     ({"images": torch.zeros(1, 3, 8, 8).to_sparse()}, "should be a dense tensor"),
     ({"streams": torch.zeros(2, dtype=torch.int64)}, r"streams of shape \(2,\) should be \(1,\)"),

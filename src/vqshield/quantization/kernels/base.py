@@ -177,9 +177,7 @@ def check_images(
     (height, width), size = padded.shape[2:], recipe.grid.size
     checks.fits("size", size, padded)
     if isinstance(recipe.grid, Disjoint) and (height % size or width % size):
-        raise InvalidInputError(
-            f"images of {height}×{width} pixels should be padded to multiples of size={size}"
-        )
+        raise InvalidInputError(f"images of {height}×{width} should be padded to multiples of size={size}")
     patches, values = recipe.count(padded), recipe.dimensions(padded)
     if patches > _MOST_PATCHES or patches * values > _MOST_NOISE_VALUES:
         raise InvalidInputError(

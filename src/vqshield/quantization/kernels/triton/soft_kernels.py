@@ -110,20 +110,20 @@ def mix_kernel(
     b = tl.program_id(1).to(tl.int64)
     plane = tl.full((), 0, dtype=tl.int64) + n
     noise, columns_memory = noise_all + b * D * plane, columns_all + b * KP * DP
-    origin, seen_image = origin_all + b * DP, assigned + b * CHANNELS * H * W
+    origin, seen = origin_all + b * DP, assigned + b * CHANNELS * H * W
     rows = tl.program_id(0) * RB + tl.arange(0, RB)
     i, j = tl.arange(0, KP), tl.arange(0, DP)
     ok = rows < n
     used = (j < D)[:, None] & ok[None, :]
     distance = distances(
-        seen_image, noise, columns_memory, origin, rows, ok, plane, columns, H, W, S, True, DRAWN, K, D, KP,
+        seen, noise, columns_memory, origin, rows, ok, plane, columns, H, W, S, True, DRAWN, K, D, KP,
         RB, UNROLL,
     )  # fmt: skip
     across = tl.load(columns_memory + j[:, None] * KP + i[None, :])
     mixed = tl.dot(across, softened(distance, colder), input_precision=PRECISION)
     tl.store(mixed_all + (b * D + j[:, None]) * plane + rows[None, :], mixed, mask=used)
     if NOISY:
-        windows = patches_of(seen_image, noise, origin, rows, used, plane, columns, H, W, S, True, DRAWN, DP)
+        windows = patches_of(seen, noise, origin, rows, used, plane, columns, H, W, S, True, DRAWN, DP)
     else:
         clean = images + b * CHANNELS * H * W
         windows = patches_of(clean, noise, origin, rows, used, plane, columns, H, W, S, True, False, DP)
@@ -182,7 +182,7 @@ def pull_kernel(
     b = tl.program_id(1).to(tl.int64)
     strip = tl.program_id(0)
     plane = tl.full((), 0, dtype=tl.int64) + n
-    clean, seen_image = images + b * CHANNELS * H * W, assigned + b * CHANNELS * H * W
+    clean, seen = images + b * CHANNELS * H * W, assigned + b * CHANNELS * H * W
     slopes_image = slopes_all + b * CHANNELS * H * W
     noise, columns_memory = noise_all + b * D * plane, columns_all + b * KP * DP
     origin, labels = origin_all + b * DP, labels_all + b * n
@@ -198,7 +198,7 @@ def pull_kernel(
         index = rows[None, :]
         used = (component < D) & ok[None, :]
         distance = distances(
-            seen_image, noise, columns_memory, origin, rows, ok, plane, columns, H, W, S, SLIDING, DRAWN, K,
+            seen, noise, columns_memory, origin, rows, ok, plane, columns, H, W, S, SLIDING, DRAWN, K,
             D, KP, RB, UNROLL,
         )  # fmt: skip
         weights = softened(distance, colder)
@@ -216,9 +216,8 @@ def pull_kernel(
         if SLIDING:
             mixed_memory = mixed_all + (b * D + component) * plane + index
             mixed = tl.load(mixed_memory, mask=used, other=0.0)
-            blended = pixel(
-                blended_all + b * CHANNELS * H * W, index, component, columns, H, W, used, S, True
-            )
+            whole = blended_all + b * CHANNELS * H * W
+            blended = pixel(whole, index, component, columns, H, W, used, S, True)
             offset = component % (S * S)  # the same for all channels
             largest = pixel(largest_all + b * H * W, index, offset, columns, H, W, used, S, True)
             scale = pixel(scale_all + b * H * W, index, offset, columns, H, W, used, S, True)
@@ -228,7 +227,7 @@ def pull_kernel(
             steep = 2.0 * beta * tl.sum(given * (mixed - blended), axis=0)
             if NOISY:
                 windows = patches_of(
-                    seen_image, noise, origin, rows, used, plane, columns, H, W, S, True, DRAWN, DP
+                    seen, noise, origin, rows, used, plane, columns, H, W, S, True, DRAWN, DP
                 )
             else:
                 windows = patches_of(
@@ -245,11 +244,9 @@ def pull_kernel(
         # Pulls add up to zero but for rounding, which the centres would magnify.
         changes = tl.dot(across, pulls, input_precision=PRECISION) - tl.sum(pulls, axis=0)[None, :] * mixed
         if MOVING:
-            seen = patches_of(
-                seen_image, noise, origin, rows, used, plane, columns, H, W, S, SLIDING, DRAWN, DP
-            )
+            patches = patches_of(seen, noise, origin, rows, used, plane, columns, H, W, S, SLIDING, DRAWN, DP)
             sums = tl.dot(weights, tl.trans(slopes), sums, input_precision=PRECISION)
-            sums = tl.dot(pulls, tl.trans(seen), sums, input_precision=PRECISION)
+            sums = tl.dot(pulls, tl.trans(patches), sums, input_precision=PRECISION)
             totals += tl.sum(pulls, axis=1)  # zero where there is no patch, as its slopes are
         if SLIDING:
             tl.debug_barrier()  # all threads have what these windows were mixed to
@@ -326,11 +323,8 @@ def round_kernel(
     b = tl.program_id(1).to(tl.int64)
     strip = tl.program_id(0)
     plane = tl.full((), 0, dtype=tl.int64) + n
-    image, origin, columns_memory = (
-        images + b * CHANNELS * H * W,
-        origin_all + b * DP,
-        columns_all + b * KP * DP,
-    )
+    image, origin = images + b * CHANNELS * H * W, origin_all + b * DP
+    columns_memory = columns_all + b * KP * DP
     i, j = tl.arange(0, KP), tl.arange(0, DP)
     sums = tl.zeros((KP, DP), dtype=tl.float32)
     for r0 in range(strip * STRIP, tl.minimum(strip * STRIP + STRIP, n), RB):
@@ -395,11 +389,8 @@ def unroll_kernel(
     b = tl.program_id(1).to(tl.int64)
     strip = tl.program_id(0)
     plane = tl.full((), 0, dtype=tl.int64) + n
-    image, origin, columns_memory = (
-        images + b * CHANNELS * H * W,
-        origin_all + b * DP,
-        columns_all + b * KP * DP,
-    )
+    image, origin = images + b * CHANNELS * H * W, origin_all + b * DP
+    columns_memory = columns_all + b * KP * DP
     i, j = tl.arange(0, KP), tl.arange(0, DP)
     component = j[:, None]
     place, turned = i[:, None] * DP + j[None, :], component * KP + i[None, :]
