@@ -1,7 +1,7 @@
 """Untrusted files, read within bounds; files of our own, written completely or not at all.
 
-A few kilobytes can claim, or unpack to, more than any memory holds. Whatever is read in one piece therefore
-goes through ``check_size`` (by its length) and ``parse_json`` or ``parse_toml`` (by its nesting).
+A few kilobytes can unpack to more than any memory holds. Whatever is read in one piece therefore goes through
+``check_size`` (by its length) and ``parse_json`` or ``parse_toml`` (by its nesting).
 """
 
 import json

@@ -1,8 +1,7 @@
 """Which process this is, among those that may hold copies of one seeded defense.
 
-A seeded defense counts its draws. A copy in another process (a DataLoader worker, a rank of a distributed
-job) would repeat the counts of the original; here is what to add to them. It follows from the order of
-process starts, so that a repeated program gets the same numbers.
+A copy of a seeded defense in another process would repeat the counts of the original; here is what to add to
+them. It follows from the order of process starts, so that a repeated program gets the same numbers.
 
 A forked child computes with one torch thread once this module is imported.
 """

@@ -248,10 +248,9 @@ class EssentialFeatures(_Baseline):
     """Blurred away from its edges, and then reduced to k colours of the image's own: a baseline.
 
     After *Content-Adaptive Pixel Discretization to Improve Model Robustness* (Feng, Feng & Prakash, arXiv
-    2012.01699; first *Essential Features*), which reports gains against adaptive attacks: an adaptive blur
-    that spares edges, then k-means over the pixels of that image. Where the paper has Canny's edges, an edge
-    here is a pixel whose slope exceeds twice the image's mean; the blur grows over three pixels from there.
-    The colours are found by our own clustering, without noise; the start of k-means alone is drawn. Its
+    2012.01699; first *Essential Features*): an adaptive blur that spares edges, then k-means over the pixels
+    of that image. Where the paper has Canny's edges, an edge here is a pixel whose slope exceeds twice the
+    image's mean; the blur grows over three pixels from there. Only the start of k-means is drawn. Its
     surrogate is the blur, with the edges as they are and the colours taken for the identity.
 
     Args:

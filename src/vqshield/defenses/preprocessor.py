@@ -28,15 +28,13 @@ _DIGITS = 16  # of the source's checksum, enough to tell versions apart
 class Preprocessor(Defense):
     """A module or function of your own from images to images, random or not, differentiable or not.
 
-    Its gradient is the first of these: that of its own `surrogate`, a differentiable function images →
-    images, where the function or module has such an attribute; torch's own, where a probe finds one (finite,
-    and not zero everywhere); the identity (surrogate "ste"), or a network that learned to imitate it
-    (surrogate "learned").
+    Its gradient is that of an attribute `surrogate`, a differentiable function images → images, if it has
+    one; else torch's own, where a probe finds one (finite, and not zero everywhere); else the identity
+    (surrogate "ste"), or a network that learned to imitate it (surrogate "learned").
 
     Torch's, NumPy's and Python's global generators are seeded from the seed and the stream numbers for each
-    call, and restored after it: a run repeats. An image's draw depends on the batch around it, since only the
-    function itself could draw per image; a function with a generator of its own cannot be repeated. A module
-    is called in eval mode.
+    call, and restored after it: a run repeats. An image's draw depends on the batch around it; a function
+    with a generator of its own cannot be repeated. A module is called in eval mode.
 
     Args:
         function: takes float images (B, q, h, w) in [0, 1], returns images of that shape, dtype and device.
@@ -164,11 +162,9 @@ class Preprocessor(Defense):
 def preprocessor_from(text: str, *, seed: int | None) -> Defense:
     """The defense that package.module:function names.
 
-    A function that needs no arguments is called, and what it returns is the preprocessor; any other function
-    or module is the preprocessor itself.
-
     Args:
-        text: as in mine:jpeg, for jpeg in mine.py.
+        text: as in mine:jpeg, for jpeg in mine.py. A function that needs no arguments is called, and what it
+            returns is the preprocessor; any other function or module is the preprocessor itself.
         seed: of the defense; None takes one from the operating system.
 
     Raises:

@@ -22,10 +22,9 @@ _HAIR = 1e-9  # 510·0.1 may be rounded to just below 51
 class Splitting(Defense):
     """Cuts the axis of every value into cells of width 2·scale, and shows the centre of the value's cell.
 
-    Images are read as 8-bit: a value is rounded to the nearest level v/255 first, and the cuts lie halfway
-    between levels, so that all that follows is integer arithmetic. Every value has an offset of its own,
-    random but fixed (`pattern`); a draw moves all cuts by one common shift, of `levels` possible ones. Cells
-    are cut off at 0 and 1 before their centre is taken, as in the paper.
+    A value is rounded to the nearest level v/255 first, and the cuts lie halfway between levels, so that all
+    that follows is integer arithmetic. Every value has an offset of its own, random but fixed (`pattern`); a
+    draw moves all cuts by one of `levels` shifts. Cells are cut off at 0 and 1 before their centre is taken.
 
     A value that changes by one level changes cell in exactly one of the shifts. So an image at an L1 distance
     of r differs from this one in at most 255·r of the `levels` draws, whatever the classifier makes of them,

@@ -162,8 +162,7 @@ def accuracy_after_tries(right: Tensor, runs: int, tries: Sequence[int]) -> tupl
     """Accuracy against an attacker who may submit the same image several times and needs one wrong answer.
 
     For each number of tries, from 1 to runs, the share of images that are right in all tries, averaged over
-    every choice of that many runs. It estimates pⁿ without bias; (right / runs)ⁿ does not. The argument right
-    is `Draws.right`.
+    every choice of that many runs: an estimate of pⁿ without bias. The argument right is `Draws.right`.
 
     Example:
         >>> from vqshield.models.draws import accuracy_after_tries

@@ -50,9 +50,9 @@ def kmeans(
 ) -> Clusters:
     """k-means of many small problems at once, on the CPU or a GPU.
 
-    A problem's result depends on its points, the settings and the seed alone: it is the same by itself, in
-    any batch, and with any number of threads. Distances are exact: the points are rounded to a grid as fine
-    as float32 (coarser for vectors of hundreds of values) across the problem's widest dimension.
+    A problem's result depends on its points, the settings and the seed alone, never on its batch. Distances
+    are exact: the points are rounded to a grid as fine as float32 (coarser for vectors of hundreds of values)
+    across the problem's widest dimension.
 
     Args:
         points: (B, n, d), or (n, d) for one problem; float32 or float64, finite.

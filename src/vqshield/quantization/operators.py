@@ -168,10 +168,8 @@ def _(images: Tensor, streams: Tensor, job: str) -> Tensor:
 def fresh_streams(counter: Tensor, images: Tensor, entropy: bool, born: str = "") -> Tensor:
     """One stream number per image that was not used before: the next ones, or from the system's entropy.
 
-    Both advance the counter, which lies in the CPU's memory and belongs to one process. It is a tensor so
-    that a compiler sees each call change it: two calls with equal arguments would otherwise be merged into
-    one, and the model's noise would repeat. born is the process that the counter began in
-    (processes.identity).
+    The counter is a tensor so that a compiler sees each call change it: two calls with equal arguments would
+    otherwise be merged into one. born is the process that the counter began in (processes.identity).
     """
     count = images.shape[0]
     with _counting:

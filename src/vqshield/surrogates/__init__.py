@@ -2,12 +2,10 @@
 
 Quantization is piecewise constant: its true gradient is zero almost everywhere, which stops a naive attack
 without making the model any safer. A surrogate replaces it in the backward pass; the forward pass is always
-the true, quantized image. A new one is a new file with a Surrogate and a line in _SURROGATES; its module is
-imported when it is first used.
+the true, quantized image. A new one is a new file with a Surrogate and a line in _SURROGATES.
 
 "own" is the gradient that a defense brings, "ste" takes any for the identity, "learned" fits a network to it.
-"soft" and "score" use how quantizers work. A defense of another kind has no centres: "soft" is its own
-gradient there, or a learned one where it brings none, so that one suite serves every defense.
+"soft" and "score" use how quantizers work; "soft" serves every other defense as well, as "own" or "learned".
 """
 
 from importlib import import_module

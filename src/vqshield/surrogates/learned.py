@@ -28,9 +28,8 @@ _REACH = 3  # pixels that a pixel's imitation sees on every side: that of three 
 class _Imitation(nn.Module):
     """A linear filter, a local correction, and a palette of the image's own; the identity before it learns.
 
-    The palette is what a few convolutions cannot see: each pixel belongs to some of the colours by what is
-    around it, each colour is the mean of all pixels that belong to it, and a gate says how far a pixel is
-    moved to its colours.
+    Each pixel belongs to some colours of the palette by what is around it, each colour is the mean of all
+    pixels that belong to it, and a gate says how far a pixel is moved to its colours.
     """
 
     def __init__(self, channels: int, width: int) -> None:
@@ -61,11 +60,9 @@ class _Imitation(nn.Module):
 class Learned(ImageSurrogate):
     """The gradient of a small network that was fitted to imitate the defense.
 
-    It needs neither a gradient nor a formula nor the source. It learns values, and the changes between two
-    images that are near each other, which is what a gradient predicts; of a random defense it learns the
-    expectation. It learns once for a defense, from the images of the first gradient or from those given to
-    `fit`, with seeds of its own, so that on a CPU the same images give the same network; for small images
-    that takes seconds.
+    It learns values, and the changes between two images that are near each other, which is what a gradient
+    predicts; of a random defense it learns the expectation. It learns once for a defense, from the images of
+    the first gradient or from those given to `fit`. On a CPU the same images give the same network.
 
     Args:
         width: channels of its hidden layers; it has twice as many colours.

@@ -1,12 +1,10 @@
 """The Triton kernels of k-means: the patches that it starts from, and Lloyd's rounds.
 
-k-means++ takes a launch for the distances to the newest centre, a strip of an image each, and one that picks
-the next centre. It passes over patches whose centre is so near that, by the triangle inequality, the new one
-cannot be nearer: the others are listed, in order, and taken from the list in full blocks.
+k-means++ passes over patches whose centre is so near that, by the triangle inequality, the new one cannot be
+nearer: the others are listed, in order, and taken from the list in full blocks.
 
 A program of a round takes a strip of one image's patches. Partial sums go through memory and are added up in
-order by one program per image. Finished images (active 0) are skipped. Without atomics, every run gives the
-same result.
+order by one program per image: without atomics, every run gives the same result.
 """
 
 import triton
