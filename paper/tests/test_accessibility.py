@@ -47,6 +47,7 @@ RENDERED: dict[str, Callable[[], str]] = {
     "demo": demo,
     "ladder": lambda: render_ladder(recorded.read(LadderSummary, f"{LADDER}/summary.json")),
     "leaderboard": lambda: render_board(BoardSummary.read(recorded.RESULTS / BOARD)),
+    "row": lambda: (recorded.RESULTS / BOARD / "rows" / "swrd" / "row.html").read_text(),
     "audit": lambda: render_audit(
         read_audit(recorded.RESULTS / BOARD / "rows" / "swrd" / "audit" / "audit.json")
     ),

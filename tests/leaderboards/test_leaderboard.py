@@ -1,6 +1,7 @@
 """The leaderboard: rows in folders of their own, stopped and continued, added to, and shown with links."""
 
 import json
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from vqshield.core.errors import InvalidInputError
 from vqshield.ladders.black_box import BlackBoxStudy
 from vqshield.ladders.settings import LadderSettings
 from vqshield.leaderboards.page import PAGE, SUMMARY, board_notes, render_board, write_board
-from vqshield.leaderboards.rows import BoardRow
+from vqshield.leaderboards.rows import BoardRow, read_rows
 from vqshield.leaderboards.study import BoardSettings, BoardSummary, leaderboard
 
 FEW = BoardSettings(
@@ -91,23 +92,49 @@ def test_every_row_has_its_figures_audit_and_cost(finished: tuple[Path, BoardSum
     ]  # fmt: skip
 
 
-def test_the_page_leads_from_every_figure_to_files_that_exist(finished: tuple[Path, BoardSummary]) -> None:
+def test_the_page_leads_to_a_page_for_each_row_and_that_to_its_records(
+    finished: tuple[Path, BoardSummary],
+) -> None:
     out, summary = finished
     source = (out / PAGE).read_text()
     links = [each["href"] for each in Page(source).all("a")]
     assert all((out / link).is_file() for link in links), links
     for result in summary.rows:
-        records = [result.records(each) for each in (*result.figures, result.lowest)]
-        assert {*records} <= {*links}
-        attacked = len(result.figures)  # all but natural, and the lowest
-        page = f"rows/{result.row.name}/audit/audit.html"
-        assert links.count(page) == attacked + 1, "each robust figure, and the audit's own cell"
-    assert source.count('<span class="badge">control</span>') == 1
-    assert "<b>a paper" not in source, "a row is anybody's: what it says is text"
+        home = f"rows/{result.row.name}"
+        assert links.count(f"{home}/row.html") == 2, "from the plot, and from the table"
+        assert links.count(f"{home}/audit/audit.html") == 1
+        page = Page((out / home / "row.html").read_text())
+        behind = {each["href"] for each in page.all("a") if not each["href"].startswith("https:")}
+        assert {f"{home}/{link}" for link in behind} >= {*result.files.values(), f"{home}/audit/audit.html"}
+        assert all((out / home / link).is_file() for link in behind)
+    assert source.count('<span class="badge">baseline</span>') == 1
+    assert "<b>a paper" not in (out / "rows/mine/row.html").read_text(), "what a row says is text"
     assert str(out) not in source + (out / SUMMARY).read_text(), "no path of this machine"
-    markdown, mine = (out / "leaderboard.md").read_text(), summary.rows[1]
-    assert "no defense (control)" in markdown
-    assert all(mine.records(each) in markdown for each in mine.figures)
+    markdown = (out / "leaderboard.md").read_text()
+    assert "no defense (baseline)" in markdown
+    assert "(rows/mine/audit/audit.html)" in markdown
+
+
+def test_the_page_of_a_row_says_how_to_measure_it(
+    finished: tuple[Path, BoardSummary], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command and the file that it shows are read as they stand."""
+    out, summary = finished
+    monkeypatch.chdir(tmp_path)
+    row = Page((out / "rows" / "mine" / "row.html").read_text())
+    text = "".join(row.text)
+    toml = text[text.index('name = "mine"') :]
+    (tmp_path / "mine.toml").write_text(toml[: toml.index("vqshield")])
+    assert read_rows(["mine.toml"]) == [summary.rows[1].row]
+    command = shlex.split(next(part for part in row.text if part.startswith("vqshield leaderboard")))
+    seen = {}
+    monkeypatch.setattr(
+        "vqshield.cli.derived.Values.call", lambda self, _, **given: seen.update(self, **given)
+    )
+    CliRunner().invoke(app, command[1:])
+    assert seen["settings"].ladder.suite == FEW.ladder.suite
+    assert (seen["settings"].ladder.calls, seen["settings"].ladder.runs) == ((100,), 2)
+    assert (seen["data"], seen["limit"], *seen["sources"]) == ("cifar10-sample", 1, "small-cifar10")
 
 
 def test_a_failed_audit_marks_the_figures_and_ranks_last(finished: tuple[Path, BoardSummary]) -> None:
@@ -122,6 +149,7 @@ def test_a_failed_audit_marks_the_figures_and_ranks_last(finished: tuple[Path, B
     shown = [each["data-value"] for each in Page(source).all("th") if "data-value" in each]
     assert shown == [bare.row.shown, mine.row.shown]
     assert 'class="doubted"' in source
+    assert "doubtful" in source
     assert "mine: its audit failed (R4 fail)" in source
 
 
@@ -146,7 +174,7 @@ def test_the_command_sums_up_a_folder(finished: tuple[Path, BoardSummary]) -> No
         app, ["leaderboard", "--render-only", "--out", str(out)]
     )
     assert result.exit_code == 0, result.output
-    assert "no defense (control)" in result.stdout
+    assert "no defense (baseline)" in result.stdout
     for text in (result.stdout, (out / "leaderboard.md").read_text(), (out / PAGE).read_text()):
         assert "linf, eps 8/255" in text
     assert PAGE in result.stdout
@@ -177,18 +205,50 @@ def test_a_click_on_a_heading_sorts(
 ) -> None:
     bare, mine = finished[1].rows
     fast, slow = (replace(bare.cost, model_ms=time) for time in (9.5, 10.0))
-    third = replace(bare, row=replace(bare.row, name="third"), cost=None)
+    third = replace(bare, row=replace(bare.row, name="third", title="a third"), cost=None)
+    last, first = bare.row.shown, mine.row.shown
     rows = (replace(bare, cost=slow), replace(mine, cost=fast), third)
     (tmp_path / PAGE).write_text(render_board(replace(finished[1], rows=rows)))
-    page = window.open(tmp_path / PAGE)
-    assert clicked(page, "Time") == ["mine", "bare", "third"], "by number, and what has none last"
-    assert clicked(page, "Time") == ["bare", "mine", "third"]
-    assert clicked(page, "Defense")[-1] == "mine", "no defense before pRD"
+    page = window.open(tmp_path / PAGE, width=1280)
+    assert clicked(page, "ms") == [first, last, "a third"], "by number, and what has none last"
+    assert clicked(page, "ms") == [last, first, "a third"]
+    assert clicked(page, "defense") == ["a third", last, first], "by title"
     assert page.evaluate("document.querySelectorAll('[aria-sort]').length") == 1
     assert page.complaints == []
     assert [each for each in page.requests if not each.startswith(("file:", "data:"))] == []
     assert window.open(tmp_path / PAGE, width=400).evaluate("document.documentElement.scrollWidth") <= 400
     assert window.open(tmp_path / PAGE, width=1280).evaluate("document.documentElement.scrollWidth") <= 1280
+
+
+def shown(page, what: str) -> list[str]:
+    """The rows, or the marks of the plot, that are visible."""
+    return page.evaluate(
+        f"[...document.querySelectorAll('{what}')].filter(each => each.getBoundingClientRect().height)"
+        ".map(each => each.dataset.value || each.getAttribute('href'))"
+    )
+
+
+def test_boxes_filter_rows_and_marks_and_a_list_sorts_on_a_phone(
+    window: Browser, finished: tuple[Path, BoardSummary], tmp_path: Path
+) -> None:
+    bare, mine = finished[1].rows
+    fast, slow = replace(bare.cost, model_ms=1.0), replace(bare.cost, model_ms=2.0)
+    rows = (replace(bare, cost=slow), replace(mine, cost=fast))
+    (tmp_path / PAGE).write_text(render_board(replace(finished[1], rows=rows)))
+    page = window.open(tmp_path / PAGE, width=390)
+    sort = "list => { list.selectedIndex = list.options.length - 1; list.dispatchEvent(new Event('change')) }"
+    page.evaluate(f"({sort})(document.querySelector('.tools select'))")
+    titles = [mine.row.shown, bare.row.shown]
+    assert shown(page, "tbody th") == titles, "the fastest first"
+    assert len(shown(page, ".dot")) == 2
+    page.click("[data-badge=baseline]")
+    assert shown(page, "tbody th") == titles[:1]
+    assert shown(page, ".dot") == ["rows/mine/row.html"]
+    page.click("[data-badge=baseline]")
+    assert len(shown(page, "tbody th")) == 2
+    page.click("#at-ignorant")
+    assert shown(page, ".dot") == ["rows/mine/row.html"], "that rung was not run without a defense"
+    assert page.complaints == []
 
 
 COMMITTED = Path(__file__).parents[2] / "paper" / "results" / "leaderboard-cifar10-resnet18"
@@ -206,16 +266,18 @@ def test_the_committed_board_is_what_its_records_say() -> None:
     assert summary.complete
     assert {each.row.name for each in summary.rows if each.audit.verdict != "passed"} == {"essential"}
     links = {each["href"] for each in Page((COMMITTED / PAGE).read_text()).all("a")}
-    links = {each for each in links if not each.startswith("http")}
-    assert len(links) > 3 * len(summary.rows)
+    assert len(links) == 2 * len(summary.rows)
     assert [each for each in links if not (COMMITTED / each).is_file()] == []
 
 
 def test_the_committed_board_sorts_without_a_complaint(window: Browser) -> None:
-    page = window.open(COMMITTED / PAGE)
-    natural = clicked(page, "Natural")
+    phone = window.open(COMMITTED / PAGE, width=390)
+    assert phone.evaluate("document.documentElement.scrollHeight") < 6000
+    assert phone.evaluate("document.documentElement.scrollWidth") == 390
+    page = window.open(COMMITTED / PAGE, width=1280)
+    natural = clicked(page, "clean")
     summary = BoardSummary.read(COMMITTED)
-    accuracies = {each.row.name: each.figure("natural").mean for each in summary.rows}
+    accuracies = {each.row.shown: each.figure("natural").mean for each in summary.rows}
     assert natural == sorted(natural, key=lambda name: -accuracies[name])
     assert len(natural) == len(summary.rows)
     assert page.complaints == []

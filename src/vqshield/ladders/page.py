@@ -1,6 +1,6 @@
 """A ladder as a table for terminals, pages and documents, and as a page with curves."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from vqshield.core.display_names import NONE, display_defense, display_name
@@ -105,15 +105,16 @@ def _cell(summary: LadderSummary, figure: LadderRow | str) -> Cell:
     return Cell(figure, mark="low" if low else "")
 
 
-def ladder_notes(summary: LadderSummary) -> list[str]:
-    """The lines below the table: warnings, rungs that were not run, and the missing audit."""
+def ladder_notes(summary: LadderSummary, *, audited: bool = False) -> list[str]:
+    """The lines below the table: warnings, rungs that were not run, and whether an audit is missing."""
     lines = [] if summary.complete else ["The ladder is not finished: these are the results so far."]
     lines += [f"WARNING: {warning}" for warning in summary.warnings]
     caveat = summary.plan.settings.ball.caveat
     lines += [] if caveat is None else [f"WARNING: {caveat}."]
     lines += not_run_lines(summary.plan.not_measured)
     lines += [sentence] if (sentence := _tries_sentence(summary)) else []
-    return [*lines, f"Audit: {summary.audit}. Every accuracy under attack is an upper bound."]
+    audit = "" if audited else f"Audit: {summary.audit}. "
+    return [*lines, f"{audit}Every accuracy under attack is an upper bound."]
 
 
 def not_run_lines(missing: Iterable[NotMeasured]) -> list[str]:
@@ -137,18 +138,25 @@ def _tries_sentence(summary: LadderSummary) -> str | None:
     )
 
 
-def render_ladder(summary: LadderSummary) -> str:
-    """The page: the plot, the table, repeated submissions, and what it was made with."""
-    settings, title, again = summary.plan.settings, headline(summary), _tries_sentence(summary)
+def render_ladder(summary: LadderSummary, *, row: Mapping[str, object] | None = None) -> str:
+    """The page: the plot, the table, repeated submissions, and what it was made with.
+
+    Args:
+        row: what row.html shows instead of plots, where the ladder is a row of a leaderboard.
+    """
+    settings, title = summary.plan.settings, headline(summary)
+    again = _tries_sentence(summary) if row is None else None
+    drawn = bool(summary.rows) and row is None
     return page(
-        "ladder.html",
+        "ladder.html" if row is None else "row.html",
         title=title,
+        row=row,
         table=ladder_table(summary).without("knows", "needs", "calls", "seconds").html(bars=True, dense=True),
-        plot=ladder_plot(summary, f"{title}. The values are in the table.") if summary.rows else None,
+        plot=ladder_plot(summary, f"{title}. The values are in the table.") if drawn else None,
         again=again,
         tries=tries_plot(summary, again) if again else None,
         rungs=RUNGS,
-        notes=[note for note in ladder_notes(summary) if note != again],
+        notes=[note for note in ladder_notes(summary, audited=row is not None) if note != again],
         facts=[
             ("Budget", settings.ball.budget),
             ("Images", f"{summary.images} of {summary.data}"),

@@ -73,8 +73,11 @@ def _draw(picture: "Figure", summary: LadderSummary, *, stacked: bool) -> None:
         percent_axis(axes)
         axes.set_xlabel("model calls per image")
         axes.set_title(_QUERIES[kind], loc="left")
-    handles, labels = attackers.get_legend_handles_labels()
-    picture.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 2 if stacked else 6))
+    if len(subjects) > 1:
+        handles, labels = attackers.get_legend_handles_labels()
+        picture.legend(
+            handles, labels, loc="outside lower center", ncols=min(len(labels), 2 if stacked else 6)
+        )
 
 
 def _line(axes: "Axes", places: list[float], percents: list[float], number: int, label: str = "") -> None:

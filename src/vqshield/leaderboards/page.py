@@ -2,37 +2,67 @@
 
 import base64
 import hashlib
+import json
+import shlex
 from pathlib import Path
+from statistics import mode
 
 from vqshield.auditing.page import render_audit
 from vqshield.core.files import write_atomically, write_json
-from vqshield.ladders.page import not_run_lines
+from vqshield.core.serialization import to_plain
+from vqshield.core.settings import format_value
+from vqshield.ladders.page import not_run_lines, render_ladder
 from vqshield.ladders.rungs import RUNGS, Rung
 from vqshield.ladders.study import LadderRow, NotMeasured
 from vqshield.leaderboards.study import RUNGS_SHOWN, BoardResult, BoardSummary
 from vqshield.reports.html import TEMPLATES, page
-from vqshield.reports.table import Cell, Column, Note, Table
+from vqshield.reports.table import Cell, Column, Mark, Note, Table
 from vqshield.reports.text import escape_markdown, percent
 
 PAGE, SUMMARY, MARKDOWN = "leaderboard.html", "leaderboard.json", "leaderboard.md"
-_WORDS = {"score": "by score", "decision": "by decision"}
+_TITLES: dict[str, str] = {rung.name: rung.name for rung in RUNGS} | {
+    "natural": "clean", "ignorant": "defense-unaware", "score": "score queries",
+    "decision": "decision queries",
+}  # fmt: skip
+_VERDICTS: dict[str | None, tuple[str, Mark]] = {
+    "passed": ("credible", "good"), "failed": ("doubtful", "bad"), "suspicious": ("doubtful", "bad"),
+    "undecided": ("undecided", "unsure"), None: ("not audited", ""),
+}  # fmt: skip
 
 
 def write_board(out: Path, summary: BoardSummary) -> None:
-    """The page, the Markdown, the summary, and a page for each audit, in the board's folder."""
+    """The page, the Markdown, the summary, and a page for each row and each audit, in the board's folder."""
     for result in summary.rows:
         if result.audit is not None:
             write_atomically(out / _audit_page(result), render_audit(result.audit).encode())
+        if result.ladder is not None:
+            write_atomically(out / _row_page(result), render_row(summary, result).encode())
     write_json(out / SUMMARY, summary.plain())
     markdown = f"{board_markdown(summary, links=True)}\n\nAttacks: {summary.settings.ladder.ball.budget}.\n"
     write_atomically(out / MARKDOWN, markdown.encode())
     write_atomically(out / PAGE, render_board(summary).encode())
 
 
-def _rank(result: BoardResult) -> tuple[bool, bool, float]:
+def _row_page(result: BoardResult) -> str:
+    return f"rows/{result.row.name}/row.html"
+
+
+def _audit_page(result: BoardResult) -> str:
+    return f"rows/{result.row.name}/audit/audit.html"
+
+
+def _ranked(summary: BoardSummary) -> list[BoardResult]:
     """From the highest lowest accuracy on, then rows whose audit failed, then rows without an accuracy."""
-    lowest = 0.0 if result.lowest is None else result.lowest.mean
-    return result.lowest is None, _is_doubted(result), -lowest
+
+    def rank(result: BoardResult) -> tuple[bool, bool, float]:
+        lowest = 0.0 if result.lowest is None else result.lowest.mean
+        return result.lowest is None, _is_doubted(result), -lowest
+
+    return sorted(summary.rows, key=rank)
+
+
+def _is_doubted(result: BoardResult) -> bool:
+    return result.audit is not None and result.audit.verdict == "failed"
 
 
 def board_table(summary: BoardSummary) -> Table:
@@ -44,17 +74,18 @@ def board_table(summary: BoardSummary) -> Table:
             Column("classifier", "classifier"),
             Column("made_by", "made by"),
             *(
-                Column(rung.name, _WORDS.get(rung.name, rung.name), "percent", help=_needs(rung))
+                Column(rung.name, _TITLES[rung.name], "percent", help=_needs(rung))
                 for rung in RUNGS
                 if rung.name in RUNGS_SHOWN
             ),
-            Column("lowest", "lowest", "percent", help="of all attackers"),
+            Column("lowest", "strongest", "percent", help="of all attackers"),
             Column("audit", "audit", help="of white-box"),
-            Column("ms", "ms", "number", help="an image", ascending=True),
+            Column("ms", "ms", "number", help="per image", ascending=True),
         ],
-        rows=[_cells(result) for result in sorted(summary.rows, key=_rank)],
+        rows=[_cells(summary, result) for result in _ranked(summary)],
         caption=f"attacks: {summary.settings.ladder.ball.budget}; accuracy in %, ± standard error over "
-        "images; ms: of the model, for an image; struck out: the audit failed, so the accuracy may be lower",
+        f"{summary.images} images; queries: {summary.settings.ladder.calls[-1]:,} calls per image; ms: of "
+        "the model; struck out: the audit failed, so the accuracy may be lower",
     )
 
 
@@ -62,56 +93,37 @@ def _needs(rung: Rung) -> str:
     return "" if rung.name == "natural" else f"needs {rung.needs}"
 
 
-def _cells(result: BoardResult) -> list[Cell]:
-    row, audit, cost = result.row, result.audit, result.cost
-    unknown = Cell(None, notes=("not run yet",))
-    credits = [Note(text) for text in (row.classifier, row.made_by) if text]
-    if row.paper:
-        credits.append(Note(row.paper, url=row.paper if row.paper.startswith("https://") else None))
-    audited = timed = unknown
-    if audit is not None:
-        flags = f"{len(audit.not_passed)} not passed, " if audit.not_passed else ""
-        audited = Cell(audit.verdict, notes=(f"{flags}{audit.n} images",), file=_audit_page(result))
-    if cost is not None:
-        timed = Cell(cost.model_ms, notes=(f"defense {cost.defense_ms:.3g}",), file=result.files["cost"])
+def _cells(summary: BoardSummary, result: BoardResult) -> list[Cell]:
+    row, audit = result.row, result.audit
+    verdict, mark = _VERDICTS[audit.verdict if audit else None]
     return [
-        Cell(row.shown, badges=("control",) if row.control else (), notes=credits),
+        Cell(row.shown, badges=_badges(summary, result), file=_row_page(result) if result.ladder else None),
         Cell(row.classifier),
         Cell(row.made_by or ""),
         *(_accuracy(result, result.figure(rung), result.not_run.get(rung)) for rung in RUNGS_SHOWN),
-        _accuracy(result, result.lowest, lowest=True),
-        audited,
-        timed,
+        _accuracy(result, result.lowest),
+        Cell(verdict, mark=mark, file=_audit_page(result) if audit else None),
+        Cell(result.cost.model_ms) if result.cost else Cell(None, notes=("not run yet",)),
     ]
 
 
-def _accuracy(
-    result: BoardResult, figure: LadderRow | None, why: str | None = None, *, lowest: bool = False
-) -> Cell:
-    """An accuracy with a link to its records, and one to the audit if it is under attack."""
-    if figure is None:
-        return Cell(None, notes=(why or "not finished",))
-    notes = []
-    if lowest:
-        notes.append(Note(_WORDS.get(figure.rung, figure.rung)))
-    elif figure.calls is not None:
-        notes.append(Note(f"{figure.calls:,} calls"))
-    struck = figure.rung != "natural" and _is_doubted(result) and figure.mean > 0
-    if figure.rung != "natural" and result.audit is not None:
-        notes.append(Note(f"audit {result.audit.verdict}", file=_audit_page(result)))
-    return Cell(figure, notes=notes, mark="struck" if struck else "", file=result.records(figure))
+def _badges(summary: BoardSummary, result: BoardResult) -> list[str]:
+    """What a row is marked with, and can be hidden by."""
+    usual = mode(each.row.classifier for each in summary.rows)
+    own = result.row.classifier != usual
+    return ["baseline"] * result.row.control + ["own classifier"] * own
 
 
-def _is_doubted(result: BoardResult) -> bool:
-    return result.audit is not None and result.audit.verdict == "failed"
-
-
-def _audit_page(result: BoardResult) -> str:
-    return result.files["audit"].removesuffix(".json") + ".html"
+def _accuracy(result: BoardResult, row: LadderRow | None, why: str | None = None) -> Cell:
+    """An accuracy, struck out where the audit failed."""
+    if row is None:
+        return Cell(None, notes=(why or "not run yet",))
+    struck = row.rung != "natural" and _is_doubted(result) and row.mean > 0
+    return Cell(row, mark="struck" if struck else "")
 
 
 def board_markdown(summary: BoardSummary, *, links: bool) -> str:
-    """For a document; links: each result leads to its records, from the board's folder."""
+    """For a document; links: each row leads to its page and its audit's, from the board's folder."""
     table = board_table(summary).markdown(files=links)
     return "\n\n".join([table, *map(escape_markdown, board_notes(summary))])
 
@@ -145,35 +157,73 @@ def board_notes(summary: BoardSummary) -> list[str]:
 
 
 def render_board(summary: BoardSummary) -> str:
-    """The page: one file, whose only script sorts the table."""
+    """The page: one file, whose only script sorts and filters."""
     script = (TEMPLATES / "sort.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
-    attackers, audited = summary.settings.ladder, summary.settings.audit_images
+    table = board_table(summary).without("classifier", "made_by")
     return page(
         "leaderboard.html",
         title=summary.title,
-        table=board_table(summary).without("classifier", "made_by").html(sorted_by="lowest"),
+        table=table.html(sorted_by="lowest", bars=True, dense=True),
+        results=[(result, _badges(summary, result), _row_page(result)) for result in _ranked(summary)],
+        floor=int(10 * min((row.mean for each in summary.rows for row in each.figures[:1]), default=0)) * 10,
+        attackers={"lowest": "strongest", **{rung: _TITLES[rung] for rung in RUNGS_SHOWN[1:]}},
         notes=board_notes(summary),
-        facts=[
-            ("Budget", attackers.ball.budget),
-            ("Images", f"{summary.images} of {summary.data}"),
-            ("Transfer attack", f"{attackers.transfer} on {', '.join(summary.sources) or 'no source'}"),
-            ("Ignorant attack", attackers.ignorant),
-            (
-                "Query attacks",
-                f"square and rays, {attackers.calls[-1]:,} calls per image, "
-                f"{' and '.join(map(str, attackers.draws))} draws per query",
-            ),
-            ("White-box attack", attackers.suite),
-            (
-                "Audit",
-                f"of {'all' if audited is None else f'the first {audited}'} images, "
-                f"{summary.settings.audit.runs} draws",
-            ),
-            ("Draws behind an accuracy", str(attackers.runs)),
-            ("Seed", str(attackers.seed)),
-            *summary.machine.items(),
-        ],
+        facts=_facts(summary),
         script=script,
         script_hash=f"sha256-{digest}",
     )
+
+
+def render_row(summary: BoardSummary, result: BoardResult) -> str:
+    """The page of one row: its ladder, how to measure it, and where its records are."""
+    assert result.ladder is not None
+    row, attackers, audit = result.row, summary.settings.ladder, result.audit
+    options = {
+        "data": summary.data, "limit": summary.images, "norm": attackers.norm,
+        "eps": format_value(attackers.eps), "calls": attackers.calls[-1], "samples": attackers.runs,
+        "attack": attackers.suite, "precision": attackers.query_precision, "seed": attackers.seed,
+        "batch": attackers.batch, "audit-limit": summary.settings.audit_images,
+    }  # fmt: skip
+    given = [(name, value) for name, value in options.items() if value is not None]
+    given += [("source", source) for source in summary.sources]
+    command = ["vqshield", "leaderboard", f"{row.name}.toml"]
+    command += [word for name, value in given for word in (f"--{name}", str(value))]
+    here = f"rows/{row.name}/"
+    about = {
+        "row": row,
+        "toml": [
+            f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in to_plain(row).items()
+        ],
+        "command": shlex.join([*command, "--out", "BOARD"]),
+        "cost": result.cost,
+        "device": result.device,
+        "verdict": _VERDICTS[audit.verdict if audit else None][0],
+        "audit": audit and _audit_page(result).removeprefix(here),
+        "files": {name: Note(name, file=file.removeprefix(here)).href for name, file in result.files.items()},
+    }
+    return render_ladder(result.ladder, row=about)
+
+
+def _facts(summary: BoardSummary) -> list[tuple[str, str]]:
+    attackers, audited = summary.settings.ladder, summary.settings.audit_images
+    return [
+        ("Budget", attackers.ball.budget),
+        ("Images", f"{summary.images} of {summary.data}"),
+        ("Transfer attack", f"{attackers.transfer} on {', '.join(summary.sources) or 'no source'}"),
+        ("Defense-unaware attack", attackers.ignorant),
+        (
+            "Query attacks",
+            f"square and rays, {attackers.calls[-1]:,} calls per image, "
+            f"{' and '.join(map(str, attackers.draws))} samples per query",
+        ),
+        ("White-box attack", attackers.suite),
+        (
+            "Audit",
+            f"of {'all' if audited is None else f'the first {audited}'} images, "
+            f"{summary.settings.audit.runs} samples",
+        ),
+        ("Samples per accuracy", str(attackers.runs)),
+        ("Seed", str(attackers.seed)),
+        *summary.machine.items(),
+    ]

@@ -1,6 +1,6 @@
 "use strict";
 // A click on a heading sorts its table by that column, a second click the other way round. Cells without a
-// value stay below in either direction.
+// value stay below in either direction. Where headings have no room, a list sorts; boxes hide marked rows.
 for (const table of document.querySelectorAll("table.sortable")) {
   const body = table.tBodies[0];
   const headings = [...table.tHead.rows[0].cells];
@@ -19,4 +19,17 @@ for (const table of document.querySelectorAll("table.sortable")) {
     });
     body.append(...rows);
   }));
+  const tools = document.querySelector(".tools");
+  if (!tools) continue;
+  const list = tools.querySelector("select"), boxes = [...tools.querySelectorAll("[data-badge]")];
+  headings.forEach((heading, column) => list.add(new Option(heading.querySelector("button").innerText, column)));
+  list.value = headings.findIndex(heading => heading.hasAttribute("aria-sort"));
+  list.addEventListener("change", () => headings[list.value].querySelector("button").click());
+  const badges = row => [...row.querySelectorAll(".badge")].map(badge => badge.innerText);
+  tools.addEventListener("change", () => {
+    const off = boxes.filter(box => !box.checked).map(box => box.dataset.badge);
+    for (const row of body.rows) row.hidden = badges(row).some(badge => off.includes(badge));
+    for (const dot of document.querySelectorAll(".dot")) dot.hidden = dot.dataset.badges.split("|").some(badge => off.includes(badge));
+  });
+  tools.hidden = false;
 }
