@@ -27,7 +27,7 @@ from vqshield.core.serialization import Json
 from vqshield.data import sample
 from vqshield.defended import Defended
 from vqshield.defenses import SWRD, Defense, create, list_defenses
-from vqshield.images.pictures import GalleryPicture, GalleryRow, png, png_uri
+from vqshield.images.pictures import GalleryRow, Stage, gallery_rows
 from vqshield.models.draws import Draws, draw_predictions
 from vqshield.runs.study import Progress, Steps, counted, no_progress
 from vqshield.training.calibration import calibrate
@@ -141,7 +141,7 @@ class Demo:
         self.images, self.labels = self.data.floats(), self.data.labels
         self.classifier: nn.Module = _InParts(small_cifar10())
         self.rows: list[DemoRow] = []
-        self.shown: dict[str, tuple[Tensor, Tensor]] = {}  # images and answers by caption
+        self.shown: list[Stage] = []
         self.seconds = 0.0
         self._defenses = len(list_defenses()) + 1 + (self._to_calibrate is not None)
         calls = 2 * settings.steps + self._calls(shielded=False) + self._defenses * self._calls(shielded=True)
@@ -205,21 +205,9 @@ class Demo:
             machine=environment(),
         )
 
-    def gallery(self) -> list[GalleryRow]:
+    def gallery(self) -> tuple[GalleryRow, ...]:
         """A few images of different classes: clean, attacked, and behind each defense."""
-        classes, rows = self.data.classes, []
-        for index, label in enumerate(self.labels[:GALLERY_ROWS].tolist()):
-            pictures = [
-                GalleryPicture(
-                    caption=caption,
-                    image=png_uri(png(images[index])),
-                    verdict=classes[int(answers[index])],
-                    correct=int(answers[index]) == label,
-                )
-                for caption, (images, answers) in self.shown.items()
-            ]
-            rows.append(GalleryRow(label=classes[label], pictures=tuple(pictures)))
-        return rows
+        return gallery_rows(self.shown, self.labels[:GALLERY_ROWS].tolist(), self.data.classes)
 
     def _measure(
         self,
@@ -276,7 +264,8 @@ class Demo:
         ]
 
     def _show(self, caption: str, images: Tensor, answers: Tensor) -> None:
-        self.shown[caption] = images[:GALLERY_ROWS], answers[:GALLERY_ROWS]
+        answers = answers[:GALLERY_ROWS]
+        self.shown.append(Stage(caption=caption, images=images[:GALLERY_ROWS], answers=answers.tolist()))
 
     @torch.no_grad()
     def _show_quantized(self, caption: str, shielded: Defended, images: Tensor) -> None:

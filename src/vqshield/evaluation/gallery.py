@@ -1,6 +1,5 @@
 """A few images of an evaluation before and after an attack, for its page."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from vqshield.core.serialization import from_plain, to_plain
 from vqshield.evaluation.records import EvaluationManifest, EvaluationRecord
 from vqshield.evaluation.study import Evaluation, EvaluationCell
 from vqshield.evaluation.summary import EvaluationSummary
-from vqshield.images.pictures import GalleryPicture, GalleryRow, png, png_uri
+from vqshield.images.pictures import GalleryRow, Stage, gallery_rows
 from vqshield.models.calling import ask_for_logits, evaluating
 from vqshield.runs.arguments import defense_from
 from vqshield.runs.study import Recorded
@@ -63,61 +62,48 @@ def keep_gallery(
     images, labels = study.target.part(chunk)
     if row is None or (out / FILE).is_file() or images.shape[1] not in _COLOURS:
         return
-    clean = {
-        record.image: record
-        for record in recorded.records
-        if (record.defense, record.attack) == (summary.main, NONE) and record.image in chunk
-    }
-    right = {number: record.predictions.count(record.label) for number, record in clean.items()}
-    seen = [record.label for record in clean.values()]
-    first_of_class = {label: seen.index(label) for label in reversed(seen)}
-    order = sorted(clean, key=lambda number: (-right[number], first_of_class[clean[number].label] != number))
+    clean = [each for each in recorded.records if (each.defense, each.attack) == (summary.main, NONE)]
+    clean = [record for record in clean if record.image in chunk]
+    classes = [record.label for record in clean]
+    order = sorted(
+        range(len(clean)),
+        key=lambda place: (
+            -clean[place].predictions.count(classes[place]),
+            classes[place] in classes[:place],
+        ),
+    )
     cell = replace(study.cells[0], defense=summary.main, attack=row.attack, level=row.level, later=())
     attacked = study.attacked(cell, images, labels, order[:count])
-    write_json(out / FILE, to_plain(_gallery(study, cell, attacked)))
+    write_json(out / FILE, to_plain(_gallery(study, cell, *attacked)))
 
 
-def _gallery(study: Evaluation, cell: EvaluationCell, attacked: tuple[Tensor, Tensor, Tensor]) -> Gallery:
+def _gallery(
+    study: Evaluation, cell: EvaluationCell, clean: Tensor, labels: Tensor, found: Tensor
+) -> Gallery:
     """The pictures of clean and attacked images; the bare classifier answers to both."""
-    images, labels, found = attacked
-    classes = study.target.images.classes
-    stages = {"clean": (images, study.target.model), "attacked": (found, study.target.model)}
+    bare, classes = study.target.model, study.target.images.classes
+    difference = (0.5 + MAGNIFIED * (found - clean)).clamp(0, 1)
+    stages = [
+        _stage("clean", clean, bare),
+        _stage("attacked", found, bare),
+        _stage(f"difference ×{MAGNIFIED}", difference, None),
+    ]
     shield = defense_from(cell.defense, seed=study.seed_of(cell, "gallery"))
     if shield is not None:
         with torch.no_grad():
             shown = shield.to(found.device)(found)
-        stages[f"attacked, then {display_name(cell.defense)}"] = shown, study.classifier_behind(cell.defense)
-    pictures = [
-        _pictures(caption, stage, labels, classes, model) for caption, (stage, model) in stages.items()
-    ]
-    difference = (0.5 + MAGNIFIED * (found - images)).clamp(0, 1)
-    pictures.insert(2, _pictures(f"difference ×{MAGNIFIED}", difference, labels, classes))
-    return Gallery(
-        defense=cell.defense,
-        attack=cell.attack,
-        classes=classes,
-        rows=tuple(
-            GalleryRow(label=classes[label], pictures=row)
-            for label, row in zip(labels.tolist(), zip(*pictures, strict=True), strict=True)
-        ),
-    )
+        caption = f"attacked, then {display_name(cell.defense)}"
+        stages.append(_stage(caption, shown, study.classifier_behind(cell.defense)))
+    rows = gallery_rows(stages, labels.tolist(), classes)
+    return Gallery(defense=cell.defense, attack=cell.attack, classes=classes, rows=rows)
 
 
-def _pictures(
-    caption: str, images: Tensor, labels: Tensor, classes: Sequence[str], model: nn.Module | None = None
-) -> list[GalleryPicture]:
-    """A picture of each image, with what the model takes it for and how sure it is."""
+def _stage(caption: str, images: Tensor, model: nn.Module | None) -> Stage:
+    """Images as a page shows them, of a few pixels at most, with the predictions for all of their pixels."""
     every = -(-max(images.shape[2:]) // _MOST_SIDE)
-    files = [png_uri(png(image[:, ::every, ::every])) for image in images]
+    stage = Stage(caption=caption, images=images[:, :, ::every, ::every])
     if model is None:
-        return [GalleryPicture(caption=caption, image=file) for file in files]
+        return stage
     with torch.no_grad(), evaluating(model):
         shares, answers = ask_for_logits(model, images).softmax(1).max(1)
-    return [
-        GalleryPicture(
-            caption=caption, image=file, verdict=f"{classes[answer]}, {share:.0%}", correct=answer == label
-        )
-        for file, answer, share, label in zip(
-            files, answers.tolist(), shares.tolist(), labels.tolist(), strict=True
-        )
-    ]
+    return replace(stage, answers=answers.tolist(), shares=shares.tolist())

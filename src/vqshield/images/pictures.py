@@ -1,6 +1,7 @@
 """Pictures as a PNG holds them, and the strips of pictures that pages show."""
 
 import base64
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -56,3 +57,33 @@ class GalleryRow:
 
     label: str
     pictures: tuple[GalleryPicture, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """What became of some images, with the class that a classifier predicts for each, and its confidence."""
+
+    caption: str
+    images: Tensor
+    answers: Sequence[int] = ()
+    shares: Sequence[float] = ()
+
+    def picture(self, place: int, label: int, classes: Sequence[str]) -> GalleryPicture:
+        image = png_uri(png(self.images[place]))
+        if not self.answers:
+            return GalleryPicture(caption=self.caption, image=image)
+        answer = self.answers[place]
+        verdict = classes[answer] + (f", {self.shares[place]:.0%}" if self.shares else "")
+        return GalleryPicture(caption=self.caption, image=image, verdict=verdict, correct=answer == label)
+
+
+def gallery_rows(
+    stages: Sequence[Stage], labels: Sequence[int], classes: Sequence[str]
+) -> tuple[GalleryRow, ...]:
+    """The pictures of each image, stage by stage; labels: the true classes of the images."""
+    return tuple(
+        GalleryRow(
+            label=classes[label], pictures=tuple(stage.picture(place, label, classes) for stage in stages)
+        )
+        for place, label in enumerate(labels)
+    )
