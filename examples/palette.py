@@ -22,10 +22,10 @@ import torch
 from torch import Tensor
 
 from vqshield.core import checks
-from vqshield.core.errors import InvalidInputError
+from vqshield.core.errors import InvalidInputError, VqshieldError
 from vqshield.core.files import write_atomically
-from vqshield.images.files import DEFAULT_MAX_PIXELS, Picture, pillow
-from vqshield.images.purify import PlannedFile, Purified, convert_file, plan
+from vqshield.images.files import Picture, pillow, read_image
+from vqshield.images.purify import plan
 from vqshield.quantization.kernels import Backend, Recipe
 from vqshield.quantization.kernels.base import check_images
 from vqshield.quantization.kmeans import best_centres, pick_backend, plain_recipe
@@ -252,20 +252,26 @@ def _closest(wanted: Tensor, colours: Tensor) -> Tensor:
 
 def index_files(
     paths: Iterable[Path], out: Path, *, colours: int = 16, dither: bool = False, overwrite: bool = False
-) -> list[Purified]:
+) -> dict[Path, str | None]:
     """Write each PNG or JPEG file, or every such file in a folder, as an indexed PNG of a few colors.
 
-    A file that fails has its error in the result, and the others are still done.
+    Returns:
+        The error of each file, None where it was written; the others are still done.
     """
-    results: list[Purified] = []
+    errors: dict[Path, str | None] = {}
     for file in plan(paths, out):
-
-        def write(picture: Picture, file: PlannedFile = file) -> None:
+        errors[file.source] = file.problem
+        if file.problem is None and file.target.exists() and not overwrite:
+            errors[file.source] = f"{file.target} exists; allow overwriting or choose another folder"
+        if errors[file.source] is not None:
+            continue
+        try:
+            picture = read_image(file.source)
             palettes = palette(_pixels(picture), colours, dither=dither)
             write_atomically(file.target, encode_indexed_png(palettes, icc_profile=picture.icc_profile))
-
-        results.append(convert_file(file, write, overwrite=overwrite, max_pixels=DEFAULT_MAX_PIXELS))
-    return results
+        except (VqshieldError, OSError) as error:
+            errors[file.source] = str(error)
+    return errors
 
 
 def encode_indexed_png(palettes: Palettes, *, icc_profile: bytes | None = None) -> bytes:
@@ -315,7 +321,7 @@ def main() -> None:
         dither=options.dither,
         overwrite=options.overwrite,
     )
-    failed = [each.error for each in results if each.error is not None]
+    failed = [error for error in results.values() if error is not None]
     for error in failed:
         print(f"error: {error}", file=sys.stderr)
     print(f"{len(results) - len(failed)} of {len(results)} pictures with at most {options.colors} colors")

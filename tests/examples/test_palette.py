@@ -118,14 +118,11 @@ def test_files_are_smaller_than_those_that_purify_writes(natural, tmp_path) -> N
     pixels = np.kron((natural[:4] * 255).byte().numpy(), np.ones((1, 1, 4, 4), np.uint8))
     for number, each in enumerate(pixels):
         Image.fromarray(each.transpose(1, 2, 0)).save(tmp_path / f"{number}.png")
-    sizes = []
-    for folder, write in (
-        ("indexed", lambda out: index_files([tmp_path], out, colours=25)),
-        ("purified", lambda out: vq.purify(tmp_path, out, defense="randdisc:codes=25", seed=0)),
-    ):
-        results = write(tmp_path.parent / f"{tmp_path.name}-{folder}")
-        assert [each.error for each in results] == [None] * 4
-        sizes.append(sum(each.output.stat().st_size for each in results))
+    indexed, purified = (tmp_path.parent / f"{tmp_path.name}-{name}" for name in ("indexed", "purified"))
+    assert [*index_files([tmp_path], indexed, colours=25).values()] == [None] * 4
+    results = vq.purify(tmp_path, purified, defense="randdisc:codes=25", seed=0)
+    assert [each.error for each in results] == [None] * 4
+    sizes = [sum(file.stat().st_size for file in folder.glob("*.png")) for folder in (indexed, purified)]
     assert sizes[0] < 0.8 * sizes[1]
 
 

@@ -130,39 +130,11 @@ def plan(paths: Iterable[Path], out: Path) -> list[PlannedFile]:
 def _purify_file(
     file: PlannedFile, defense: Defense, journal: Journal, *, overwrite: bool, max_pixels: int
 ) -> Purified:
-    name = file.target.relative_to(journal.path.parent).as_posix()
-
-    def entry(output: str) -> dict[str, str]:
-        # A defense shows its seed only where one was given.
-        made = {"defense": repr(defense), "stream": file.stream_name, "vqshield": vqshield.__version__}
-        return {"input": _digest(file.source), **made, "output": output}
-
-    def write(picture: Picture) -> None:
-        content = picture_to_png(replace(picture, colour=_quantize(picture, defense, file)))
-        # Recorded first: a run that is killed leaves no file that the next one cannot explain.
-        journal[name] = entry(hashlib.sha256(content).hexdigest())
-        write_atomically(file.target, content)
-
-    def finished() -> bool:
-        regular = file.source.is_file() and file.target.is_file()  # reading a pipe would not end
-        return regular and name in journal and journal[name] == entry(_digest(file.target))
-
-    return convert_file(file, write, overwrite=overwrite, max_pixels=max_pixels, finished=finished)
-
-
-def convert_file(
-    file: PlannedFile,
-    write: Callable[[Picture], None],
-    *,
-    overwrite: bool,
-    max_pixels: int,
-    finished: Callable[[], bool] = lambda: False,
-) -> Purified:
-    """Read one file and write it in another form; a failure is returned as its error.
-
-    finished: whether the output that exists is the one that would be written.
-    """
+    """Quantize one file; a failure is returned as its error."""
     started, picture, error, skipped = time.perf_counter(), None, None, False
+    name = file.target.relative_to(journal.path.parent).as_posix()
+    # A defense shows its seed only where one was given.
+    made = {"defense": repr(defense), "stream": file.stream_name, "vqshield": vqshield.__version__}
     try:
         if file.problem is not None:
             raise InvalidInputError(file.problem)
@@ -171,14 +143,18 @@ def convert_file(
                 f"{file.source}: its output {file.target} is a folder; move it or choose another"
             )
         skipped = not overwrite and file.target.exists()
-        if skipped and not finished():
+        if not skipped:
+            picture = read_image(file.source, max_pixels=max_pixels)
+            content = picture_to_png(replace(picture, colour=_quantize(picture, defense, file)))
+            # Recorded first: a run that is killed leaves no file that the next one cannot explain.
+            output = hashlib.sha256(content).hexdigest()
+            journal[name] = {"input": _digest(file.source), **made, "output": output}
+            write_atomically(file.target, content)
+        elif not _is_recorded(file, journal.get(name), made):
             raise InvalidInputError(
                 f"{file.source}: its output {file.target} exists and is not recorded as made from this "
                 "picture with these settings; allow overwriting or choose another"
             )
-        if not skipped:
-            picture = read_image(file.source, max_pixels=max_pixels)
-            write(picture)
     except VqshieldError as problem:
         error = str(problem)
     except OSError as problem:
@@ -196,6 +172,13 @@ def convert_file(
         error=error,
         skipped=skipped and error is None,
     )
+
+
+def _is_recorded(file: PlannedFile, entry: object, made: dict[str, str]) -> bool:
+    """Whether the output is the one that these settings made from this very picture."""
+    if not (file.source.is_file() and file.target.is_file()):  # reading a pipe would not end
+        return False
+    return entry == {"input": _digest(file.source), **made, "output": _digest(file.target)}
 
 
 def stream_of(name: str) -> int:
