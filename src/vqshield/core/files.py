@@ -4,6 +4,7 @@ A few kilobytes can unpack to more than any memory holds. Whatever is read in on
 ``check_size`` (by its length) and ``parse_json`` or ``parse_toml`` (by its nesting).
 """
 
+import hashlib
 import json
 import os
 import secrets
@@ -37,6 +38,12 @@ def check_size(path: Path, wanted: int, what: str) -> None:
             f"{path}: {what} would take {_size(wanted)}, from {_size(stored)} on the disk; "
             f"more than {_size(MODEST)} is read only up to {MOST_EXPANSION} times a file's size"
         )
+
+
+def file_sha256(path: Path) -> str:
+    """The SHA-256 of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def file_exists(path: Path) -> bool:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vqshield.core.checks import one_of, real, whole
 from vqshield.core.errors import FileFormatError, InvalidInputError
-from vqshield.core.files import file_exists
+from vqshield.core.files import file_exists, file_sha256
 from vqshield.images.files import open_image, pillow
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class FileSet(ImageSet):
         digest = hashlib.sha256(self.labels.numpy().tobytes())
         digest.update(repr((self.size, self.crop, self.resize)).encode())
         for file in self.files:
-            digest.update(hashlib.sha256(file.read_bytes()).digest())
+            digest.update(bytes.fromhex(file_sha256(file)))
         return digest.hexdigest()
 
     def _changed(self, **changes: Any) -> Self:

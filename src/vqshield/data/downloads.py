@@ -19,7 +19,7 @@ from typing import Any
 from vqshield.core.checks import one_of
 from vqshield.core.entry_points import require
 from vqshield.core.errors import FileFormatError
-from vqshield.core.files import parse_toml, write_atomically
+from vqshield.core.files import file_sha256, parse_toml, write_atomically
 from vqshield.core.serialization import from_plain
 from vqshield.data.base import asset
 
@@ -177,9 +177,5 @@ def _unpack(archive: Path, place: Path, members: Mapping[str, str]) -> None:
 
 def _is_complete(home: Home, place: Path) -> bool:
     wanted = home.members or {str(home.path): home.sha256}
-    return all((place / name).is_file() and _sha256(place / name) == sum_ for name, sum_ in wanted.items())
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    places = {place / name: known for name, known in wanted.items()}
+    return all(path.is_file() and file_sha256(path) == known for path, known in places.items())

@@ -21,7 +21,7 @@ from torch import Tensor
 
 import vqshield
 from vqshield.core.errors import InvalidInputError, VqshieldError, printable
-from vqshield.core.files import Journal, write_atomically
+from vqshield.core.files import Journal, file_sha256, write_atomically
 from vqshield.defenses import Defense, DefenseLike, as_defense
 from vqshield.images.files import DEFAULT_MAX_PIXELS, SUFFIXES, Picture, picture_to_png, read_image
 
@@ -148,7 +148,7 @@ def _purify_file(
             content = picture_to_png(replace(picture, colour=_quantize(picture, defense, file)))
             # Recorded first: a run that is killed leaves no file that the next one cannot explain.
             output = hashlib.sha256(content).hexdigest()
-            journal[name] = {"input": _digest(file.source), **made, "output": output}
+            journal[name] = {"input": file_sha256(file.source), **made, "output": output}
             write_atomically(file.target, content)
         elif not _is_recorded(file, journal.get(name), made):
             raise InvalidInputError(
@@ -178,7 +178,7 @@ def _is_recorded(file: PlannedFile, entry: object, made: dict[str, str]) -> bool
     """Whether the output is the one that these settings made from this very picture."""
     if not (file.source.is_file() and file.target.is_file()):  # reading a pipe would not end
         return False
-    return entry == {"input": _digest(file.source), **made, "output": _digest(file.target)}
+    return entry == {"input": file_sha256(file.source), **made, "output": file_sha256(file.target)}
 
 
 def stream_of(name: str) -> int:
@@ -232,11 +232,6 @@ def _quantize(picture: Picture, defense: Defense, file: PlannedFile) -> Tensor:
     except InvalidInputError as error:  # smaller than a patch, or fewer patches than codes
         size = f"{picture.width}x{picture.height} pixels"
         raise InvalidInputError(f"{file.source}: cannot be quantized at {size}: {error}") from error
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _file_number(path: Path) -> tuple[int, int] | None:

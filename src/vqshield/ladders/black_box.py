@@ -1,6 +1,5 @@
 """Attackers without the weights: they query the model, or send images that fool their own models."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,6 +13,7 @@ from vqshield.attacks.threats import Threat
 from vqshield.classifiers import check_classes, is_source, load_classifier, weights_digest
 from vqshield.core.display_names import NONE
 from vqshield.core.errors import InvalidInputError
+from vqshield.core.files import file_sha256
 from vqshield.core.seeds import torch_seeded
 from vqshield.defended import Defended
 from vqshield.defenses import Defense
@@ -218,7 +218,7 @@ class BlackBoxStudy(AttackStudy[BlackBoxManifest, BlackBoxCell, BlackBoxRecord])
         model = self._sources[name]
         check_classes(model, name, self.target.images, self.target.place)
         named = is_source(name)
-        digest = weights_digest(model) if named else hashlib.sha256(Path(name).read_bytes()).hexdigest()
+        digest = weights_digest(model) if named else file_sha256(Path(name))
         return ClassifierId(name=short_name(name), sha256=digest)
 
     def _found(

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 import vqshield
+from vqshield.core.files import file_sha256
 from vqshield.defenses import Defense, Quantizer
 from vqshield.quantization import kernels
 from vqshield.runs import archived
@@ -49,7 +50,7 @@ def sources_digest(package: str = vqshield.__name__) -> str:
     home, digest = Path(str(import_module(package).__file__)).parent, hashlib.sha256()
     for name in sorted(path.relative_to(home).as_posix() for path in home.rglob("*")):
         if name.endswith(_CODE) and name != "runs/archived.py":
-            digest.update(f"{name} {hashlib.sha256((home / name).read_bytes()).hexdigest()}\n".encode())
+            digest.update(f"{name} {file_sha256(home / name)}\n".encode())
     sources = digest.hexdigest()[:16]
     return sources if package == vqshield.__name__ else f"{sources_digest()} {sources}"
 

@@ -25,6 +25,7 @@ from vqshield.core import checks
 from vqshield.core.display_names import IN_MEMORY
 from vqshield.core.environment import pick_device
 from vqshield.core.errors import InvalidInputError
+from vqshield.core.files import file_sha256
 from vqshield.data import SAMPLE_NAME, ImageSet, list_datasets, load
 from vqshield.data.base import check_labels
 from vqshield.defended import Defended
@@ -254,9 +255,9 @@ class Target:
         source, answers, random = None, None, self.is_random
         if self.classifier == BUNDLED:
             with bundled_file(BUNDLED) as path:
-                digest = _file_digest(path)
+                digest = file_sha256(path)
         elif self.travels and not is_source(self.classifier):
-            digest = _file_digest(Path(self.classifier))
+            digest = file_sha256(Path(self.classifier))
         else:
             digest, source = weights_digest(self.model), source_digest(self.classifier)
             if not random:
@@ -292,7 +293,3 @@ class Target:
     @property
     def _key(self) -> _Key:
         return self.data, self.data_dir, self.classifier, self.device
-
-
-def _file_digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

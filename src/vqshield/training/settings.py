@@ -1,6 +1,5 @@
 """The settings of a training run."""
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -11,6 +10,7 @@ from vqshield.classifiers import list_classifiers
 from vqshield.classifiers.folding import Precision
 from vqshield.core.checks import one_of, real, whole
 from vqshield.core.errors import InvalidInputError
+from vqshield.core.files import file_sha256
 from vqshield.core.serialization import Json
 from vqshield.defenses import from_text
 from vqshield.training.objectives import objective
@@ -125,5 +125,5 @@ class TrainSettings:
         start = None
         if self.start is not None:
             path = Path(self.start)
-            start = {"file": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+            start = {"file": path.name, "sha256": file_sha256(path)}
         return {**RECIPE, **json.loads(json.dumps({**asdict(self), "start": start}))}
