@@ -10,7 +10,6 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from vqshield.classifiers.networks import FoldableNorms
 from vqshield.defended import has_hooks
 from vqshield.models.calling import fold_norms
 
@@ -30,8 +29,7 @@ def is_folded(classifier: nn.Module) -> bool:
     return any(
         isinstance(getattr(module, norm), nn.Identity)
         for module in classifier.modules()
-        if isinstance(module, FoldableNorms)
-        for _, norm in module.folds
+        for _, norm in getattr(module, "folds", ())
     )
 
 

@@ -7,7 +7,6 @@ bytes, so the SHA-256 of a file identifies its content.
 """
 
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,13 @@ from vqshield.classifiers.networks import Network, build, list_classifiers
 from vqshield.classifiers.normalised import Normalised
 from vqshield.core.errors import FileFormatError, InvalidInputError
 from vqshield.core.files import parse_json, write_atomically
+from vqshield.core.serialization import from_plain
 from vqshield.core.tensors import read_tensors, tensors_to_bytes
 
 COUNTER = "num_batches_tracked"  # only training without momentum reads it; published files leave it out
 STATISTICS = ("mean", "std", "running_mean", "running_var")  # buffers that logits are computed with
+_NUMBERS = (tuple[float, ...], "a list of finite numbers")
+_OBJECT = (Mapping[str, Any], "a JSON object")
 ARCH_BY_KEY = {  # for files without an arch: keys that only one network has
     "layers.0.conv1.weight": "small",
     "layer4.0.conv1.weight": "resnet18",
@@ -54,8 +56,8 @@ def save_classifier(path: str | Path, model: Normalised, card: Mapping[str, str]
 def read_classifier(path: str | Path, arch: str | None, device: str | torch.device) -> Normalised:
     """The classifier of a file: images in [0,1] -> logits, float32, frozen, in eval mode."""
     weights, metadata = read_tensors(Path(path))
-    mean, std = (_numbers(metadata, key, path) for key in ("mean", "std"))
-    options, size = (_object(metadata, key, path) for key in ("options", "input"))
+    mean, std = (_value(_NUMBERS, metadata.get(key), key, path) for key in ("mean", "std"))
+    options, size = (_value(_OBJECT, metadata.get(key, "{}"), key, path) for key in ("options", "input"))
     if "fc.weight" not in weights:
         raise FileFormatError(f"{path} has no 'fc.weight'; it holds {_some(sorted(weights))}")
     if weights["fc.weight"].ndim != 2:
@@ -111,27 +113,16 @@ def _without_counters(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {key: value for key, value in tensors.items() if not key.endswith(COUNTER)}
 
 
-def _numbers(metadata: Mapping[str, str], key: str, path: str | Path) -> list[float]:
-    if key not in metadata:
-        raise FileFormatError(f"{path} has no {key!r} in its metadata; it has {_some(sorted(metadata))}")
-    numbers = parse_json(metadata[key], f"{path}: {key}")
-    if not isinstance(numbers, list) or not all(map(_is_number, numbers)):
-        raise FileFormatError(f"{path}: {key}={metadata[key][:200]!r} is not a list of finite numbers")
-    return [float(number) for number in numbers]
-
-
-def _is_number(value: object) -> bool:
+def _value(kind: tuple[Any, str], text: str | None, key: str, path: str | Path) -> Any:
+    """A value of the metadata, of that type."""
+    shape, called = kind
+    if text is None:
+        raise FileFormatError(f"{path} has no {key!r} in its metadata")
+    value = parse_json(text, f"{path}: {key}")
     try:
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    except OverflowError:  # a whole number beyond every float
-        return False
-
-
-def _object(metadata: Mapping[str, str], key: str, path: str | Path) -> dict[str, Any]:
-    content = parse_json(metadata.get(key, "{}"), f"{path}: {key}")
-    if not isinstance(content, dict):
-        raise FileFormatError(f"{path}: {key}={metadata[key][:200]!r} is not a JSON object")
-    return content
+        return from_plain(shape, value, key)
+    except FileFormatError as error:
+        raise FileFormatError(f"{path}: {key}={text[:200]!r} is not {called}") from error
 
 
 def _guess_arch(weights: Mapping[str, Tensor], path: str | Path) -> str:

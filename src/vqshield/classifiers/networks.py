@@ -1,4 +1,7 @@
-"""The networks that vqshield trains, by name: a small ResNet, ResNet-18 and WRN-28-10."""
+"""The networks that vqshield trains, by name: a small ResNet, ResNet-18 and WRN-28-10.
+
+A module's `folds` are its (convolution, batch norm) pairs where the convolution feeds only the norm.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -28,13 +31,7 @@ class Network(nn.Module):
         self.options = dict(options)
 
 
-class FoldableNorms:
-    """A mixin that names (convolution, batch norm) pairs where the convolution feeds only the norm."""
-
-    folds: ClassVar[tuple[tuple[str, str], ...]] = ()
-
-
-class Downsample(FoldableNorms, nn.Sequential):
+class Downsample(nn.Sequential):
     """The shortcut of a block that changes shape: 1x1 convolution and norm, named 0 and 1."""
 
     folds = (("0", "1"),)
@@ -43,7 +40,7 @@ class Downsample(FoldableNorms, nn.Sequential):
         super().__init__(nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False), nn.BatchNorm2d(outputs))
 
 
-class BasicBlock(FoldableNorms, nn.Module):
+class BasicBlock(nn.Module):
     """relu(two 3x3 convolutions + shortcut)."""
 
     folds = (("conv1", "bn1"), ("conv2", "bn2"))
@@ -64,7 +61,7 @@ class BasicBlock(FoldableNorms, nn.Module):
         return F.relu(y + shortcut)
 
 
-class SmallResNet(FoldableNorms, Network):
+class SmallResNet(Network):
     """A residual network of free shape; as bundled, under 1 MB in fp16 and milliseconds per image on a CPU.
 
     widths: channels of each stage; every stage after the first halves height and width.
@@ -120,7 +117,7 @@ class SmallResNet(FoldableNorms, Network):
         return logits
 
 
-class ResNet18(FoldableNorms, Network):
+class ResNet18(Network):
     """ResNet-18 (He et al. 2016), 11.2 million parameters; keys as torchvision's.
 
     stem: "cifar", a 3x3 convolution, as is usual for 32x32 images; "imagenet", the original: a 7x7
@@ -156,7 +153,7 @@ class ResNet18(FoldableNorms, Network):
         return logits
 
 
-class PreActivationBlock(FoldableNorms, nn.Module):
+class PreActivationBlock(nn.Module):
     """Norm and ReLU before each convolution, dropout between them; the shortcut sees the first norm too."""
 
     folds = (("conv1", "bn2"),)  # bn1 comes first here, so it can be folded into nothing
