@@ -16,7 +16,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tools"))
 
 import vqshield  # noqa: E402
-from site_pages import site_links, write_pages  # noqa: E402
+from site_pages import site_links, write_board_pages, write_pages  # noqa: E402
 
 project = "vqshield"
 author = "The vqshield developers"
@@ -142,17 +142,25 @@ def find_by_last_name(
 def name_roles(
     app: Sphinx, page: str, template: str, context: dict[str, Any], tree: nodes.Node | None
 ) -> None:
-    """What the theme and Sphinx leave out for screen readers: levels of headings, lists without terms."""
+    """What the theme and Sphinx leave out: levels of headings, lists without terms, cells of numbers."""
     context["furo_navigation_tree"] = context["furo_navigation_tree"].replace(
         'role="heading"', 'role="heading" aria-level="2"'
     )
-    body = context.get("body") or ""
+    body = re.sub(
+        r"<td>(?=<p>(?:[-–+−±., \d]|not run)+</p></td>)", '<td class="number">', context.get("body") or ""
+    )
     context["body"] = re.sub(  # the parameters of a long signature, one per line
         r"<dl>(?=\n<dd>)(.*?)</dl>",
         lambda found: f'<dl role="none">{found[1].replace("<dd>", """<dd role="none">""")}</dl>',
         body,
         flags=re.S,
     )
+
+
+def add_board(app: Sphinx, failure: Exception | None) -> None:
+    """The live leaderboard next to the pages."""
+    if failure is None and app.builder.format == "html":
+        write_board_pages(Path(app.outdir))
 
 
 def setup(app: Sphinx) -> None:
@@ -164,3 +172,4 @@ def setup(app: Sphinx) -> None:
     app.connect("source-read", read_as_on_the_site)
     app.connect("missing-reference", find_by_last_name)
     app.connect("html-page-context", name_roles, priority=900)  # after the theme's
+    app.connect("build-finished", add_board)

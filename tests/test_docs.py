@@ -36,6 +36,16 @@ def test_tables_are_those_of_the_result_files(page: str) -> None:
     assert tool().updated(text) == text, f"{page} is out of date: run python paper/tools/update_docs.py"
 
 
+@pytest.mark.parametrize("name", tool().DOC_PLOTS)
+def test_plots_are_of_the_result_files(name: str) -> None:
+    plot = tool().DOC_PLOTS[name]
+    page = next(page for page in tool().PAGES if name in generated(page))
+    (file,) = re.findall(r"\]\((images/.*?\.svg)\)", generated(page)[name])
+    picture = (ROOT / "docs" / file).read_text()
+    assert picture.endswith(f"<!-- records {plot.digest()} -->\n"), "run python paper/tools/update_docs.py"
+    assert "prefers-color-scheme: dark" in picture
+
+
 def generated(page: str) -> dict[str, str]:
     """The generated blocks of a page by their name."""
     blocks = re.findall(r"<!-- begin (\S+) -->\n(.*?)<!-- end \1 -->", (ROOT / page).read_text(), re.S)

@@ -7,6 +7,7 @@ repository; `site_links` turns what leads out of docs/ into what the site has.
 import inspect
 import os
 import re
+import shutil
 import typing
 from collections.abc import Iterable, Iterator
 from dataclasses import is_dataclass
@@ -15,6 +16,8 @@ from pathlib import Path
 from types import ModuleType
 
 import vqshield
+from vqshield.leaderboards.page import write_board
+from vqshield.leaderboards.study import BoardSummary
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -28,6 +31,8 @@ REPOSITORY_PAGES = {
     "paper/research/README.md": "research",
 }
 """Markdown of the repository that is a page of the site."""
+BOARD = ROOT / "paper" / "results" / "leaderboard-cifar10-resnet18"
+"""The board that the site has as the page that `vqshield leaderboard` writes."""
 
 ROOMS = ("defenses", "attacks", "surrogates", "auditing", "certificates")
 BESIDE = ("models.draws", "data", "classifiers")
@@ -81,6 +86,8 @@ def site_links(text: str, page: str) -> str:
             new = f"/generated/tutorials/{place.stem}.rst"
         elif place.parent == DOCS:
             new = f"/{place.name}"
+        elif place.is_relative_to(BOARD):  # not a page of Sphinx
+            return f'<a href="{BOARD.name}/{place.relative_to(BOARD).as_posix()}">{found["text"]}</a>'
         else:  # a file to download, or a picture
             new = Path(os.path.relpath(place, stands)).as_posix()
         return f"[{found['text']}]({new}{anchor})"
@@ -104,6 +111,13 @@ def write_pages() -> None:
         for path in (GENERATED / folder).iterdir():
             if f"{folder}/{path.name}" not in pages:
                 path.unlink()
+
+
+def write_board_pages(site: Path) -> None:
+    """The board's folder with its records, and its pages as they are written today."""
+    out = site / BOARD.name
+    shutil.copytree(BOARD, out, dirs_exist_ok=True)
+    write_board(out, BoardSummary.read(BOARD))
 
 
 def _api_pages() -> Iterator[tuple[str, str]]:

@@ -3,7 +3,7 @@ if (location.protocol === "file:") DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = f
 
 // What scrolls can be reached by the keyboard.
 function reachScrolling() {
-  for (const box of document.querySelectorAll("pre, .table-wrapper, div.math")) {
+  for (const box of document.querySelectorAll("pre, .table-wrapper, div.math, p:has(> img)")) {
     if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
     else box.removeAttribute("tabindex");
   }

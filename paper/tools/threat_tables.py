@@ -52,7 +52,7 @@ def threats() -> str:
             continue
         found = {each.name: summary.row(rung, each.name, calls[-1]) for each in subjects}
         asked = f" ({calls[-1]:,} calls per image)" if calls[-1] else ""
-        best = _best(found) if rung != "natural" else []
+        best = best_of(found) if rung != "natural" else []
         rows.append(
             [
                 words + asked,
@@ -108,7 +108,7 @@ def _in_order(summary: LadderSummary) -> list[Subject]:
     return sorted(summary.plan.subjects, key=lambda each: list(TITLES).index(each.name))
 
 
-def _best(found: Mapping[str, LadderRow | None]) -> list[str]:
+def best_of(found: Mapping[str, LadderRow | None]) -> list[str]:
     """The subject that kept most, and those that are within two standard errors of the difference."""
     known = {name: row for name, row in found.items() if row is not None}
     top = max(known.values(), key=lambda row: row.mean)

@@ -1,4 +1,4 @@
-"""Write the tables of README.md and docs/ from paper/results/: numbers are measured, never typed.
+"""Write the tables and plots of README.md and docs/ from paper/results/: numbers are measured, never typed.
 
     python paper/tools/update_docs.py
 
@@ -19,6 +19,7 @@ from batch_norm_table import BATCH_NORM_TABLES
 from beta_tables import BETA_TABLES
 from certificate_tables import CERTIFICATE_TABLES
 from classifier_tables import CLASSIFIER_TABLES
+from doc_plots import DOC_PLOTS
 from fast_attack_table import FAST_TABLES, whole_suite
 from gate_table import gate_power
 from growth_tables import GROWTH_TABLES
@@ -170,7 +171,25 @@ TABLES: dict[str, Callable[[], str]] = {
     **WHEEL_TABLES,
     **THREAT_TABLES,
     **GROWTH_TABLES,
+    **{name: plot.markdown for name, plot in DOC_PLOTS.items()},
 }
+
+
+FOLDED = (
+    "threats", "threats-frontier", "threats-corruptions", "leaderboard", "ladder", "attack-members",
+    "attack-explored", "trained",
+)  # fmt: skip
+"""Long tables: a plot or a text says what is in them."""
+
+
+def _folded(text: str) -> str:
+    """The tables of a text behind a line that opens them, with their number of rows."""
+
+    def fold(found: re.Match[str]) -> str:
+        rows = found[0].count("\n") - 2
+        return f"<details>\n<summary>All numbers: {rows} rows</summary>\n\n{found[0]}\n</details>\n"
+
+    return re.sub(r"(?m)(^\|.*\n)+", fold, f"{text}\n").rstrip("\n")
 
 
 def updated(text: str) -> str:
@@ -178,7 +197,10 @@ def updated(text: str) -> str:
 
     def made(found: re.Match[str]) -> str:
         table = TABLES.get(found["name"])
-        return found[0] if table is None else f"{found['begin']}{table()}\n{found['end']}"
+        if table is None:
+            return found[0]
+        text = _folded(table()) if found["name"] in FOLDED else table()
+        return f"{found['begin']}{text}\n{found['end']}"
 
     return re.sub(
         r"(?P<begin><!-- begin (?P<name>\S+) -->\n).*?(?P<end><!-- end (?P=name) -->)", made, text, flags=re.S
@@ -190,6 +212,8 @@ if __name__ == "__main__":
         ROOT / "paper" / "results" / "demo.json",
         ROOT / "app" / "src" / "vqshield_app" / "assets" / "demo.json",
     )
+    for plot in DOC_PLOTS.values():
+        plot.write()
     for page in PAGES:
         path = ROOT / page
         path.write_text(updated(path.read_text()))
