@@ -87,8 +87,8 @@ def _read(path: Path) -> _Page:
 
 
 def _addresses(srcset: str) -> Iterator[str]:
-    """ "small.png, large.png 2x" has two; one that is inside the page, data:image/png;base64,…, needs none."""
-    if srcset.startswith("data:"):
+    """ "small.png, large.png 2x" has two."""
+    if srcset.startswith("data:"):  # one picture, inside the page
         return
     yield from (part.split()[0] for part in srcset.split(",") if part.strip())
 
