@@ -17,6 +17,7 @@ import pytest
 
 from serving.tools import READY, encoded, eventually, exchange, upload
 from vqshield.data import sample
+from vqshield.serving.server import _listen
 
 KEPT = upload(encoded(sample(1).images[0].permute(1, 2, 0).numpy())).replace(b"Connection: close\r\n", b"")
 
@@ -122,3 +123,11 @@ def test_workers_share_the_port_and_their_counts_and_are_replaced() -> None:
         assert server.process.wait() == 0
         for pid in (other, killed):
             assert not Path(f"/proc/{pid}").exists()
+
+
+def test_an_answer_does_not_wait_for_an_acknowledgement() -> None:
+    """Without TCP_NODELAY, a client that reads headers before the body gets each answer 40 ms later."""
+    with _listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+        connection, _ = listener.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0

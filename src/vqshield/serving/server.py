@@ -118,7 +118,10 @@ class Workers(Multiprocess):
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        # Its connections inherit this: no answer waits for a client that delays the ACK of its headers.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listener
     except OSError as error:
         reason = str(error.strerror).partition(" (")[0]
         raise InvalidInputError(
