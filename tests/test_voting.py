@@ -196,3 +196,15 @@ def test_a_result_names_its_fields() -> None:
         "radii",
         "norm",
     ]
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float16])
+def test_bytes_and_halves_are_voted_on_as_their_values(dtype: torch.dtype) -> None:
+    photos = vq.data.sample(4)
+    given = photos.images if dtype == torch.uint8 else photos.floats().half()
+    voting = vq.Voting(vq.defend(small_cifar10(), "gaussian:sigma=0.03"), samples=20, selection=5, seed=0)
+    expected = voting.predict(photos.floats() if dtype == torch.uint8 else given.float())
+    found = voting.predict(given)
+    assert torch.equal(found.classes, expected.classes)
+    assert torch.equal(found.votes, expected.votes)
+    assert torch.equal(voting(given), voting(given.float() / (255 if dtype == torch.uint8 else 1)))

@@ -166,6 +166,8 @@ class Voting(nn.Module):
         _check(images)
         key = int.from_bytes(os.urandom(8)) if self.seed is None else self.seed
         kind, defense = SEQUENTIAL if self.sequential else VOTE, self.defense
+        if defense is not None:  # as `Defended` does: bytes would reach the classifier as they are
+            images = defense.pixels(images)
         name = "" if defense is None else defense.spec or f"{IN_MEMORY}: {type(defense).__name__}"
         classify = self._classifier(images.device)
 
