@@ -1,11 +1,13 @@
 """Models that are random themselves: no copied draws, no level that the attack did not reach."""
 
+import threading
 from itertools import product
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+import vqshield as vq
 from vqshield.attacks import list_attacks
 from vqshield.attacks.suites import list_suites
 from vqshield.attacks.threats import threat
@@ -130,3 +132,29 @@ def test_rounding_leaves_the_digest_of_answers_as_it_is() -> None:
     changed[5, 1, 2, 3] += 0.5
     for other in (answers * 0.999, answers.flip(3), answers[:7], changed):
         assert answers_digest(other) != found
+
+
+class Behind(nn.Module):
+    """A defended model inside another, whose noise only a variable of its function tells."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        shade = vq.Preprocessor(lambda images: images * (1 - scale * torch.rand_like(images)), name="shade")
+        self.inner = vq.defend(small_cifar10(), shade)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.inner(images)
+
+
+def test_a_random_classifier_that_cannot_be_copied_is_measured(photos) -> None:
+    model = Noisy()
+    model.lock = threading.Lock()
+    assert evaluate(model, *photos, samples=2).manifest.classifier.answers is None
+
+
+@pytest.mark.parametrize("kind", [Noisy, Behind])
+def test_records_of_another_random_classifier_are_not_continued(photos, tmp_path, kind) -> None:
+    first = evaluate(kind(0.3), *photos, samples=2, out=tmp_path)
+    assert evaluate(kind(0.3), *photos, samples=2, out=tmp_path).rows == first.rows
+    with pytest.raises(InvalidInputError, match=r"records made with classifier\.answers="):
+        evaluate(kind(0.6), *photos, samples=2, out=tmp_path)

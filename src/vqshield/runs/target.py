@@ -1,5 +1,6 @@
 """Target: a classifier, and the images that it classifies."""
 
+import copy
 import hashlib
 import math
 from collections.abc import Callable
@@ -26,9 +27,11 @@ from vqshield.core.display_names import IN_MEMORY
 from vqshield.core.environment import pick_device
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.files import file_sha256
+from vqshield.core.seeds import torch_seeded
 from vqshield.data import SAMPLE_NAME, ImageSet, list_datasets, load
 from vqshield.data.base import check_labels
 from vqshield.defended import Defended
+from vqshield.defenses import Defense
 from vqshield.models.calling import ask_for_logits, differ, evaluating, taking
 
 PROBED = 8  # images whose outputs identify a classifier or a defense
@@ -101,6 +104,24 @@ def answers_digest(answers: Tensor) -> str:
     weights = torch.rand(values.shape[1], generator=torch.Generator().manual_seed(0), dtype=values.dtype)
     sums = values @ weights / math.sqrt(len(weights))
     return hashlib.sha256((1000 * sums).round().to(torch.int64).numpy().tobytes()).hexdigest()
+
+
+def seeded_answers(model: nn.Module, images: Tensor, *, random: bool) -> str | None:
+    """`answers_digest` of a model, of a random one with all generators that vqshield knows seeded; None where
+    that does not repeat its outputs, or the model cannot be copied.
+    """
+    digests = set()
+    for _ in range(1 + random):
+        try:
+            seeded = copy.deepcopy(model) if random else model
+        except Exception:  # it may hold a lock, or anything else
+            return None
+        for module in seeded.modules() if random else ():
+            if isinstance(module, Defense):
+                module._take_seed(0)
+        with torch_seeded(0), torch.no_grad(), evaluating(seeded):
+            digests.add(answers_digest(seeded(images)))
+    return digests.pop() if len(digests) == 1 else None
 
 
 def defenses_inside(model: nn.Module | str) -> tuple[str, ...]:
@@ -260,9 +281,7 @@ class Target:
             digest = file_sha256(Path(self.classifier))
         else:
             digest, source = weights_digest(self.model), source_digest(self.classifier)
-            if not random:
-                with torch.no_grad(), evaluating(self.model):
-                    answers = answers_digest(self.model(self.part(range(PROBED))[0]))
+            answers = seeded_answers(self.model, self.part(range(PROBED))[0], random=random)
         return ClassifierId(
             name=self.name,
             sha256=digest,
