@@ -12,7 +12,7 @@ import vqshield as vq
 from browser import NAMES, Browser, browser, find_browser
 from pages import Page
 from vqshield.cli.application import app
-from vqshield.core.errors import InvalidInputError
+from vqshield.core.errors import FileFormatError, InvalidInputError
 from vqshield.evaluation.gallery import Gallery
 from vqshield.evaluation.page import headline, render_evaluation
 from vqshield.evaluation.study import Evaluation
@@ -22,7 +22,7 @@ from vqshield.runs.study import Recorded
 
 HOSTILE = '"><script>alert(1)</script><img src=http://evil.example/x onerror=alert(1)>$'
 ARGUMENTS = [
-    "--limit", "12", "--samples", "2", "--batch", "6", "--curve", "2", "--pictures", "3",
+    "--limit", "20", "--samples", "2", "--batch", "6", "--curve", "2", "--pictures", "3",
     "--defense", "prd:codes=4", "--attack", "pgd:steps=2,surrogate=none",
     "--attack", "pgd:steps=2,surrogate=soft",
 ]  # fmt: skip
@@ -54,9 +54,9 @@ def test_the_headline_has_the_clean_and_the_lowest_accuracy(recorded: Recorded) 
 
 def test_classes_have_the_accuracy_of_their_images(recorded: Recorded) -> None:
     summary, classes = EvaluationSummary.of(recorded), per_class(recorded, "prd:codes=4")
-    assert sum(count for count, _ in classes.values()) == 12
+    assert sum(count for count, _ in classes.values()) == 20
     for number, name in enumerate(("none", "adaptive")):
-        mean = sum(count * held[number] for count, held in classes.values()) / 12
+        mean = sum(count * held[number] for count, held in classes.values()) / 20
         assert mean == pytest.approx(summary.row("prd:codes=4", name).mean)
 
 
@@ -80,7 +80,7 @@ def test_other_budgets_are_measured_on_the_first_images_up_to_twice_eps(finished
     curve = json.loads((finished / "summary.json").read_text())["curve"]
     assert [row["eps"] for row in curve] == pytest.approx([0, 8 / 255, 16 / 255])
     assert [row["attack"] == "none" for row in curve] == [True, False, False]
-    assert {row["n"] for row in curve} == {12}
+    assert {row["n"] for row in curve} == {20}
 
 
 def test_rendered_again_the_page_is_the_same(finished: Path) -> None:
@@ -124,6 +124,15 @@ def test_hostile_names_stay_text(recorded: Recorded) -> None:
     assert not any("onerror" in attributes for _, attributes in page.tags)
     assert all(each["src"].startswith("data:") for each in page.all("img"))
     assert HOSTILE in "".join(page.text)
+
+
+def test_a_gallery_with_addresses_of_other_hosts_is_refused(finished: Path, tmp_path: Path) -> None:
+    text = (
+        (finished / "gallery.json").read_text().replace("data:image/png;base64,", "http://evil.example/", 1)
+    )
+    (tmp_path / "gallery.json").write_text(text)
+    with pytest.raises(FileFormatError, match="expected a data URI"):
+        Gallery.read(tmp_path)
 
 
 @pytest.fixture(scope="module")

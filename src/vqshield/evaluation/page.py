@@ -86,7 +86,9 @@ def render_evaluation(
         lead=summary.title,
         plot=attacks_plot(summary, f"{title}. The values are in the table.") if summary.rows else None,
         curve=curve_plot(summary) if summary.curve else None,
-        classes=classes_plot(classes, gallery.classes if gallery else ()) if len(classes) > 1 else None,
+        classes=classes_plot(classes, gallery.classes if gallery else ())
+        if 1 < len(classes) <= manifest.data.images / 2
+        else None,
         gallery=gallery.rows if gallery else (),
         attack=gallery and gallery.attack,
         table=evaluation_table(summary).html(dense=True),

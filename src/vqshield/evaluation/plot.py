@@ -84,8 +84,9 @@ def classes_plot(classes: Mapping[int, tuple[int, Sequence[float]]], names: Sequ
         percent_axis(axes, along="x")
         picture.legend(loc="outside lower center", ncols=2)
 
-    text = "Accuracy on each class, clean and under the strongest attack on each image"
-    return Plot("classes", f"{text} (in brackets: how many images the class has).", draw)
+    attacked = any(len(held) > 1 for _, held in shown.values())
+    under = ", clean and under the strongest attack on each image" if attacked else ""
+    return Plot("classes", f"Accuracy on each class{under} (in brackets: how many images it has).", draw)
 
 
 def _title(attack: str, width: int) -> str:

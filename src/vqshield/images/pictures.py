@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from vqshield.attacks import Ball
+from vqshield.core.errors import InvalidInputError
 from vqshield.images.files import encode_png
 
 _ROUNDING = 1e-6  # of float32, in values up to 1
@@ -49,6 +50,10 @@ class GalleryPicture:
     image: str
     verdict: str | None = None
     correct: bool | None = None
+
+    def __post_init__(self) -> None:
+        if not self.image.startswith("data:"):  # a page asks no other host for anything
+            raise InvalidInputError(f"image={self.image[:60]!r}: expected a data URI")
 
 
 @dataclass(frozen=True, kw_only=True)
