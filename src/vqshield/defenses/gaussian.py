@@ -46,7 +46,6 @@ class GaussianNoise(Defense):
         self.sigma = checks.real("sigma", sigma)
 
     def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
-        """Noisy images of the same shape, dtype and device; given stream numbers repeat a draw."""
         streams = self.streams(images, streams)
         images = operators.inside(images.detach())
         flat = images.flatten(1)

@@ -73,7 +73,6 @@ class Preprocessor(Defense):
         self._text: str | None = None  # `preprocessor_from` knows it
 
     def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
-        """The function's images, checked; given stream numbers repeat a draw."""
         streams = self.streams(images, streams)
         images = operators.inside(images.detach())
         if len(images) == 0:
@@ -107,7 +106,6 @@ class Preprocessor(Defense):
         return self._text
 
     def settings(self) -> dict[str, Setting]:
-        """Which function; the checksum of its source tells versions apart."""
         settings: dict[str, Setting] = {"function": self.name}
         digest = _digest_of(self.name, self.function)
         return settings if digest is None else {**settings, "source": digest[:_DIGITS]}

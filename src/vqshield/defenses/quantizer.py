@@ -210,7 +210,6 @@ class Quantizer(Defense):
         return Recipe(**values if self.noise == "patch" else {**values, "sigma": 0.0, "tau": 0.0})
 
     def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
-        """Quantized images of the same shape, dtype and device; given stream numbers repeat a draw."""
         streams = self.streams(images, streams)
         if self.noise == "image":  # two different images: no backend does both stages in one go
             return self.quantize(images, self.codebook(images, streams=streams), streams=streams)

@@ -62,7 +62,6 @@ class Splitting(Defense):
         return math.floor(2 * WHITE * self.scale + _HAIR)
 
     def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
-        """Split images of the same shape, dtype and device; given stream numbers repeat a draw."""
         streams = self.streams(images, streams)
         images = operators.inside(images.detach())
         words = Draw(self.seed, streams).words(Stage.SHIFT, 0, 1)[:, 0]

@@ -44,7 +44,6 @@ class ShieldTransform(_Transform):  # type: ignore[misc]
         return {"stream": int(self._shield.draw(_planes(image))[0])}
 
     def apply(self, img: Pixels, *args: Any, **params: Any) -> Pixels:
-        """One image, shielded."""
         shielded = self._shield(_planes(img), streams=torch.tensor([params["stream"]]))
         return np.ascontiguousarray(shielded.numpy().transpose(1, 2, 0)).reshape(img.shape)
 

@@ -60,7 +60,6 @@ class ShieldCallback(_Callback):  # type: ignore[misc]
         self._owner.on_after_batch_transfer = shielded
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Take it away again."""
         if self._owner is not None:
             vars(self._owner).pop("on_after_batch_transfer", None)
             self._owner = None

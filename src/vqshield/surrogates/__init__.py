@@ -15,8 +15,7 @@ from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.settings import parse_spec, refuse_unknown, setting_names
 from vqshield.defenses.base import Shielding
-from vqshield.surrogates.base import ImageSurrogate, Surrogate
-from vqshield.surrogates.straight_through import Attach, Given, OwnGradient, StraightThrough
+from vqshield.surrogates.base import Attach, Given, ImageSurrogate, OwnGradient, StraightThrough, Surrogate
 
 if TYPE_CHECKING:
     from vqshield.surrogates.learned import Learned as Learned
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
     from vqshield.surrogates.soft import Soft as Soft
 
 _SURROGATES = {
-    "ste": "straight_through.StraightThrough", "soft": "soft.Soft", "score": "score.Score",
-    "own": "straight_through.OwnGradient", "learned": "learned.Learned",
+    "ste": "base.StraightThrough", "soft": "soft.Soft", "score": "score.Score",
+    "own": "base.OwnGradient", "learned": "learned.Learned",
 }  # fmt: skip
 """The module and class behind each name."""
 _HOMES = {"Learned": "learned", "Score": "score", "Soft": "soft"}

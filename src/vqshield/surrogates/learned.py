@@ -103,7 +103,6 @@ class Learned(ImageSurrogate):
         )
 
     def attach(self, shielding: Shielding) -> Tensor:
-        """The quantized images' values, the imitation's gradient."""
         if self not in _FITTED.get(shielding.defense, {}):
             if torch._C._functorch.is_functorch_wrapped_tensor(shielding.images):
                 raise InvalidInputError(
@@ -119,7 +118,6 @@ class Learned(ImageSurrogate):
         return shielding.quantized + (imitated - imitated.detach())
 
     def _learned(self, defense: Defense, images: Tensor) -> nn.Module:
-        """The network after all updates, its weights frozen."""
         channels, height, width = images.shape[1:]
         with torch_seeded(_SEED, torch.device("cpu")):
             network = _Imitation(channels, self.width).to(images.device)

@@ -56,7 +56,6 @@ class Score(Surrogate):
         as_quantizer("score", defense)
 
     def logits(self, classifier: Classifier, shielding: Shielding) -> Tensor:
-        """The true logits; their gradient is the score's."""
         defense = as_quantizer("score", shielding.defense)
         if defense.sigma == 0 or defense.tau == 0:
             settings = f"sigma={defense.sigma:g}, tau={defense.tau:g}"

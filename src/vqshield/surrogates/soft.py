@@ -18,9 +18,8 @@ from vqshield.quantization.kernels.gpu import Gpu
 from vqshield.quantization.kernels.native import Native
 from vqshield.quantization.noise import Draw, Stage
 from vqshield.quantization.patches import Sliding
-from vqshield.surrogates.base import ImageSurrogate, as_quantizer
+from vqshield.surrogates.base import ImageSurrogate, as_quantizer, attach_own
 from vqshield.surrogates.learned import Learned
-from vqshield.surrogates.straight_through import attach_own
 
 CENTRES = ("constant", "means", "unrolled")
 NOISES = ("none", "drawn")
@@ -61,7 +60,6 @@ class Soft(ImageSurrogate):
         checks.one_of("noise", self.noise, NOISES)
 
     def attach(self, shielding: Shielding) -> Tensor:
-        """The quantized images' values, the smooth images' gradient."""
         if not isinstance(shielding.defense, Quantizer):
             attached = attach_own(shielding)
             return Learned().attach(shielding) if attached is None else attached

@@ -44,7 +44,6 @@ class Graph:
         return names
 
     def name(self, stem: str) -> str:
-        """A name that nothing else has."""
         self._count[0] += 1
         return f"{stem}_{self._count[0]}"
 

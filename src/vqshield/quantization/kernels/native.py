@@ -166,8 +166,7 @@ class Native(Backend):
     def _run(
         self, wanted: Wanted, padded: Tensor, centres: Tensor | None, recipe: Recipe, draw: Draw
     ) -> Tensor:
-        narrow = padded.dtype in checks.NARROW_DTYPES
-        images = _side_by_side(padded) if narrow else plain(padded)
+        images, narrow = plain(padded), padded.dtype in checks.NARROW_DTYPES
         batch, channels, height, width = images.shape
         dimensions, count = recipe.dimensions(padded), recipe.count(padded)
         codes, threads = recipe.codes if centres is None else centres.shape[1], torch.get_num_threads()
@@ -238,18 +237,16 @@ def _check(status: int, message: bytes = b"") -> None:
 
 
 def plain(values: Tensor) -> Tensor:
-    """As contiguous float32. By numpy, here and below: torch's threads hang after a fork."""
-    plain = values.detach().resolve_neg()
-    if plain.dtype == torch.float32 and plain.is_contiguous():
-        return plain
+    """Contiguous: bytes and halves as they are, others as float32. By numpy, here and below: torch's threads
+    hang after a fork."""
+    values = values.detach().resolve_neg()
+    if values.dtype in _KINDS and values.is_contiguous():
+        return values
+    if values.dtype in checks.NARROW_DTYPES:  # numpy has no bfloat16, but whole numbers of its size
+        whole = values.view(torch.uint8 if values.dtype == torch.uint8 else torch.int16)
+        return torch.from_numpy(np.ascontiguousarray(whole.numpy())).view(values.dtype)
     with np.errstate(over="ignore"):  # the kernel refuses infinity
-        return torch.from_numpy(np.ascontiguousarray(plain.numpy(), dtype=np.float32))
-
-
-def _side_by_side(values: Tensor) -> Tensor:
-    """Contiguous bytes and halves: numpy has no bfloat16, but whole numbers of its size."""
-    whole = values.detach().view(torch.uint8 if values.dtype == torch.uint8 else torch.int16)
-    return torch.from_numpy(np.ascontiguousarray(whole.numpy())).view(values.dtype)
+        return torch.from_numpy(np.ascontiguousarray(values.numpy(), dtype=np.float32))
 
 
 def _of_type(values: Tensor, dtype: torch.dtype) -> Tensor:
