@@ -291,8 +291,12 @@ class EssentialFeatures(_Baseline):
         return self._blurred(images)
 
     def _blurred(self, images: Tensor) -> Tensor:
-        sharp = _near_edges(images.detach())
-        return sharp * images + (1 - sharp) * _gaussian_blur(images, self.blur)
+        sharp, channels, reach = _near_edges(images.detach()), images.shape[1], max(1, round(3 * self.blur))
+        offsets = torch.arange(-reach, reach + 1, dtype=images.dtype, device=images.device)
+        kernel = (-offsets.square() / (2 * self.blur**2)).exp()
+        kernel = (kernel / kernel.sum()).expand(channels, 1, -1)
+        rows = F.conv2d(repeat_border(images, reach), kernel[:, :, :, None], groups=channels)
+        return sharp * images + (1 - sharp) * F.conv2d(rows, kernel[:, :, None, :], groups=channels)
 
 
 def repeat_border(images: Tensor, reach: int) -> Tensor:
@@ -334,14 +338,3 @@ def _near_edges(images: Tensor) -> Tensor:
         near = F.max_pool2d(near, 3, stride=1, padding=1)
         total = total + near
     return total / _REACH
-
-
-def _gaussian_blur(images: Tensor, deviation: float) -> Tensor:
-    channels = images.shape[1]
-    reach = max(1, round(3 * deviation))
-    offsets = torch.arange(-reach, reach + 1, dtype=images.dtype, device=images.device)
-    kernel = (-offsets.square() / (2 * deviation**2)).exp()
-    kernel = (kernel / kernel.sum()).expand(channels, 1, -1)
-    rows = F.conv2d(repeat_border(images, reach), kernel[:, :, :, None], groups=channels)
-    blurred: Tensor = F.conv2d(rows, kernel[:, :, None, :], groups=channels)
-    return blurred

@@ -1,5 +1,6 @@
 """Any function from images to images as a defense: how to use a defense from elsewhere."""
 
+import copy
 import hashlib
 import inspect
 import random
@@ -112,11 +113,8 @@ class Preprocessor(Defense):
 
     def reseeded(self, seed: int) -> Self:
         """The same function with another seed; a copy of it would start its own counters again."""
-        other = type(self)(
-            self.function, name=self.name, seed=seed, streams=self._streams_from, range=self._range,
-            surrogate=self._given_surrogate,
-        )  # fmt: skip
-        other._differentiable, other._text = self._differentiable, self._text
+        other = copy.deepcopy(self, {id(self.function): self.function})
+        other._take_seed(seed)
         return other
 
     def _called(self, function: ImageFunction, images: Tensor, streams: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 from vqshield.quantization.kernels.base import Recipe, Shape, Wanted
 from vqshield.quantization.kernels.cuda.strips import Strips
 from vqshield.quantization.kernels.gpu import interpreting
-from vqshield.quantization.kernels.triton import kmeans_kernels, patch_kernels
+from vqshield.quantization.kernels.triton import quantizer_kernels as kernels
 from vqshield.quantization.noise import Draw, Stage
 
 AT_ONCE = 6144  # images a launch: the last programs, which leave a GPU half empty, are few among them
@@ -158,7 +158,10 @@ class Launch:
             return
         self._patches()
         if self.recipe.init == "random":
-            self._start_at_random()
+            kernels.random_kernel[(self.batch,)](
+                self.space.x, self.space.centres, self.draw.streams, self.key, self.shape.patches,
+                self.row_count, K=self.shape.codes, **self.padding,
+            )  # fmt: skip
         else:
             self._start_apart()
         run_rounds(
@@ -173,7 +176,7 @@ class Launch:
         if self.strips is not None:
             self.strips.label(self.images, self.draw, self.centres, space.labels, space.floats)
             return
-        patch_kernels.label_kernel[(-(-self.shape.patches // strip), self.batch)](
+        kernels.label_kernel[(-(-self.shape.patches // strip), self.batch)](
             self.images, space.labels, space.floats, space.centres, self.draw.streams, self.key,
             self.shape.patches, self.row_count, *self.place, self.recipe.tau, self.recipe.beta,
             STAGE=int(Stage.ASSIGNMENT), NOISY=self.recipe.weights_from == "noisy", K=self.shape.codes,
@@ -182,23 +185,17 @@ class Launch:
 
     def _rebuild(self, output: Tensor) -> None:
         space, shape = self.space, self.shape
-        patch_kernels.rebuild_kernel[(-(-shape.height * shape.width // PIXELS), self.batch)](
+        kernels.rebuild_kernel[(-(-shape.height * shape.width // PIXELS), self.batch)](
             output, space.labels, space.floats, space.centres, self.row_count, shape.rows, *self.place,
             CP=power_of_two(shape.channels), PB=PIXELS, **self.cut, **self.padding,
         )  # fmt: skip
 
     def _patches(self) -> None:
         written = -(-self.shape.patches // ROWS) * ROWS  # whole blocks of the kernels that read them
-        patch_kernels.patches_kernel[(written // self.tile["RB"], -(-self.batch // _IMAGES))](
+        kernels.patches_kernel[(written // self.tile["RB"], -(-self.batch // _IMAGES))](
             self.images, self.space.x, self.draw.streams, self.key, self.batch, self.shape.patches,
             self.row_count, self.recipe.sigma, *self.place, STAGE=int(Stage.CODEBOOK),
             DP=self.padding["DP"], STEPS=_IMAGES, **self.tile, **self.cut, **compiled(TILES),
-        )  # fmt: skip
-
-    def _start_at_random(self) -> None:
-        kmeans_kernels.random_kernel[(self.batch,)](
-            self.space.x, self.space.centres, self.draw.streams, self.key, self.shape.patches,
-            self.row_count, K=self.shape.codes, **self.padding,
         )  # fmt: skip
 
     def _start_apart(self) -> None:
@@ -209,11 +206,11 @@ class Launch:
         partial = torch.empty(self.batch, count, dtype=torch.float64, device=space.x.device)
         for number in range(self.shape.codes):
             if number:
-                kmeans_kernels.near_kernel[(count, self.batch)](
+                kernels.near_kernel[(count, self.batch)](
                     space.x, space.floats, space.labels, space.gaps, space.listed, partial, space.centres,
                     number, *numbers, NB=ROWS, CB=STATES, STRIP=strip, **self.padding, **compiled(START),
                 )  # fmt: skip
-            kmeans_kernels.pick_kernel[(self.batch,)](
+            kernels.pick_kernel[(self.batch,)](
                 space.x, space.floats, partial, space.gaps, space.centres, self.draw.streams, self.key,
                 number, *numbers, CB=1024, SB=min(1024, power_of_two(count)), STRIP=strip, **self.padding,
             )  # fmt: skip
@@ -231,11 +228,11 @@ def run_rounds(
     limit = math.floor(tolerance * patches)
     options = compiled(ROUNDS if padding["KP"] <= FEW else MANY_ROUNDS)
     for number in range(iterations):
-        kmeans_kernels.round_kernel[(count, batch)](
+        kernels.round_kernel[(count, batch)](
             space.x, space.labels, space.centres, sums, changed, active, patches, row_count, count, K=codes,
             D=dimensions, RB=ROWS, STRIP=strip, **padding, **options,
         )  # fmt: skip
-        kmeans_kernels.means_kernel[(batch,)](
+        kernels.means_kernel[(batch,)](
             space.centres, sums, changed, active, count, limit, int(number == 0), D=dimensions, **padding
         )
 
