@@ -98,7 +98,7 @@ def test_public_names_are_there() -> None:
 
 
 def test_the_core_imports_without_extras() -> None:
-    extras = ["PIL", "typer", "rich", "jinja2", "pooch", "matplotlib"]
+    extras = ["PIL", "typer", "rich", "jinja2", "matplotlib"]
     code = (
         f"import sys; sys.modules.update(dict.fromkeys({extras!r}))\n"
         "import vqshield, vqshield.attacks, vqshield.models.draws\n"

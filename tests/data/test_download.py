@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from vqshield.core.errors import FileFormatError, InvalidInputError, MissingExtraError
+from vqshield.core.errors import FileFormatError, InvalidInputError
 from vqshield.data import download, list_downloadable, load
 from vqshield.data.downloads import HOMES, Home
 
@@ -221,16 +221,9 @@ def test_a_folder_that_cannot_be_written_is_named(server, archive, tmp_path):
         download("cifar10", tmp_path / "file")
 
 
-def test_unknown_names_and_a_missing_pooch_are_told(monkeypatch, tmp_path):
+def test_an_unknown_name_is_refused(tmp_path):
     with pytest.raises(InvalidInputError, match=r"'imagenet'.*cifar10, cifar100, mnist"):
         download("imagenet", tmp_path)
-
-    def without(name):
-        raise ModuleNotFoundError(name=name)
-
-    monkeypatch.setattr("vqshield.core.entry_points.import_module", without)
-    with pytest.raises(MissingExtraError, match=r"pooch.*\.\[cli\]"):
-        download("mnist", tmp_path)
 
 
 def test_the_table_is_complete_and_agrees_with_real_copies(shared):

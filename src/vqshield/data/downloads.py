@@ -14,10 +14,8 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from vqshield.core.checks import one_of
-from vqshield.core.entry_points import require
 from vqshield.core.errors import FileFormatError
 from vqshield.core.files import file_sha256, parse_toml, write_atomically
 from vqshield.core.serialization import from_plain
@@ -81,22 +79,15 @@ def download(name: str, folder: str | Path | None = None, *, progress: Progress 
     """
     one_of("name", name, list_downloadable())
     place = cache_folder() if folder is None else Path(folder)
-    pooch = require("pooch", "cli")
-    logger = pooch.get_logger()
-    level = logger.level
-    logger.setLevel("WARNING")  # the progress bar says as much
-    try:
-        for home in HOMES[name]:
-            if not _is_complete(home, place):
-                _fetch(pooch, home, place, progress)
-    finally:
-        logger.setLevel(level)
+    for home in HOMES[name]:
+        if not _is_complete(home, place):
+            _fetch(home, place, progress)
     return place
 
 
-def _fetch(pooch: Any, home: Home, place: Path, progress: Progress) -> None:
+def _fetch(home: Home, place: Path, progress: Progress) -> None:
     try:
-        archive = _retrieve(pooch, home, place / home.path, progress)
+        archive = _retrieve(home, place / home.path, progress)
         if home.members:
             _unpack(archive, place, home.members)
             archive.unlink()
@@ -104,58 +95,53 @@ def _fetch(pooch: Any, home: Home, place: Path, progress: Progress) -> None:
         raise FileFormatError(f"{home.path.name} could not be stored in {place}: {error}") from error
 
 
-def _retrieve(pooch: Any, home: Home, target: Path, progress: Progress) -> Path:
-    reasons = []
+def _retrieve(home: Home, target: Path, progress: Progress) -> Path:
+    """The file, from the first address that sends the published one."""
+    part, reasons = target.with_name(f"{target.name}.part"), []
+    target.parent.mkdir(parents=True, exist_ok=True)
     for url in home.urls:
         try:
-            pooch.retrieve(
-                url,
-                known_hash=f"sha256:{home.sha256}",
-                fname=target.name,
-                path=target.parent,
-                downloader=_Resuming(target.with_name(f"{target.name}.part"), progress),
-            )
-            return target
+            _continue(url, part, progress)
         except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
             reasons.append(f"{url}: {error}")
         except FileFormatError as error:
             reasons.append(f"{url} {error}")
-        except ValueError as error:  # pooch's error for a wrong sum; it has removed the file
-            reasons.append(f"{url} sent another file than the published one, which was not kept ({error})")
+        else:
+            if (sha256 := file_sha256(part)) == home.sha256:
+                return part.replace(target)
+            part.unlink()
+            reasons.append(
+                f"{url} sent another file than the published one, which was not kept "
+                f"(SHA-256 {sha256}, expected {home.sha256})"
+            )
     raise FileFormatError(f"{target.name} could not be fetched. " + "; ".join(reasons))
 
 
-class _Resuming:
-    """A downloader for pooch that can continue an earlier one: fills NAME.part, then hands it over."""
+def _continue(url: str, part: Path, progress: Progress) -> None:
+    """Fill a part of a file, from where an earlier download ended if the server can."""
+    have = part.stat().st_size if part.is_file() else 0
+    headers = {"User-Agent": "vqshield"} | ({"Range": f"bytes={have}-"} if have else {})
+    try:
+        request = urllib.request.Request(url, headers=headers)
+        with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
+            _receive(answer, part, have if answer.status == http.HTTPStatus.PARTIAL_CONTENT else 0, progress)
+    except urllib.error.HTTPError as error:
+        if not (have and error.code == NO_MORE):
+            raise
 
-    def __init__(self, part: Path, progress: Progress) -> None:
-        self.part, self.progress = part, progress
 
-    def __call__(self, url: str, output_file: str, pooch: Any, **_: Any) -> None:
-        have = self.part.stat().st_size if self.part.is_file() else 0
-        headers = {"User-Agent": "vqshield"} | ({"Range": f"bytes={have}-"} if have else {})
-        try:
-            request = urllib.request.Request(url, headers=headers)
-            with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
-                self._receive(answer, have if answer.status == http.HTTPStatus.PARTIAL_CONTENT else 0)
-        except urllib.error.HTTPError as error:
-            if not (have and error.code == NO_MORE):
-                raise
-        self.part.replace(output_file)  # now pooch checks the sum
-
-    def _receive(self, answer: http.client.HTTPResponse, done: int) -> None:
-        total = None if answer.length is None else done + answer.length
-        with self.part.open("r+b" if done else "wb") as file:
-            file.seek(done)
-            self.progress(self.part.stem, done, total)
-            while block := answer.read(BLOCK):
-                done += file.write(block)
-                self.progress(self.part.stem, done, total)
-        if total is not None and done < total:
-            raise FileFormatError(
-                f"ended after {done} of {total} bytes, which are kept in {self.part}; "
-                "try again to continue from there"
-            )
+def _receive(answer: http.client.HTTPResponse, part: Path, done: int, progress: Progress) -> None:
+    total = None if answer.length is None else done + answer.length
+    with part.open("r+b" if done else "wb") as file:
+        file.seek(done)
+        progress(part.stem, done, total)
+        while block := answer.read(BLOCK):
+            done += file.write(block)
+            progress(part.stem, done, total)
+    if total is not None and done < total:
+        raise FileFormatError(
+            f"ended after {done} of {total} bytes, which are kept in {part}; try again to continue from there"
+        )
 
 
 def _unpack(archive: Path, place: Path, members: Mapping[str, str]) -> None:
