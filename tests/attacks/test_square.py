@@ -9,7 +9,7 @@ from toys import Noisy, convnet, two_classes
 import vqshield as vq
 from vqshield.attacks import EOT, L2, FastAnswers, Linf, RandomNoise, Square, ball, margin
 from vqshield.attacks.balls import Ball
-from vqshield.attacks.square import _Held, _L2Moves, bump
+from vqshield.attacks.square import _Climb, _L2Moves, bump
 from vqshield.quantization.noise import Draw
 
 BALLS = {"linf": Linf(0.05), "l2": L2(1.0)}
@@ -126,7 +126,8 @@ def test_on_a_random_model_a_change_must_win_twice_and_the_held_image_is_asked_a
         asked.append(float(images.mean()))
         return torch.tensor([[0.0, next(answers)]])
 
-    held = _Held(model, torch.full((1, 1, 2, 2), 0.0), torch.tensor([0]))
+    still = Square(ball=Linf(0.0))  # the images that it starts from are those given
+    held = _Climb(still, model, torch.full((1, 1, 2, 2), 0.0), torch.tensor([0]), 20)
     assert held.random
     assert held.value.tolist() == pytest.approx([0.2])
     steps = [  # the change, what is held after it and its value

@@ -145,7 +145,7 @@ def test_another_setting_on_resume_is_named(tmp_path, changes, named):
 
 def test_other_data_on_resume_are_noticed(tmp_path):
     run(tmp_path, settings())
-    with pytest.raises(InvalidInputError, match="data with sha256"):
+    with pytest.raises(InvalidInputError, match="data_sha256="):
         train_on(settings(), TEST, TEST, out=tmp_path)
 
 

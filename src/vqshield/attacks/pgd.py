@@ -29,9 +29,7 @@ class PGD(Attack):
         ball: the allowed changes.
         steps: gradient steps of a climb.
         step: the length of the first one, in units of [0, 1], or "eps/N", a share of eps. The default is
-            at least as strong as the paper's eps/10 and the common 2.5·eps/steps. Accuracy of the bundled
-            classifier on 100 images at 2/255 with eps/10, eps/4 and 2.5·eps/steps: 22, 15 and 17 % after 20
-            steps; 12, 12 and 17 % after 100.
+            at least as strong as the paper's eps/10 and the common 2.5·eps/steps.
         schedule: how steps shrink towards the end: "constant" (not at all), "linear" or "cosine".
         momentum: the weight of earlier directions (Dong et al. 2018).
         loss: a name of `list_losses()`; or "targeted-margin", the margin of one wrong class: of the likeliest

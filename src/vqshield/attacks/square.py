@@ -91,13 +91,17 @@ class Square(QueryAttack):
         return search_dropping(climb, best, model, marks)
 
 
-class _Held:
-    """The current images and the margin of each."""
+class _Climb:
+    """The search: the current images, the margin of each, and the changes to try."""
 
-    def __init__(self, model: Model, images: Tensor, labels: Tensor) -> None:
-        self._model, self._labels, self.images = model, labels, images
+    def __init__(self, attack: Square, model: Model, images: Tensor, labels: Tensor, queries: int) -> None:
+        self._moves = _MOVES[type(attack.ball)](
+            attack.ball, images, Draw(attack.seed, places_in_batch(images))
+        )
+        self._p_init, self._queries, self._number = attack.p_init, queries, 0
+        self._model, self._labels, self.images = model, labels, self._moves.start()
         with asking_exactly():
-            first, second = model(images), model(images)
+            first, second = model(self.images), model(self.images)
         self.used = 2
         self.random = not torch.equal(first, second)
         self.value = (margin(first, labels) + margin(second, labels)) / 2
@@ -122,22 +126,13 @@ class _Held:
     def keep(self, some: Tensor) -> None:
         self.images, self._labels = self.images[some], self._labels[some]
         self.value, self._count = self.value[some], self._count[some]
+        self._moves.keep(some)
 
     def _margin(self, images: Tensor) -> Tensor:
         self.used += 1
         # Rounding would hide the small gains on a robust model that is not random.
         with nullcontext() if self.random else asking_exactly():
             return margin(self._model(images), self._labels)
-
-
-class _Climb(_Held):
-    """The search, step by step."""
-
-    def __init__(self, attack: Square, model: Model, images: Tensor, labels: Tensor, queries: int) -> None:
-        draw = Draw(attack.seed, places_in_batch(images))
-        self._moves = _MOVES[type(attack.ball)](attack.ball, images, draw)
-        super().__init__(model, self._moves.start(), labels)
-        self._p_init, self._queries, self._number = attack.p_init, queries, 0
 
     def has_step_before(self, stop: int) -> bool:
         """Whether another step fits into so many evaluations; with a random model it takes two."""
@@ -154,10 +149,6 @@ class _Climb(_Held):
 
     def found(self) -> Tensor:
         return self.images
-
-    def keep(self, some: Tensor) -> None:
-        super().keep(some)
-        self._moves.keep(some)
 
 
 class _Moves(ABC):

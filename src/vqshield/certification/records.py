@@ -132,8 +132,8 @@ class L1Record(CertificateRecord):
 
 
 KINDS: dict[str, type[CertificateRecord]] = {
-    VOTE: VoteRecord, DRAWS: DrawsRecord, SEQUENTIAL: SequentialRecord, EXACT: L1Record,
-}  # fmt: skip
+    kind.certificate: kind for kind in (VoteRecord, DrawsRecord, SequentialRecord, L1Record)
+}
 """The type of a record by its certificate."""
 
 

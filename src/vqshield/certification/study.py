@@ -369,12 +369,7 @@ def certify(
         batch: images per forward pass, one for each sample.
         precision: precision of the classifier: "float32", or "bf16", which is faster on a GPU.
         limit: use the first N images (default: all).
-        data_dir: folder with the official files of a named data set (default: the cache folder).
-        device: "cpu", "cuda" or "auto", for a classifier given by name; a module stays where it is.
-        out: a folder that keeps a record of every image; a run that was stopped continues there. Without it,
-            nothing is written.
-        executor: where the work is done; without it, in this process.
-        progress: called with what is being done, how much of the work is done, and how much there is.
+        data_dir, device, out, executor, progress: as of `vq.evaluate`.
 
     Returns:
         The vote's certified accuracies against the radius, and the error bounds of each budget.

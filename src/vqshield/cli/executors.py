@@ -1,7 +1,6 @@
 """Options that say where cells are measured, and the executor that they make."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from vqshield.core.environment import pick_device
 from vqshield.core.errors import InvalidInputError
@@ -9,9 +8,9 @@ from vqshield.runs.executors import Executor, executor_options, list_executors
 from vqshield.runs.executors import executor as create_executor
 
 _WORKERS_ON_A_GPU = 4  # one alone leaves it waiting for its next command
-_FLAGS = {"workers": "--workers", "address": "--address", "cpus": "--task-cpus", "gpus": "--task-gpus",
-          "retries": "--retries"}  # fmt: skip
-"""Options of executors, as they are typed."""
+_FIELDS = {"workers": "workers", "address": "address", "cpus": "task_cpus", "gpus": "task_gpus",
+           "retries": "retries"}  # fmt: skip
+"""The options of executors, and the fields that hold them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,13 +49,12 @@ class ExecutorOptions:
     def create_for(self, *, on_gpu: bool | None) -> Executor:
         """The executor; on_gpu: whether the work needs a GPU, None: where the executor has any."""
         known = executor_options(self.executor)
-        held = (self.workers, self.address, self.task_cpus, self.task_gpus, self.retries)
-        options: dict[str, Any] = {
-            name: value for name, value in zip(_FLAGS, held, strict=True) if value is not None
-        }
-        if strange := [flag for name, flag in _FLAGS.items() if name in options and name not in known]:
+        held = {name: getattr(self, field) for name, field in _FIELDS.items()}
+        options = {name: value for name, value in held.items() if value is not None}
+        flags = {name: f"--{field.replace('_', '-')}" for name, field in _FIELDS.items()}
+        if strange := [flags[name] for name in options if name not in known]:
             others = [name for name in list_executors() if set(options) <= set(executor_options(name))]
-            has = ", ".join(flag for name, flag in _FLAGS.items() if name in known) or "none"
+            has = ", ".join(flag for name, flag in flags.items() if name in known) or "none"
             raise InvalidInputError(
                 f"{', '.join(strange)} given for --executor {self.executor}, which has no such option; "
                 f"it has {has}" + (f"; choose --executor {' or '.join(others)} for that" if others else "")

@@ -64,6 +64,9 @@ SHARED: dict[str, Option | PythonOnly] = {
         f"classifier's file says it was fine-tuned behind, else {NONE})."
     ),
     "eps": Option(type=str, parse=_eps),
+    "data_dir": Option(
+        help="Folder with the official files of a named data set (default: the cache folder)."
+    ),
     "device": Option(help=_DEVICE),
     "executor": PythonOnly("made from --executor and the options after it"),
     "progress": PythonOnly("commands show a progress bar"),

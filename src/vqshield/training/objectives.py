@@ -1,11 +1,5 @@
 """Training objectives: which images a step shows the network behind its shield, and which loss it lowers.
 
-natural      the images as they are
-noise        the images with Gaussian noise, which comes before the shield
-adversarial  images that an attack found, through the shield or without it (PGD or TRADES)
-consistency  several samples of the shield on the images as they are, which should agree
-splitting    the same, with weights for vq.Splitting, whose votes the exact L1 certificate counts
-
 All randomness follows from the seed and the number of the step, so a resumed run repeats it.
 """
 

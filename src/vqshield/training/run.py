@@ -292,18 +292,14 @@ def read_checkpoint(path: Path) -> tuple[Parts, RunState]:
 
 def check_same_run(stored: RunState, wanted: RunState) -> None:
     """Raise where a checkpoint is of another run, naming what differs."""
-    for name in sorted(wanted.settings.keys() | stored.settings.keys()):
-        old, new = stored.settings.get(name), wanted.settings.get(name)
+    theirs, ours = ({**run.settings, "data_sha256": run.data_sha256} for run in (stored, wanted))
+    for name in sorted(theirs.keys() | ours.keys()):
+        old, new = theirs.get(name), ours.get(name)
         if old != new:
             raise InvalidInputError(
                 f"the checkpoint was made with {name}={old!r}, this run has {name}={new!r}; "
                 "resume with the old value, or start over (--fresh)"
             )
-    if stored.data_sha256 != wanted.data_sha256:
-        raise InvalidInputError(
-            f"the checkpoint was made on data with sha256 {stored.data_sha256}, "
-            f"this run's have {wanted.data_sha256}; resume with the old data, or start over (--fresh)"
-        )
     if None not in (stored.code, wanted.code) and stored.code != wanted.code:
         raise InvalidInputError(
             "the checkpoint was made with other code of your classifier or defense; resume with the old "

@@ -5,9 +5,7 @@ batches of an unbroken one, and the global generator is left alone.
 
 Guarantee: on a CPU, with one version of torch, one kind of processor and one number of threads
 (OMP_NUM_THREADS), the weights are bit-equal and their files byte-equal, however often the run is killed and
-resumed. Another number of threads sums in another order: a checkpoint records the number, and a run with
-another one is refused. There is no guarantee on a GPU: cuDNN chooses its algorithms by timing them, and some
-sum in no fixed order.
+resumed. There is no guarantee on a GPU: cuDNN times its algorithms, and some sum in no fixed order.
 """
 
 import copy
