@@ -54,7 +54,8 @@ class Voting(nn.Module):
     """Classifies images by the majority of many samples of a random model, and can abstain.
 
     `certify` certifies this vote: with the same model, settings and seed, both give the same classes,
-    abstentions and radii. Behind a `Splitting`, a vote counts every shift once and has no randomness.
+    abstentions and radii. Seeds depend on the defense's spec string: give `certify` the model itself, or
+    `model.defense.spec`. Behind a `Splitting`, a vote counts every shift once and has no randomness.
 
     Args:
         model: a model that `vq.defend` made, or any module whose outputs are random.
