@@ -375,3 +375,36 @@ def test_another_splitting_is_neither_certified_nor_replaced() -> None:
     assert found.norm is None
     with pytest.raises(InvalidInputError, match="model should be a module, not str"):
         vq.Voting("small-cifar10-hardened")
+
+
+ALTERED = {**CHANGES, "another forward of the defense": lambda model: vq.defend(model.classifier, Inverted())}
+
+
+class Inverted(vq.PRD):
+    def forward(self, images: Tensor, *, streams: Tensor | None = None) -> Tensor:
+        return 1 - images
+
+
+@pytest.mark.parametrize("change", sorted(ALTERED.keys() - {"as it is", "named", "hook in the classifier"}))
+def test_a_file_for_onnx_is_of_the_model_itself_or_refused(change: str, tmp_path) -> None:
+    model = ALTERED[change](vq.defend(small_cifar10(), "prd:codes=4"))
+    with pytest.raises(
+        InvalidInputError, match=r"another model|should be a Defended model|cannot be exported"
+    ):
+        vq.export_onnx(model, tmp_path / "it.onnx", shape=(3, 32, 32))
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("wrap", [nn.Sequential, Wrapper, CHANGES["compiled"]])
+def test_a_defense_inside_a_model_is_not_trained_or_calibrated_behind_another(wrap, tmp_path) -> None:
+    model = wrap(vq.defend(net_to_train(), "prd"))
+    for defense in ("swrd", None):
+        with pytest.raises(InvalidInputError, match="has a defended model inside; give the classifier alone"):
+            vq.harden(model, defense, IMAGES, LABELS, epochs=1, batch=4, out=tmp_path)
+        with pytest.raises(InvalidInputError, match="has a defended model inside; give the classifier alone"):
+            vq.calibrate(model, IMAGES, defense=defense)
+
+
+def test_a_title_does_not_name_a_calibration_that_was_not_made() -> None:
+    with pytest.raises(InvalidInputError, match="'calibrated:data=cifar10' is given without a defense"):
+        vq.evaluate(small_cifar10(), IMAGES, LABELS, batch_norm="calibrated:data=cifar10")

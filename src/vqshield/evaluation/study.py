@@ -361,6 +361,8 @@ def evaluate(
     for name, number in (("curve", curve), ("pictures", pictures)):
         checks.whole(name, number, least=0, below=101)
     with split_model(model, defense, several=True) as (classifier, defenses):
+        if batch_norm != RUNNING and {*defenses} == {NONE}:
+            raise InvalidInputError(f"batch_norm={batch_norm!r} is given without a defense to calibrate for")
         study = Evaluation(
             target=target_from(classifier, images, labels, limit=limit, data_dir=data_dir, device=device),
             defenses=defenses,

@@ -56,6 +56,10 @@ def resolve(
             )
         defense, surrogate = model.defense, model._surrogate
         model = model.classifier
+    elif isinstance(model, nn.Module) and any(isinstance(part, Defended) for part in model.modules()):
+        raise InvalidInputError(
+            f"{type(model).__name__} has a defended model inside; give the classifier alone, and a defense"
+        )
     elif defense is None:
         defense = default
     shield = None if defense is None or defense == NONE else as_defense(defense)

@@ -11,7 +11,7 @@ from torch import nn
 
 from vqshield.core import checks
 from vqshield.core.errors import InvalidInputError
-from vqshield.defended import Defended
+from vqshield.defended import Defended, alteration_of
 from vqshield.defenses import Defense
 from vqshield.integrations import require
 from vqshield.integrations.onnx import DEFAULT_OPSET
@@ -34,6 +34,11 @@ def encoded(model: Defended | Defense | Voting, shape: tuple[int, int, int], ops
         raise InvalidInputError(
             f"model should be a Defended model or a Defense, not {type(defense).__name__}; "
             "vqshield.defend makes one"
+        )
+    alteration = alteration_of(model if isinstance(model, Defended) else Defended(nn.Identity(), defense))
+    if alteration is not None:
+        raise InvalidInputError(
+            f"the file would hold another model, as {alteration}; export a model as vq.defend made it"
         )
     checks.whole("opset", opset, least=DEFAULT_OPSET, below=onnx.defs.onnx_opset_version() + 1)
     sizes = tuple(checks.whole("shape", each, least=1) for each in shape)

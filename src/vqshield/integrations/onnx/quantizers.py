@@ -28,12 +28,12 @@ def shielded(
     graph: Graph, defense: Defense, images: str, seed: str, streams: str, shape: tuple[int, int, int]
 ) -> str:
     """The defense's images, (B, q, h, w) float."""
-    if isinstance(defense, GaussianNoise):
-        return _gaussian(graph, defense, images, seed, streams, shape)
-    if not isinstance(defense, Quantizer):
+    if not isinstance(defense, GaussianNoise | Quantizer) or defense.spec is None:  # None: a subclass
         raise InvalidInputError(
             f"{type(defense).__name__} cannot be exported to ONNX; RandDisc, PRD, SWRD and GaussianNoise can"
         )
+    if isinstance(defense, GaussianNoise):
+        return _gaussian(graph, defense, images, seed, streams, shape)
     if defense.sample is not None:
         raise InvalidInputError(f"sample={defense.sample} cannot be exported to ONNX; sample=None can")
     return _Drawing(graph, defense, seed, streams, shape).shield(images)
