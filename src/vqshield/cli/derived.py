@@ -215,8 +215,8 @@ def _option(parameter: inspect.Parameter, how: Option) -> inspect.Parameter:
 
 def _help(text: str) -> str:
     """The text of a docstring as the help of an option."""
-    plain = text.replace("`", "").replace('"', "")
-    return plain[:1].upper() + plain[1:]
+    first = text[:1].upper()  # a quoted word stays as it is typed
+    return (first + text[1:]).replace("`", "").replace('"', "")
 
 
 def option_type(annotation: Any, name: str) -> Any:
