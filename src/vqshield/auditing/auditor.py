@@ -14,7 +14,7 @@ from vqshield.auditing import flags, gradients
 from vqshield.auditing.answers import Questions
 from vqshield.auditing.planting import plant_and_find
 from vqshield.auditing.probes import Probes
-from vqshield.auditing.results import FAIL, PASS, UNDECIDED, Agreement, Audit, AuditSettings, Flag, Uncertain
+from vqshield.auditing.results import Agreement, Audit, AuditSettings, Flag, Uncertain
 from vqshield.core.errors import InvalidInputError, NoGradientError
 from vqshield.defenses import Defense
 from vqshield.models.calling import evaluating
@@ -93,7 +93,7 @@ class _Run:
         found += [self._moved(natural), self._answers(questions), *self._slopes()]
         ordered = tuple(flags.in_order(found, len(self.probes.images)))
         return Audit(
-            passed=all(flag.outcome == PASS for flag in ordered),
+            passed=all(flag.outcome == "pass" for flag in ordered),
             n=len(self.probes.images),
             natural=Uncertain.of(natural),
             reported=Uncertain.of(reported),
@@ -113,7 +113,7 @@ class _Run:
         blind = {"transfer from the bare classifier": ignorant, "square": square}
         knows = self._strongest is not None
         if (why := self.probes.without_gradient) is not None:
-            return flags.without_any_gradient(why, blind)
+            return [flags.no_gradient(why, blind), flags.not_run("R6", why), flags.not_run("R8", why)]
         return [
             flags.without_gradients(reported if knows else None, blind),
             flags.noise_is_weaker(noise, reported),
@@ -126,9 +126,10 @@ class _Run:
         if main is None:
             for name in _VARIED:
                 self._report(name)
-            if self.probes.without_gradient is not None:  # in _others
-                return []
-            return [flags.not_run(name, "no attack given uses gradients of the defense") for name in _VARIED]
+            why = self.probes.without_gradient
+            ignorant = "no attack given uses gradients of the defense"
+            missing = [flags.not_run(name, why or ignorant) for name in _VARIED]
+            return missing if why is None else [*missing[:-1], flags.no_gradient(why)]  # R10 fails
         usual = self.probes.left(main)
         self._report("R1")
         far = _UNBOUNDED * self._per_value
@@ -191,7 +192,7 @@ class _Run:
         probes, main = self.probes, self._main
         found = gradients.saturation(probes.classifier, probes.fresh("R13"), self.few)
         left = None
-        if main is not None and flags.flat_loss(found) == FAIL:
+        if main is not None and flags.flat_loss(found) == "fail":
             scaled = gradients.Rescaled(probes.classifier, max(found.lead, 1.0))
             rescaled = replace(probes, classifier=scaled, place="rescaled")
             left = (probes.left(main), rescaled.left(main))
@@ -237,13 +238,13 @@ class _Run:
             return flags.no_gradient(str(why))
         coarse, signs = self._agreement(places, self._visible())
         found = coarse
-        if coarse.outcome in (FAIL, UNDECIDED) and flags.leads_somewhere(signs):
+        if coarse.outcome in ("fail", "undecided") and flags.leads_somewhere(signs):
             for step in (share * self._visible() for share in _FINER):
                 fine, _ = self._agreement(places, step)
-                if fine.outcome == PASS:
+                if fine.outcome == "pass":
                     return flags.agree_in_small(coarse, fine, step)
-                if fine.outcome == UNDECIDED:
-                    found = replace(coarse, outcome=UNDECIDED, meaning=fine.meaning)
+                if fine.outcome == "undecided":
+                    found = replace(coarse, outcome="undecided", meaning=fine.meaning)
         return found
 
     def _place(

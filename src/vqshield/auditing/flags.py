@@ -19,19 +19,7 @@ from torch import Tensor
 from vqshield.auditing.answers import Answers
 from vqshield.auditing.gradients import Saturation
 from vqshield.auditing.planting import Planted
-from vqshield.auditing.results import (
-    FAIL,
-    NOT_RUN,
-    PASS,
-    SUSPICIOUS,
-    UNDECIDED,
-    Agreement,
-    AuditSettings,
-    Figure,
-    Flag,
-    Outcome,
-    Uncertain,
-)
+from vqshield.auditing.results import Agreement, AuditSettings, Figure, Flag, Outcome, Uncertain
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.files import parse_toml, read_text
 from vqshield.core.serialization import from_plain
@@ -99,7 +87,7 @@ def flag(name: str, outcome: Outcome, meaning: str, figures: Figures | None = No
 
 def not_run(name: str, why: str) -> Flag:
     """A flag that could not be decided; it never counts as passed."""
-    return flag(name, NOT_RUN, why)
+    return flag(name, "not run", why)
 
 
 def _judged(
@@ -107,9 +95,9 @@ def _judged(
 ) -> Flag:
     """A flag with the meaning of its outcome; words: those in braces, or all of it as "good" or "bad"."""
     check = CHECKS[name]
-    if outcome == UNDECIDED:
+    if outcome == "undecided":
         return flag(name, outcome, f"these images do not rule out {check.power}; {needed}", figures)
-    kind, usual = ("good", check.good) if outcome == PASS else ("bad", check.bad)
+    kind, usual = ("good", check.good) if outcome == "pass" else ("bad", check.bad)
     return flag(name, outcome, words[kind] if kind in words else usual.format(**words), figures)
 
 
@@ -134,11 +122,11 @@ def without_gradients(white: Draws | None, others: Mapping[str, Draws], slack: f
     """R4: black-box and transfer attacks against the strongest that uses the defense's gradients."""
     if white is None:
         return flag(
-            "R4", FAIL, "no attack given uses gradients of the defense; these need none, so nothing shows "
+            "R4", "fail", "no attack given uses gradients of the defense; these need none, so nothing shows "
             "that the defense resists anything but ignorance", others,
         )  # fmt: skip
     outcomes = {name: _higher(white, other, slack) for name, other in others.items()}
-    better = [name for name, outcome in outcomes.items() if outcome == FAIL]
+    better = [name for name, outcome in outcomes.items() if outcome == "fail"]
     best = min(better, key=lambda name: others[name].mean, default="")
     return _judged("R4", _worst(outcomes.values()), {"with gradients": white, **others}, best=best)
 
@@ -163,7 +151,7 @@ def knowing_helps(reported: Draws, ignorant: Draws, probe: Draws, knows: bool) -
     """R8: the reported accuracy against those under the ignorant attack and under a probe that knows."""
     against = _higher(reported, probe)
     words = {}
-    if against == FAIL:
+    if against == "fail":
         words["bad"] = (
             f"a short attack that knows the defense leaves {Uncertain.of(probe)}, not "
             f"{Uncertain.of(reported)}: the reported accuracy flatters the defense, it comes from attacks "
@@ -196,20 +184,20 @@ def gradients_agree(
     estimates = {name: place.estimate(errors) for name, place in places.items() if _reliable(place)}
     poor = [name for name, estimate in estimates.items() if estimate < _LEAST_CORRELATION]
     if poor:
-        return _judged("R10", FAIL, figures, place=poor[0])
+        return _judged("R10", "fail", figures, place=poor[0])
     if signs.mean + _GRADIENT_ERRORS * signs.standard_error < _LEAST_SIGNS:
-        return flag(
-            "R10", FAIL, "where the expected loss rises, its gradient often says that it falls: it is wrong "
-            "for some images, and a better one would find more", figures,
-        )  # fmt: skip
+        wrong = "where the expected loss rises, its gradient often says that it falls: it is wrong for some "
+        return flag("R10", "fail", f"{wrong}images, and a better one would find more", figures)
     if not all(map(_reliable, places.values())):
         meaning = "the measured changes are mostly sampling noise: take more draws"
-        return flag("R10", UNDECIDED, meaning, figures)
+        return flag("R10", "undecided", meaning, figures)
     good = signs.mean - _BOUND * signs.standard_error > _signs_of(_CORRELATION) and all(
         place.estimate(_GRADIENT_ERRORS) >= _LEAST_CORRELATION and place.estimate(-_BOUND) > _CORRELATION
         for place in places.values()
     )
-    return _judged("R10", PASS if good else UNDECIDED, figures, needed="more directions and draws decide it")
+    return _judged(
+        "R10", "pass" if good else "undecided", figures, needed="more directions and draws decide it"
+    )
 
 
 def _signs_of(correlation: float) -> float:
@@ -229,26 +217,21 @@ def agree_in_small(coarse: Flag, fine: Flag, step: float) -> Flag:
         "the loss bends, and it still tells the direction better than chance"
     )
     figures = {f"{name}, steps of {step:.3g}": value for name, value in fine.figures.items()}
-    return flag("R10", PASS, meaning, {**coarse.figures, **figures})
+    return flag("R10", "pass", meaning, {**coarse.figures, **figures})
 
 
 def nothing_more_to_find(poor: Flag, reported: Draws) -> Flag:
     """R10 if the gradient may be poor and every image is misclassified under attack."""
-    if poor.outcome not in (FAIL, UNDECIDED) or not poor.figures or bool(reported.right.any()):
+    if poor.outcome not in ("fail", "undecided") or not poor.figures or bool(reported.right.any()):
         return poor
     meaning = f"{poor.meaning}; no image is right in any draw, so a better gradient has nothing to find"
-    return flag("R10", PASS, meaning, poor.figures)
+    return flag("R10", "pass", meaning, poor.figures)
 
 
-def without_any_gradient(why: str, others: Mapping[str, Draws]) -> list[Flag]:
-    """A model without a gradient fails R4 and R10; checks that vary attacks with gradients are not run."""
-    failed = [no_gradient(why, "R4", others), no_gradient(why)]
-    return [*failed, *(not_run(name, why) for name in ("R1", "R2", "R3", "R6", "R7", "R8", "R9"))]
-
-
-def no_gradient(why: str, name: str = "R10", others: Mapping[str, Draws] | None = None) -> Flag:
-    """R10 or R4 of a model without a gradient."""
-    return flag(name, FAIL, f"{why}: attacks with gradients cannot have attacked anything", others)
+def no_gradient(why: str, others: Mapping[str, Draws] | None = None) -> Flag:
+    """R10 of a model without a gradient, or R4 with the accuracies under attacks that need none."""
+    meaning = f"{why}: attacks with gradients cannot have attacked anything"
+    return flag("R10" if others is None else "R4", "fail", meaning, others)
 
 
 def as_good_elsewhere(
@@ -270,7 +253,7 @@ def as_good_elsewhere(
             where = f"when images are {how}" if place == how else "on held-out images"
             outcomes[f"{kind} accuracy falls {where}"] = compare(given, other, slack)
     fall = _first_failed(outcomes)
-    return _judged("R11", SUSPICIOUS if fall else _worst(outcomes.values()), figures, fall=fall)
+    return _judged("R11", "suspicious" if fall else _worst(outcomes.values()), figures, fall=fall)
 
 
 def same_answers(found: Answers) -> Flag:
@@ -286,19 +269,21 @@ def same_answers(found: Answers) -> Flag:
         figures |= {f"accuracy {how}": other for how, (_, other) in found.accuracies.items()}
         words["good"] = "the classifier draws at random itself; its accuracy is the same however it is asked"
     else:
-        outcomes = {how: PASS if value <= _TOLERANCE else FAIL for how, value in found.differences.items()}
+        outcomes = {
+            how: "pass" if value <= _TOLERANCE else "fail" for how, value in found.differences.items()
+        }
     if found.traces:
         figures["changed by being asked"] = ", ".join(found.traces)
     if found.dropout:
         figures["dropout that is on"] = ", ".join(found.dropout)
     outcome = _worst(outcomes.values())
-    if outcome != FAIL and found.traces:
-        outcome, words["bad"] = SUSPICIOUS, (
+    if outcome != "fail" and found.traces:
+        outcome, words["bad"] = "suspicious", (
             f"being asked changes the {found.traces[0]}: so far answers stay the same, but a model that "
             "counts its questions can answer the thousandth differently; look what it is for"
         )  # fmt: skip
-    elif outcome != FAIL and found.dropout:
-        outcome, words["bad"] = SUSPICIOUS, (
+    elif outcome != "fail" and found.dropout:
+        outcome, words["bad"] = "suspicious", (
             f"{found.dropout[0]} is on in evaluation mode: perhaps by design, perhaps left on "
             "(torch.nn.functional.dropout needs training=self.training); it hides gradients from attacks "
             "that do not average over draws"
@@ -313,12 +298,12 @@ def not_flat(found: Saturation, left: tuple[Draws, Draws] | None) -> Flag:
         "median lead of the first logit": found.lead,
     }
     outcome, words = flat_loss(found), {}
-    if outcome == FAIL:
-        outcome = SUSPICIOUS
+    if outcome == "fail":
+        outcome = "suspicious"
         if left is not None:
             figures |= {"attack": left[0], "attack on logits divided by a constant": left[1]}
-            if _higher(*left) == FAIL:
-                outcome, words["bad"] = FAIL, (
+            if _higher(*left) == "fail":
+                outcome, words["bad"] = "fail", (
                     "divided by a constant, which changes no answer, the logits give the attack more: "
                     "their size hides the gradient"
                 )  # fmt: skip
@@ -333,7 +318,7 @@ def flat_loss(found: Saturation) -> Outcome:
 def continuous(jump: float, limit: float = 0.1) -> Flag:
     """R14: how far answers move for an invisible change, as a share of how far they move for the budget."""
     figures = {"share of the budget's effect": jump, "limit": limit}
-    return _judged("R14", SUSPICIOUS if jump > limit else PASS, figures)
+    return _judged("R14", "suspicious" if jump > limit else "pass", figures)
 
 
 def check_images(count: int, settings: AuditSettings) -> None:
@@ -355,13 +340,13 @@ def in_order(flags: Sequence[Flag], images: int) -> list[Flag]:
 
 def _if_enough(found: Flag, images: int) -> Flag:
     least = CHECKS[found.name].images
-    if found.outcome != PASS or images >= least:
+    if found.outcome != "pass" or images >= least:
         return found
-    return _judged(found.name, UNDECIDED, found.figures, needed=f"it takes {least}, not {images}")
+    return _judged(found.name, "undecided", found.figures, needed=f"it takes {least}, not {images}")
 
 
 def _first_failed(outcomes: Mapping[str, Outcome]) -> str:
-    return next((name for name, outcome in outcomes.items() if outcome == FAIL), "")
+    return next((name for name, outcome in outcomes.items() if outcome == "fail"), "")
 
 
 def _reliable(agreement: Agreement) -> bool:
@@ -376,7 +361,7 @@ def _shares(draws: Draws) -> Tensor:
 
 def _worst(outcomes: Iterable[Outcome]) -> Outcome:
     found = set(outcomes)
-    return FAIL if FAIL in found else UNDECIDED if UNDECIDED in found else PASS
+    return "fail" if "fail" in found else "undecided" if "undecided" in found else "pass"
 
 
 def _higher(one: Draws, other: Draws, slack: float = 0.0) -> Outcome:
@@ -386,7 +371,7 @@ def _higher(one: Draws, other: Draws, slack: float = 0.0) -> Outcome:
     return _compared(float(differences.sum()), error, len(differences))
 
 
-def _higher_of_others(one: Draws, other: Draws, slack: float = 0.0) -> Outcome:
+def _higher_of_others(one: Draws, other: Draws, slack: float) -> Outcome:
     """As `_higher`, for two sets of images."""
     error = math.hypot(one.standard_error, other.standard_error)
     return _compared(one.mean - other.mean - slack, max(error, 1 / len(one.labels)), 1)
@@ -395,17 +380,17 @@ def _higher_of_others(one: Draws, other: Draws, slack: float = 0.0) -> Outcome:
 def _compared(higher: float, error: float, whole: int) -> Outcome:
     """By a difference and its standard error, both times `whole`."""
     if higher > ERRORS * error:
-        return FAIL
-    return PASS if higher + _BOUND * error <= _POINTS * whole else UNDECIDED
+        return "fail"
+    return "pass" if higher + _BOUND * error <= _POINTS * whole else "undecided"
 
 
 def _counted(count: float, total: int, limit: float, *, above: float) -> Outcome:
     """Fail if a share of `limit` does not explain the count; pass if it does, and one of `above` does not."""
     low, high = math.floor(count + 1e-9), math.ceil(count - 1e-9)
     if _at_least(low, total, limit) < TAIL:
-        return FAIL
+        return "fail"
     good = _at_least(high, total, limit) >= _DOUBT and 1 - _at_least(high + 1, total, above) <= _MISSED
-    return PASS if good else UNDECIDED
+    return "pass" if good else "undecided"
 
 
 def _at_least(count: int, total: int, chance: float) -> float:

@@ -7,17 +7,7 @@ from typing import TYPE_CHECKING
 
 from vqshield.attacks import ball
 from vqshield.auditing.flags import CHECKS
-from vqshield.auditing.results import (
-    FAIL,
-    NOT_RUN,
-    PASS,
-    SUSPICIOUS,
-    UNDECIDED,
-    AuditReport,
-    Figure,
-    Flag,
-    Uncertain,
-)
+from vqshield.auditing.results import AuditReport, Figure, Flag, Uncertain
 from vqshield.core.entry_points import require
 from vqshield.core.settings import format_value
 from vqshield.reports.html import page
@@ -29,8 +19,8 @@ if TYPE_CHECKING:
 
 _CURVES = {"R2": ("steps", "steps of the attack (R2)"), "R3": ("eps", "budget of the attack (R3)")}
 _NUMBER = r"[\d.e+-]{1,12}"
-_CLASSES = {PASS: "pass", FAIL: "fail", SUSPICIOUS: "fail", UNDECIDED: "unsure", NOT_RUN: "unsure"}
-_STYLES = {PASS: "green", FAIL: "bold red", SUSPICIOUS: "red"}
+_CLASSES = {"pass": "pass", "fail": "fail", "suspicious": "fail", "undecided": "unsure", "not run": "unsure"}
+_STYLES = {"pass": "green", "fail": "bold red", "suspicious": "red"}
 _NORMS = {"linf": "L∞", "l2": "L2", "l1": "L1"}
 _LOW = 0.5  # of the clean accuracy
 
@@ -50,14 +40,14 @@ def audit_lines(report: AuditReport) -> list["Text"]:
 
 def audit_notes(report: AuditReport) -> list[str]:
     """What the failed checks mean, and the budget."""
-    failed = [flag for flag in sorted(report.flags, key=_order) if flag.outcome in (FAIL, SUSPICIOUS)]
+    failed = [flag for flag in sorted(report.flags, key=_order) if flag.outcome in ("fail", "suspicious")]
     warning = [f"WARNING: {report.warning}."] if report.warning else []
     return warning + [f"{flag.name}: {flag.meaning}." for flag in failed] + [_budget(report)]
 
 
 def _order(flag: Flag) -> int:
-    known = (FAIL, SUSPICIOUS, UNDECIDED)
-    return known.index(flag.outcome) if flag.outcome in known else len(known) + (flag.outcome == PASS)
+    known = ("fail", "suspicious", "undecided")
+    return known.index(flag.outcome) if flag.outcome in known else len(known) + (flag.outcome == "pass")
 
 
 def render_audit(report: AuditReport) -> str:
@@ -117,12 +107,12 @@ def headline(report: AuditReport) -> str:
         return f"Credible: {report.reported} {attacked}." + (
             f" This is low: the clean accuracy is {100 * report.natural.mean:.1f} %." if low else ""
         )
-    names: dict[str, list[str]] = {FAIL: [], SUSPICIOUS: []}
+    names: dict[str, list[str]] = {"fail": [], "suspicious": []}
     for flag in report.flags:
-        if flag.outcome in names or not (report.failed or flag.outcome == PASS):
+        if flag.outcome in names or not (report.failed or flag.outcome == "pass"):
             names.setdefault(flag.outcome, []).append(flag.name)
     reasons = "; ".join(
-        f"{', '.join(flags)} {'failed' if outcome == FAIL else outcome}"
+        f"{', '.join(flags)} {'failed' if outcome == 'fail' else outcome}"
         for outcome, flags in names.items()
         if flags
     )

@@ -57,14 +57,9 @@ class AuditManifest(TargetManifest):
 
 @dataclass(frozen=True, kw_only=True)
 class AuditStudy(TargetStudy[AuditManifest, AttackCell, AuditRecord]):
-    """The audit of a target as one cell, whose parts depend on each other.
+    """The audit of a target as one cell, whose parts depend on each other; settings as of `audit`.
 
-    Attributes:
-        defense: a spec string, "swrd:size=3", "package.module:function", or "none" for a model without one.
-        attacks: the judged attacks, by spec string.
-        norm, eps: their budget; eps None: the usual one of the norm.
-        held_out: images and labels that the maker of the model has not seen.
-        notes: the folder of the records; an audit that is measured in this process resumes there.
+    notes: the folder of the records; an audit that is measured in this process resumes there.
     """
 
     defense: str = NONE
@@ -106,7 +101,7 @@ class AuditStudy(TargetStudy[AuditManifest, AttackCell, AuditRecord]):
     def measure(self, cell: AttackCell, progress: CellProgress = no_cell_progress) -> list[AuditRecord]:
         notes, started = Notes(self.notes), itertools.count()
         place, (images, labels) = self.target.place, self.target.part(slice(None))
-        shield = defense_from(self.defense, seed=0) or Preprocessor(_unchanged, name=NONE)
+        shield = defense_from(self.defense, seed=0) or Preprocessor(lambda images: images, name=NONE)
         found = auditor.audit(
             self.target.model, shield.to(place), images, labels, attacks=self.attacks, ball=self.ball,
             settings=self.settings, notes=notes, report=lambda part: progress(part, next(started)),
@@ -241,7 +236,3 @@ def audit_target(
     if out is not None:
         write_json(out / FILE, record.report)
     return AuditReport.from_plain(record.report, FILE)
-
-
-def _unchanged(images: Tensor) -> Tensor:
-    return images

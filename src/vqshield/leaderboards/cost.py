@@ -95,17 +95,12 @@ class Cost(TargetStudy[CostManifest, AttackCell, CostRecord]):
 
     @torch.no_grad()
     def _milliseconds(self, call: Callable[[Tensor], Tensor], images: Tensor) -> float:
-        call(images)  # caches fill, kernels are compiled
         seconds = []
-        for _ in range(self.repeats):
-            _wait(images.device)
+        for _ in range(self.repeats + 1):
             start = time.perf_counter()
             call(images)
-            _wait(images.device)
+            if images.is_cuda:
+                torch.cuda.synchronize(images.device)
             seconds.append(time.perf_counter() - start)
-        return round(1000 * statistics.median(seconds) / len(images), 4)
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+        _, *warm = seconds  # in the first call caches fill, and kernels are compiled
+        return round(1000 * statistics.median(warm) / len(images), 4)

@@ -1,12 +1,4 @@
-"""The rows of a leaderboard: one small TOML file each, so that a defense is added by adding a file.
-
-name = "mine"                       letters, digits and hyphens; also its folder
-defense = "mypackage.blur:blur"     as for vqshield evaluate; "none" for the classifier alone
-classifier = "mine.safetensors"     a name, or a file next to this one (default: small-cifar10)
-made_by = "Who, year"               paper = "its title, or https://…"
-title = "Blur, trained through"     its title on the page (default: the defense's own name)
-control = true                      a baseline, not offered as a defense
-"""
+"""The rows of a leaderboard: one small TOML file with the fields of a `BoardRow` each."""
 
 import re
 from collections.abc import Sequence
@@ -36,9 +28,9 @@ class BoardRow:
     """A defense in front of a classifier, and whose it is.
 
     Attributes:
-        name: letters, digits and hyphens; no two rows of a board have the same.
-        defense: "swrd:size=3,codes=25", "package.module:function", or "none".
-        classifier: a file, or a name as for `vq.evaluate`.
+        name: letters, digits and hyphens, also its folder; no two rows of a board have the same.
+        defense: "swrd:size=3,codes=25", "package.module:function", or "none" for the classifier alone.
+        classifier: a file next to the TOML file, or a name as for `vq.evaluate`.
         made_by, paper: for the reader; a paper that begins with https:// becomes a link.
         title: its title on the page (default: the defense as people write it).
         control: whether it is a baseline rather than a defense that is offered.
@@ -60,7 +52,6 @@ class BoardRow:
 
     @property
     def shown(self) -> str:
-        """Its title on the page."""
         return self.title or display_defense(self.defense)
 
 
@@ -105,10 +96,8 @@ def read_rows(wanted: Sequence[str | Path | BoardRow]) -> list[BoardRow]:
 
 def _named(which: str | Path) -> list[BoardRow]:
     path = Path(which)
-    if which == ALL:
-        return [_read(_BUNDLED / f"{name}{SUFFIX}") for name in _ORDER]
-    if which in _ORDER:
-        return [_read(_BUNDLED / f"{which}{SUFFIX}")]
+    if which == ALL or which in _ORDER:
+        return [_read(_BUNDLED / f"{name}{SUFFIX}") for name in (_ORDER if which == ALL else [which])]
     if path.is_dir():
         files = sorted(path.glob(f"*{SUFFIX}"))
         if not files:
