@@ -31,31 +31,17 @@ _DROPOUTS = (
 
 @dataclass(frozen=True)
 class Answers:
-    """How answers differ by how the model is called.
+    """How answers differ by how the model is called."""
 
-    Attributes:
-        differences: largest change of a probability compared with one call for the batch, by the way.
-        random: whether equal calls have different answers.
-        accuracies: accuracy in a batch and in that way, by the way; of a random classifier only.
-        traces: attributes of the classifier or the defense that calls change.
-        dropout: kinds of dropout that are on.
-    """
-
-    differences: dict[str, float]
-    random: bool = False
-    accuracies: dict[str, tuple[Draws, Draws]] = field(default_factory=dict)
-    traces: tuple[str, ...] = ()
-    dropout: tuple[str, ...] = ()
+    differences: dict[str, float]  # by the way: largest change of a probability from one call for the batch
+    random: bool = False  # whether equal calls have different answers
+    accuracies: dict[str, tuple[Draws, Draws]] = field(default_factory=dict)  # if so: in a batch, in that way
+    traces: tuple[str, ...] = ()  # attributes of the classifier or the defense that calls change
+    dropout: tuple[str, ...] = ()  # kinds that are on
 
 
 class Questions:
-    """The answers of a model before it is attacked, to compare with those afterwards.
-
-    Args:
-        classifier: images → logits.
-        defense: in front of the classifier; it is called with the same draws at the end.
-        images: the images that the model answers for before and after.
-    """
+    """The answers of a model for some images before it is attacked, to compare with those afterwards."""
 
     def __init__(self, classifier: nn.Module, defense: Defense, images: Tensor) -> None:
         self._classifier, self._defense, self._images = classifier, defense, images
@@ -66,9 +52,7 @@ class Questions:
     def ask_again(self, images: Tensor, labels: Tensor, *, runs: int) -> Answers:
         """Call the model with the same draws once more, one by one, with copies, and with gradients on.
 
-        Args:
-            images, labels: images to call it with, and their classes.
-            runs: how often a random classifier is called.
+        runs: how often a random classifier is called.
         """
         ways: dict[str, Callable[[], Tensor]] = {
             "when asked again": lambda: self._answers(images),

@@ -66,7 +66,7 @@ class _Run:
     ) -> None:  # fmt: skip
         self.probes, self.attacks, self.ball, self._report = probes, attacks, ball, report
         self.settings: AuditSettings = probes.settings
-        self.threats = self._threats(ball)
+        self.threats = threats_of(attacks, ball, seed=self.settings.seed)
         self.few, self.few_labels = probes.images[:_GRADIENT_IMAGES], probes.labels[:_GRADIENT_IMAGES]
         self.held_out = None if held_out is None else probes.on(*held_out, "held out")
         # L2 and L1 budgets as steps of each value that come to the same length.
@@ -137,8 +137,10 @@ class _Run:
         self._report("R2")
         steps = getattr(main.attack, "steps", None)
         if isinstance(steps, int) and steps >= 4:
-            curve = [(part, self._with_steps(main, part)) for part in (steps // 4, steps // 2)]
-            result.append(flags.monotone("R2", "steps", [*curve, (steps, usual)]))
+            assert is_dataclass(main.attack)
+            fewer = {part: replace(main.attack, steps=part) for part in (steps // 4, steps // 2)}
+            curve = {part: self.probes.left(replace(main, attack=attack)) for part, attack in fewer.items()}
+            result.append(flags.monotone("R2", "steps", [*curve.items(), (steps, usual)]))
         else:
             result.append(flags.not_run("R2", f"{main.name} has no steps, or too few to vary"))
         self._report("R3")
@@ -177,14 +179,12 @@ class _Run:
 
     def _answers(self, questions: Questions) -> Flag:
         """R12. Noted: a resumed audit calls the model less often, which shows less."""
+
+        def measure() -> Flag:
+            return flags.same_answers(questions.ask_again(self.few, self.few_labels, runs=self.settings.runs))
+
         self._report("R12")
-        return self.probes.notes.value(
-            Flag,
-            {"flag": "R12"},
-            lambda: flags.same_answers(
-                questions.ask_again(self.few, self.few_labels, runs=self.settings.runs)
-            ),
-        )
+        return self.probes.notes.value(Flag, {"flag": "R12"}, measure)
 
     def _slopes(self) -> list[Flag]:
         """R13, R14."""
@@ -280,20 +280,14 @@ class _Run:
         signs = gradients.sign_agreement(pairs)
         return flags.gradients_agree(own, signs, others), signs
 
-    def _threats(self, ball: Ball) -> list[Threat]:
-        return threats_of(self.attacks, ball, seed=self.settings.seed)
-
     def _left(self, spec: str) -> Draws:
         return self.probes.left(expand(spec, self.ball, seed=self.settings.seed)[0])
 
     def _within(self, main: Threat, eps: float) -> Draws:
         """Under the attack with another budget."""
         place = [threat.name for threat in self.threats].index(main.name)
-        return self.probes.left(self._threats(type(self.ball)(eps))[place])
-
-    def _with_steps(self, main: Threat, steps: int) -> Draws:
-        assert is_dataclass(main.attack)
-        return self.probes.left(replace(main, attack=replace(main.attack, steps=steps)))
+        threats = threats_of(self.attacks, type(self.ball)(eps), seed=self.settings.seed)
+        return self.probes.left(threats[place])
 
     def _probe(self) -> Threat:
         """The short attack that knows the defense; with the identity if its surrogate does not fit."""

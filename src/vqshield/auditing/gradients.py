@@ -207,16 +207,11 @@ class Rescaled(nn.Module):
 
 @dataclass(frozen=True)
 class Saturation:
-    """How many answers are so certain that single precision has no slope left.
+    """How many answers are so certain that single precision has no slope left."""
 
-    Attributes:
-        flat: how many of the `images` have a cross-entropy with a gradient of exactly zero.
-        lead: the first logit less the second, the median of the images.
-    """
-
-    flat: int
+    flat: int  # of the images, those with a cross-entropy whose gradient is exactly zero
     images: int
-    lead: float
+    lead: float  # the first logit minus the second, the median of the images
 
 
 @torch.no_grad()

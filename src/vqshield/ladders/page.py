@@ -7,6 +7,7 @@ from vqshield.core.display_names import NONE, display_defense, display_name
 from vqshield.core.settings import format_value
 from vqshield.ladders.plot import ladder_plot, tries_plot
 from vqshield.ladders.rungs import RUNGS, Rung
+from vqshield.ladders.settings import LadderSettings
 from vqshield.ladders.study import MAIN, LadderRow, LadderSummary, NotMeasured, Subject
 from vqshield.reports.html import page
 from vqshield.reports.table import Cell, Column, Table
@@ -158,18 +159,23 @@ def render_ladder(summary: LadderSummary, *, row: Mapping[str, object] | None = 
         rungs=RUNGS,
         notes=[note for note in ladder_notes(summary, audited=row is not None) if note != again],
         facts=[
-            ("Budget", settings.ball.budget),
             ("Images", f"{summary.images} of {summary.data}"),
             ("Defense", summary.plan.subjects[0].defense),
-            ("Defense-unaware attack", settings.ignorant),
-            ("Transfer attack", f"{settings.transfer}, input diversity {format_value(settings.diversity)}"),
-            (
-                "Query attacks",
-                f"square and rays, {' and '.join(map(str, settings.draws))} samples per query",
-            ),
-            ("White-box attack", settings.suite),
-            ("Samples per accuracy", str(settings.runs)),
-            ("Seed", str(settings.seed)),
+            *settings_facts(settings),
             *summary.machine.items(),
         ],
     )
+
+
+def settings_facts(settings: LadderSettings) -> list[tuple[str, str]]:
+    """The attackers and their budget, by name."""
+    calls, draws = (" and ".join(map(str, each)) for each in (settings.calls, settings.draws))
+    return [
+        ("Budget", settings.ball.budget),
+        ("Defense-unaware attack", settings.ignorant),
+        ("Transfer attack", f"{settings.transfer}, input diversity {format_value(settings.diversity)}"),
+        ("Query attacks", f"square and rays, {calls} calls per image, {draws} samples per query"),
+        ("White-box attack", settings.suite),
+        ("Samples per accuracy", str(settings.runs)),
+        ("Seed", str(settings.seed)),
+    ]

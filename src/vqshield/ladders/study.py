@@ -353,16 +353,13 @@ def ladder(
             subjects += [(BARE, classifier, NONE)] if shield != NONE else []
         else:
             subjects += [parse_control(text) for text in controls]
-        climbs = [
-            Climb(
-                name=name,
-                target=target_from(source, images, labels, limit=limit, data_dir=data_dir, device=device),
-                defense=spec,
-                settings=settings or LadderSettings(),
-                sources=tuple(sources),
+        climbs = []
+        for name, source, spec in subjects:
+            target = target_from(source, images, labels, limit=limit, data_dir=data_dir, device=device)
+            chosen = settings or LadderSettings()
+            climbs.append(
+                Climb(name=name, target=target, defense=spec, settings=chosen, sources=tuple(sources))
             )
-            for name, source, spec in subjects
-        ]
         training = None if train_dir is None else TrainingImages(folder=Path(train_dir), data=train_data)
         folder = None if out is None else Path(out)
         return climb(climbs, training=training, out=folder, executor=executor, progress=progress)
@@ -423,12 +420,8 @@ class Climb:
     def inside(self) -> Evaluation:
         """No attacker, and those with the weights."""
         settings, shielded = self.settings, self.shield is not None
-        return Evaluation(
-            target=self.target,
-            defenses=(self.defense,),
-            attacks=(settings.ignorant,) * shielded + (settings.suite,) * (self.unfit is None),
-            **settings.shared(),
-        )
+        attacks = (settings.ignorant,) * shielded + (settings.suite,) * (self.unfit is None)
+        return Evaluation(target=self.target, defenses=(self.defense,), attacks=attacks, **settings.shared())
 
     def black_box(self, own: Path | None = None) -> BlackBoxStudy:
         """Attackers without the weights; own: the weights of the grey-box attacker's network."""

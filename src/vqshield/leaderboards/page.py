@@ -11,7 +11,7 @@ from vqshield.auditing.page import render_audit
 from vqshield.core.files import write_atomically, write_json
 from vqshield.core.serialization import to_plain
 from vqshield.core.settings import format_value
-from vqshield.ladders.page import not_run_lines, render_ladder
+from vqshield.ladders.page import not_run_lines, render_ladder, settings_facts
 from vqshield.ladders.rungs import RUNGS, Rung
 from vqshield.ladders.study import LadderRow, NotMeasured
 from vqshield.leaderboards.study import RUNGS_SHOWN, BoardResult, BoardSummary
@@ -160,7 +160,7 @@ def render_board(summary: BoardSummary) -> str:
     """The page: one file, whose only script sorts and filters."""
     script = (TEMPLATES / "sort.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
-    table = board_table(summary).without("classifier", "made_by")
+    table, audited = board_table(summary).without("classifier", "made_by"), summary.settings.audit_images
     return page(
         "leaderboard.html",
         title=summary.title,
@@ -169,7 +169,13 @@ def render_board(summary: BoardSummary) -> str:
         floor=int(10 * min((row.mean for each in summary.rows for row in each.figures[:1]), default=0)) * 10,
         attackers={"lowest": "strongest", **{rung: _TITLES[rung] for rung in RUNGS_SHOWN[1:]}},
         notes=board_notes(summary),
-        facts=_facts(summary),
+        facts=[
+            ("Images", f"{summary.images} of {summary.data}"),
+            ("Transfer sources", ", ".join(summary.sources) or "none"),
+            ("Audit", f"of {audited or 'all'} images, {summary.settings.audit.runs} samples"),
+            *settings_facts(summary.settings.ladder),
+            *summary.machine.items(),
+        ],
         script=script,
         script_hash=f"sha256-{digest}",
     )
@@ -203,27 +209,3 @@ def render_row(summary: BoardSummary, result: BoardResult) -> str:
         "files": {name: Note(name, file=file.removeprefix(here)).href for name, file in result.files.items()},
     }
     return render_ladder(result.ladder, row=about)
-
-
-def _facts(summary: BoardSummary) -> list[tuple[str, str]]:
-    attackers, audited = summary.settings.ladder, summary.settings.audit_images
-    return [
-        ("Budget", attackers.ball.budget),
-        ("Images", f"{summary.images} of {summary.data}"),
-        ("Transfer attack", f"{attackers.transfer} on {', '.join(summary.sources) or 'no source'}"),
-        ("Defense-unaware attack", attackers.ignorant),
-        (
-            "Query attacks",
-            f"square and rays, {attackers.calls[-1]:,} calls per image, "
-            f"{' and '.join(map(str, attackers.draws))} samples per query",
-        ),
-        ("White-box attack", attackers.suite),
-        (
-            "Audit",
-            f"of {'all' if audited is None else f'the first {audited}'} images, "
-            f"{summary.settings.audit.runs} samples",
-        ),
-        ("Samples per accuracy", str(attackers.runs)),
-        ("Seed", str(attackers.seed)),
-        *summary.machine.items(),
-    ]
