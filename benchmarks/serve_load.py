@@ -1,9 +1,9 @@
-"""What does `vqshield serve` bear? A minute at full load, a stop, a kill and a restart.
+"""What does `vqshield serve` bear? Full load with 1 and with 20 votes, a kill, stops, hostile requests.
 
 python benchmarks/serve_load.py --connections 32 --seconds 60 -- --threads 2
 
-Starts the server as a process of its own and sends it the bundled images over 127.0.0.1, each connection one
-request after the other. What follows "--" goes to the server. Writes benchmarks/results/serving-cpu.json.
+Starts servers as processes of their own and sends them the bundled images over 127.0.0.1, each connection one
+request after the other. What follows "--" goes to the servers. Writes benchmarks/results/serving-cpu.json.
 Server and load generator share the machine: its load averages before and after are in the file.
 """
 
@@ -28,21 +28,27 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
+import hostile_requests
 import torch
 from PIL import Image
 from torch.nn import functional as F
 
 import vqshield as vq
+from vqshield.classifiers import small_cifar10
 from vqshield.core.environment import environment
 from vqshield.core.files import write_json
 from vqshield.core.serialization import Json, to_plain
 from vqshield.data import sample
+from vqshield.serving.clients import KEYS
+from vqshield.serving.deployment import Deployment
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = 100
 WARM_UP = 5.0  # seconds at full load before memory and requests count
 BACK_OFF = 0.2  # seconds until a connection that failed is tried again
 SHORT = 5.0  # seconds of load on either side of a stop or a kill
+VOTES, SEED = 20, 7
+HOSTILE_OPTIONS = ("--receive-s", "2", "--max-bytes", "200000")
 SHIELDS = tuple((name, side) for side in (32, 224) for name in ("prd", "swrd"))
 
 
@@ -61,6 +67,7 @@ class Latency:
 class FullLoad:
     """Every connection always has a request under way."""
 
+    votes: int
     seconds: float
     requests_per_second: float
     latency: Latency
@@ -97,6 +104,32 @@ class Restart:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Agreement:
+    """Served answers next to those of `vq.Voting` with the same settings and seed.
+
+    Equal is an image with the same class or abstention, votes, bound and radius.
+    """
+
+    images: int
+    votes: int
+    seed: int
+    equal: int
+    abstained: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostileLoad:
+    """Requests of benchmarks/hostile_requests.py: what came back by kind, and what should not have."""
+
+    requests: int
+    seconds: float
+    statuses: Mapping[str, Mapping[str, int]]
+    wrong: tuple[str, ...]  # failures of the server, connections that hang, paths and tracebacks
+    honest_status_afterwards: str
+    peak_rss_mib: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class ShieldLatency:
     """One image through the shield alone, without classifier and server; the median."""
 
@@ -115,16 +148,19 @@ class ServingRecord:
     connections: int
     images: int
     server_options: tuple[str, ...]
-    server: Mapping[str, Json]  # what /healthz says
+    server: Mapping[str, Json]  # what /healthz says, of one vote
     load_average_before: tuple[float, ...]
     load_average_after: tuple[float, ...]
     seconds_to_ready: float
     shields: tuple[ShieldLatency, ...]
     one_connection: Latency
-    full_load: FullLoad
+    full_load: tuple[FullLoad, ...]  # with 1 vote, and with several
     kill: Interruption
     restart: Restart
     stop: Interruption
+    stop_voting: Interruption
+    agreement: Agreement
+    hostile: HostileLoad
 
 
 @dataclass
@@ -169,7 +205,7 @@ class Load:
                 self.in_flight.add(number)
                 try:
                     writer.write(self._requests[number % len(self._requests)])
-                    status = await _answer(reader)
+                    status, _ = await _response(reader)
                 except (OSError, asyncio.IncompleteReadError):
                     self.seen.lost.add(number)
                     await asyncio.sleep(BACK_OFF)
@@ -183,25 +219,26 @@ class Load:
             writer.close()
 
 
-async def _answer(reader: asyncio.StreamReader) -> str:
-    """Read one; its status."""
+async def _response(reader: asyncio.StreamReader) -> tuple[str, bytes]:
+    """Read one: its status and its content."""
     head = await reader.readuntil(b"\r\n\r\n")
     length = re.search(rb"(?i)content-length: (\d+)", head)
     assert length is not None
-    await reader.readexactly(int(length[1]))
-    return head.split(b" ", 2)[1].decode()
+    content = await reader.readexactly(int(length[1]))
+    return head.split(b" ", 2)[1].decode(), content
 
 
 class Server:
     """`vqshield serve` as a process."""
 
-    def __init__(self, port: int, options: Sequence[str]) -> None:
+    def __init__(self, port: int, *options: str, key: str = "") -> None:
         self._address = f"http://127.0.0.1:{port}"
         self.began = time.perf_counter()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "vqshield", "serve", "--port", str(port), *options],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            env={**os.environ, KEYS: key},
         )
 
     async def ready(self) -> float:
@@ -213,6 +250,11 @@ class Server:
             except (urllib.error.URLError, OSError):
                 await asyncio.sleep(0.05)
         raise SystemExit(f"the server ended with exit code {self.process.returncode} before it was ready")
+
+    def end(self) -> None:
+        """Kill it, if it runs."""
+        self.process.kill()
+        self.process.wait()
 
     def page(self, path: str) -> str:
         """A page as text."""
@@ -245,8 +287,10 @@ def main() -> None:
     options = parser.parse_args()
     record = asyncio.run(measure(options.connections, options.seconds, options.server))
     write_json(options.results / "serving-cpu.json", to_plain(record))
-    print(f"{record.full_load.requests_per_second:.0f} requests/s, {record.full_load.latency}")
-    print(record.kill, record.restart, record.stop, sep="\n")
+    for load in record.full_load:
+        print(f"{load.votes} votes: {load.requests_per_second:.0f} requests/s, {load.latency}")
+    print(record.kill, record.restart, record.stop, record.stop_voting, record.agreement, sep="\n")
+    print(record.hostile)
 
 
 async def measure(connections: int, seconds: float, options: Sequence[str]) -> ServingRecord:
@@ -255,15 +299,15 @@ async def measure(connections: int, seconds: float, options: Sequence[str]) -> S
         ShieldLatency(defense=name, side=side, milliseconds=shield(name, side)) for name, side in SHIELDS
     )
     port, requests = free_port(), uploads()
-    server = Server(port, options)
+    server = Server(port, *options)
     try:
         to_ready = await server.ready()
         server_says = server.page("/healthz")
         one = await alone(port, requests)
         load = Load(port, connections, requests)
-        full = await full_load(server, load, seconds)
+        full = await full_load(server, load, seconds, votes=1)
         kill = await interrupted(server, load, signal.SIGKILL)
-        server = Server(port, options)
+        server = Server(port, *options)
         restart_to_ready = await server.ready()
         lost_while_down = len(load.look().lost)
         await asyncio.sleep(SHORT)
@@ -277,13 +321,27 @@ async def measure(connections: int, seconds: float, options: Sequence[str]) -> S
         )
         stop = await interrupted(server, load, signal.SIGTERM)
         await load.stop()
+        server = Server(port, "--votes", str(VOTES), *options)
+        await server.ready()
+        load = Load(port, connections, requests)
+        full_voting = await full_load(server, load, seconds, votes=VOTES)
+        stop_voting = await interrupted(server, load, signal.SIGTERM)
+        await load.stop()
+        server = Server(port, "--votes", str(VOTES), "--seed", str(SEED), *options)
+        await server.ready()
+        agreed = await agreement(port, requests)
+        server.end()
+        server = Server(port, *options, *HOSTILE_OPTIONS, key=hostile_requests.KEY)
+        await server.ready()
+        hostile = await asyncio.to_thread(hostile_load, server, port)
     finally:
-        server.process.kill()
-        server.process.wait()
+        server.end()
     return ServingRecord(
-        what="vqshield serve under full load on 127.0.0.1, killed, restarted and stopped",
+        what="vqshield serve under full load on 127.0.0.1, killed, stopped, and sent hostile requests",
         environment=environment(),
-        packages={name: version(name) for name in ("fastapi", "starlette", "uvicorn", "pillow")},
+        packages={
+            name: version(name) for name in ("fastapi", "starlette", "uvicorn", "prometheus-client", "pillow")
+        },
         connections=connections,
         images=IMAGES,
         server_options=tuple(options),
@@ -293,10 +351,13 @@ async def measure(connections: int, seconds: float, options: Sequence[str]) -> S
         seconds_to_ready=round(to_ready, 2),
         shields=shields,
         one_connection=one,
-        full_load=full,
+        full_load=(full, full_voting),
         kill=kill,
         restart=restart,
         stop=stop,
+        stop_voting=stop_voting,
+        agreement=agreed,
+        hostile=hostile,
     )
 
 
@@ -311,7 +372,7 @@ async def alone(port: int, requests: Sequence[bytes]) -> Latency:
     return latency(seen.seconds)
 
 
-async def full_load(server: Server, load: Load, seconds: float) -> FullLoad:
+async def full_load(server: Server, load: Load, seconds: float, *, votes: int) -> FullLoad:
     await asyncio.sleep(WARM_UP)
     batches = await asyncio.to_thread(server.batches)
     load.look()
@@ -323,6 +384,7 @@ async def full_load(server: Server, load: Load, seconds: float) -> FullLoad:
     made = {name: value - batches[name] for name, value in (await asyncio.to_thread(server.batches)).items()}
     up_to = [(name[11:-2], int(count)) for name, count in made.items() if name.startswith("bucket")]
     return FullLoad(
+        votes=votes,
         seconds=round(took, 2),
         requests_per_second=round(len(seen.seconds) / took, 1),
         latency=latency(seen.seconds),
@@ -331,7 +393,7 @@ async def full_load(server: Server, load: Load, seconds: float) -> FullLoad:
         batches=int(made["count"]),
         images_per_batch=round(made["sum"] / made["count"], 2),
         batches_by_size={
-            f"<= {bound}".replace("<= +Inf", "more"): count - before
+            f"<= {bound.removesuffix('.0')}".replace("<= +Inf", "more"): count - before
             for (bound, count), (_, before) in zip(up_to, [("", 0), *up_to], strict=False)
         },
         rss_mib=tuple(memory),
@@ -357,6 +419,47 @@ async def interrupted(server: Server, load: Load, which: signal.Signals) -> Inte
         later_lost=len(lost - in_flight),
         exit_code=code,
         seconds_to_exit=round(took, 2),
+    )
+
+
+async def agreement(port: int, requests: Sequence[bytes]) -> Agreement:
+    """Every image once, several at a time, so that batches have any size."""
+
+    async def answer(request: bytes) -> dict[str, Json]:
+        async with at_once:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(request)
+            found = json.loads((await _response(reader))[1])
+            writer.close()
+            return found
+
+    at_once = asyncio.Semaphore(8)
+    answers = await asyncio.gather(*map(answer, requests))
+    model = vq.defend(small_cifar10(), "swrd")
+    voting = vq.Voting(model, samples=VOTES, selection=Deployment(classifier="").selection, seed=SEED)
+    equal = 0
+    for image, found in zip(sample(IMAGES).floats(), answers, strict=True):
+        wanted = voting.predict(image[None])
+        index = None if int(wanted.classes) < 0 else int(wanted.classes)
+        expected = index, int(wanted.votes), float(wanted.lower), float(wanted.radii)
+        equal += expected == tuple(found[name] for name in ("index", "votes", "lower", "radius"))
+    abstained = sum(bool(found["abstained"]) for found in answers)
+    return Agreement(images=len(answers), votes=VOTES, seed=SEED, equal=equal, abstained=abstained)
+
+
+def hostile_load(server: Server, port: int) -> HostileLoad:
+    """All hostile requests, then an honest one."""
+    made, began = hostile_requests.requests(), time.perf_counter()
+    replies = hostile_requests.sent_to(port, made)
+    took = time.perf_counter() - began
+    honest = hostile_requests.Hostile("honest", hostile_requests.upload(hostile_requests.picture()))
+    return HostileLoad(
+        requests=len(replies),
+        seconds=round(took, 1),
+        statuses=hostile_requests.summary(replies),
+        wrong=tuple(hostile_requests.found_wrong(replies)),
+        honest_status_afterwards=str(hostile_requests.sent_to(port, [honest])[0].status),
+        peak_rss_mib=server.memory("VmHWM"),
     )
 
 

@@ -132,6 +132,7 @@ def test_buckets_take_bounded_memory_and_those_in_use_stay() -> None:
 def test_a_subscriber_of_ipv6_is_one_client() -> None:
     assert address_of("2001:db8:1:2:3::4") == address_of("2001:db8:1:2:ffff::1") == "2001:db8:1:2::/64"
     assert address_of("2001:db8:1:3::1") == "2001:db8:1:3::/64"
+    assert address_of("::ffff:10.0.0.1") == "10.0.0.1"
     assert (address_of("10.0.0.1"), address_of("testclient")) == ("10.0.0.1", "testclient")
 
 

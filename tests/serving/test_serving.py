@@ -114,6 +114,34 @@ def test_more_requests_than_connections_are_refused_and_health_answers() -> None
         assert metrics(client)['vqshield_requests_total{status="503"}'] == 1
 
 
+def test_an_answer_that_takes_too_long_is_refused() -> None:
+    model = Brightness()
+    with serving(model, answer_s=0.05, max_batch=1) as client, ThreadPoolExecutor(2) as pool:
+        ready(client)
+        model.hold()
+        late = [pool.submit(post, client, grey(level)) for level in (1, 2)]
+        for refused in (each.result() for each in late):  # the model still holds the first
+            assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+            assert "took more than 0.05 s" in refused.json()["detail"]
+        model.go_on.set()
+        eventually(lambda: post(client, grey(7)).status_code == 200)
+
+
+def test_an_image_that_nobody_waits_for_is_not_computed() -> None:
+    model = Brightness()
+    batcher = Batcher(Predictor(model), Limits(max_batch=1), Metrics(), threads=1)
+    batcher.thread.start()
+    eventually(lambda: batcher.ready)
+    model.hold()
+    first, second = (batcher.submit(torch.zeros(3, 32, 32, dtype=torch.uint8)) for _ in range(2))
+    assert model.entered.wait(60)
+    assert second.cancel()
+    model.go_on.set()
+    batcher.stop()
+    assert first.result(0).index == 0
+    assert model.batches == [1, 1]  # the first warms it up
+
+
 def test_no_page_loads_anything_from_elsewhere() -> None:
     with serving(Brightness()) as client:
         for path in (

@@ -53,7 +53,9 @@ def address_of(host: str) -> str:
         address = ipaddress.ip_address(host)
     except ValueError:  # a socket without an address
         return host
-    return str(address) if address.version == 4 else str(ipaddress.ip_network((host, 64), strict=False))
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is None:
+        return str(ipaddress.IPv6Network((address, 64), strict=False))
+    return str(getattr(address, "ipv4_mapped", None) or address)
 
 
 class TokenBuckets:
