@@ -115,7 +115,7 @@ def test_a_finished_ladder_is_read_and_run_again_without_measuring(
     out, summary = finished
     for study in (Evaluation, BlackBoxStudy):
         monkeypatch.setattr(study, "measure", None)
-    monkeypatch.setattr("vqshield.training.train_on", None)
+    monkeypatch.setattr("vqshield.training.run.train_on", None)
     assert _run(out, training) == summary
     assert LadderSummary.read(out) == summary
     plain = to_plain(summary)
