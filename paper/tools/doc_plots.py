@@ -4,6 +4,7 @@ A plot names the records that it shows; its file holds their digest, by which a 
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -13,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import recorded
 from attack_tables import MEASURED
+from reproduction_values import DATA, begun, summary
+from reproduction_values import MEASURED as MEASURED_AGAIN
 from tables import listed, percent
 from threat_tables import LADDER, THREATS, TITLES, best_of
 from vqshield.core.display_names import NONE, display_defense, display_name
@@ -23,6 +26,9 @@ from vqshield.ladders.study import LadderSummary
 from vqshield.leaderboards.study import BoardSummary
 from vqshield.models.draws import Accuracy
 from vqshield.reports.plots import LIGHT, Plot, dots, name_rows, percent_axis
+from vqshield_paper.reports.comparison import AGREES, DIFFERS, distances, verdict
+from vqshield_paper.reproduction.experiments import list_experiments
+from vqshield_paper.reproduction.model import PartSummary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,6 +38,7 @@ IMAGES = recorded.ROOT / "docs" / "images"
 BOARD = "leaderboard-cifar10-resnet18"
 SMALL_LADDER = "ladder-small-cifar10-hardened/summary.json"
 _WIDTH = 8.2
+_MOST = 62  # points that a distance is drawn up to
 _TUNED = {"swrd": "swRD", "prd": "pRD", "randdisc": "RandDisc", "gaussian": "Gaussian noise"}
 _ATTACKERS = {
     "natural": "clean", "transfer": "transfer", "ignorant": "defense-unaware", "score": "score queries",
@@ -200,6 +207,50 @@ def demo() -> Plot:
     return Plot("demo-accuracies", text, lambda picture, _: _dot_table(picture, rows, heads))
 
 
+def reproduction() -> Plot:
+    """The mean distance of every experiment and data set from the paper."""
+    found = {
+        f"{id} {_place(part)}": (far, bool(part.stand_in))
+        for id in list_experiments()
+        if begun(id)
+        for part, far in distances(summary(id))
+    }
+    names = list(found)
+
+    def draw(picture: "Figure", stacked: bool) -> None:
+        picture.set_size_inches(_WIDTH, 0.75 + 0.21 * len(names))
+        axes = picture.subplots()
+        for place, (far, other) in enumerate(found.values()):
+            color = LIGHT.bad if far.verdict == "contradicted" else LIGHT.ours
+            axes.plot([0, min(far.mean, _MOST)], [place, place], color=color, linewidth=1.2)
+            axes.plot(min(far.mean, _MOST), place, "o", color=LIGHT.background if other else color,
+                      markeredgecolor=color, markersize=5, zorder=3)  # fmt: skip
+            digits = f"{far.mean:,.{0 if far.mean >= 100 else 1}f}{'' if far.unit == 'points' else ' %'}"
+            axes.text(min(far.mean, _MOST) + 1, place, digits, va="center", fontsize=8, color=LIGHT.ink)
+        for limit in (AGREES, DIFFERS):
+            axes.axvline(limit, color=LIGHT.quiet, linewidth=1, linestyle="--")
+        axes.set_xlim(0, _MOST + 6)
+        axes.set_xticks([0, AGREES, DIFFERS, 50], ["0", f"{AGREES:g}", f"{DIFFERS:g}", "50"])
+        axes.set_xlabel("mean distance from the paper, in points")
+        axes.grid(visible=False)
+        name_rows(axes, names)
+        axes.tick_params(axis="y", labelsize=8, labelcolor=LIGHT.ink)
+
+    counts = Counter(verdict(summary(id)) for id in list_experiments() if begun(id))
+    wrong = [id for id in list_experiments() if begun(id) and verdict(summary(id)) == "contradicted"]
+    text = (
+        f"Mean distance of {len(names)} results from the paper. Experiments that agree: {counts['agrees']}, "
+        f"differ: {counts['differs']}, are contradicted: {counts['contradicted']} ({listed(wrong)})."
+    )
+    return Plot("reproduction", text, draw)
+
+
+def _place(part: PartSummary) -> str:
+    """The data set of a part; views are named F4-cifar10."""
+    source, _, name = part.name.rpartition("-")
+    return DATA.get(name, name) + (f" from {source}" if source else "")
+
+
 def ladder() -> Plot:
     """The ladder of the bundled classifier."""
     summary = recorded.read(LadderSummary, SMALL_LADDER)
@@ -309,5 +360,11 @@ DOC_PLOTS: dict[str, DocPlot] = {
     "hardening-plot": DocPlot(hardening, (BOARD,), f"{_BARS} Hollow: before, filled: after fine-tuning."),
     "attacks-plot": DocPlot(attacks, (f"{MEASURED}/summary.json",), _BARS),
     "demo-plot": DocPlot(demo, ("demo.json",), f"{_BARS} Hollow: no defense."),
+    "reproduction-plot": DocPlot(
+        reproduction,
+        (MEASURED_AGAIN,),
+        f"Up to {AGREES:g} points a result agrees, up to {DIFFERS:g} it differs, beyond it is contradicted "
+        "(with %: of the paper's mean value). Hollow: other data than the paper's.",
+    ),
     "ladder-plot": DocPlot(ladder, (SMALL_LADDER,)),
 }

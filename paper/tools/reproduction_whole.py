@@ -20,6 +20,7 @@ from reproduction_values import (
 )
 from tables import listed, machine, signed, table
 from vqshield.reports.text import duration
+from vqshield_paper.reports.comparison import RULE, distance
 from vqshield_paper.reproduction.experiments import experiment, list_experiments
 from vqshield_paper.reproduction.model import Column, PartSummary, Summary
 from vqshield_paper.reproduction.parts import AccuracyPart, Part
@@ -29,12 +30,12 @@ NOT_RUN = "not run"
 
 def whole() -> str:
     """One line per table or plot: how far it got, and how close it is."""
-    heads = ["id", "what", "status", "mean distance from the paper (furthest)", "adaptive", "time"]
+    heads = ["id", "what", "result", "mean distance from the paper (furthest)", "adaptive", "time"]
     done = _done()
     return table(
         heads,
         [_line(id) for id in list_experiments()],
-        f"Distances in points (F8: nats), over all cells that the paper has too. Adaptive: the "
+        f"{RULE} Distances of a column in points (F8: nats). Adaptive: the "
         f"highest accuracy of any defense under a suite of adaptive attacks, N images. "
         f"{_drawn(done[0].seed)}; {machine(done[0].machine or {})}. Time: of the work alone, without "
         "loading, and no benchmark; several processes shared the GPU, and the time of each counts; all "
@@ -80,11 +81,12 @@ def _status(plan: Part, found: PartSummary | None) -> str:
     if found is None or found.status == NOT_RUN:
         return NOT_RUN
     count, wanted = images(found), asked(plan)
+    far = distance(found)
     if wanted is None or not count:
-        return found.status
+        return found.status if far is None else far.verdict
     words = f"{count:,} images" if count == wanted else f"**{count:,} of {wanted:,} images**"
     if found.status == "complete":
-        return f"complete, {words}"
+        return f"{'complete' if far is None else far.verdict}, {words}"
     cells = len(missing(found))
     shown = f", {cells} cell{'' if cells == 1 else 's'} missing" if cells else ""
     return f"**partial**, {words}{shown}, {_without_suite(plan, found)}"

@@ -177,7 +177,7 @@ TABLES: dict[str, Callable[[], str]] = {
 
 FOLDED = (
     "threats", "threats-frontier", "threats-corruptions", "leaderboard", "ladder", "attack-members",
-    "attack-explored", "trained",
+    "attack-explored", "trained", "reproduction-whole",
 )  # fmt: skip
 """Long tables: a plot or a text says what is in them."""
 

@@ -231,8 +231,8 @@ def test_latex_accepts_it(tmp_path):
 
 def test_the_first_sentence_names_the_largest_gap(tmp_path):
     sentence = (
-        "On the same 10000 images the paper's protocol leaves swRD (s=3, k=25) 71.2 %, and an attack that "
-        "knows of the shield 1.5 %."
+        "On the same 10000 images, swRD (s=3, k=25) has 71.2 % under the paper's protocol and 1.5 % under an "
+        "adaptive attack."
     )
     smaller = row("pRD", {"pgd": value(None, 0.6), "adaptive": value(None, 0.02)})
     source = texts(tmp_path, summary(part(rows=[smaller, *rows()])))

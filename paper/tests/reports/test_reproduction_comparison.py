@@ -7,7 +7,7 @@ from summaries import COLUMNS, part, row, summary, texts, value
 from test_reproduction import markdown_tables
 
 from vqshield_paper.reports import caveats, terminal_tables
-from vqshield_paper.reports.comparison import Gap, headline, on_same_images
+from vqshield_paper.reports.comparison import Gap, distance, distances, headline, on_same_images, verdict
 from vqshield_paper.reproduction.model import NO_VALUE, Column
 
 
@@ -31,16 +31,16 @@ def is_red(found):
 def test_the_headline_is_about_the_images_that_the_suite_saw():
     found = shield({"natural": protocol(0.9, 0.8), "pgd": protocol(0.737, 0.745), "adaptive": suite(0.002)})
     assert headline(found) == (
-        "On the same 200 images the paper's protocol leaves swRD (s=3, k=70) 74.5 %, and an attack that "
-        "knows of the shield 0.2 %."
+        "On the same 200 images, swRD (s=3, k=70) has 74.5 % under the paper's protocol and 0.2 % under an "
+        "adaptive attack."
     )
     assert headline(found) in caveats(found)
 
 
 def test_few_images_have_no_decimals():
     found = shield({"pgd": protocol(0.8, 0.75, paired_n=8), "adaptive": suite(0.125, n=8)})
-    assert "the same 8 images the paper's protocol leaves swRD (s=3, k=70) 75 %, and" in headline(found)
-    assert headline(found).endswith("knows of the shield 12 %.")
+    assert "the same 8 images, swRD (s=3, k=70) has 75 % under the paper's protocol" in headline(found)
+    assert headline(found).endswith("and 12 % under an adaptive attack.")
 
 
 def test_the_part_is_named_where_there_are_several_and_what_stood_in():
@@ -49,8 +49,8 @@ def test_the_part_is_named_where_there_are_several_and_what_stood_in():
     )
     found = summary(named, part(name="other", rows=[]))
     assert headline(found) == (
-        "CIFAR-10, resnet18: on the same 200 images the paper's protocol leaves swRD 60.0 %, and an attack "
-        "that knows of the shield 10.0 %. Stand-ins were measured, not what the paper measured."
+        "CIFAR-10, resnet18: on the same 200 images, swRD has 60.0 % under the paper's protocol and 10.0 % "
+        "under an adaptive attack. These are other data or another classifier than the paper's."
     )
 
 
@@ -91,13 +91,13 @@ def test_figures_over_other_images_are_not_compared(pgd):
 
 def test_without_pairs_figures_over_as_many_images_are_compared():
     found = shield({"pgd": value(None, 0.7, n=200), "adaptive": suite(0.01)})
-    assert "same 200 images the paper's protocol leaves swRD (s=3, k=70) 70.0 %" in headline(found)
+    assert "same 200 images, swRD (s=3, k=70) has 70.0 % under the paper's protocol" in headline(found)
     assert is_red(found)
 
 
 def test_the_strongest_of_the_papers_attacks_counts():
     values = {"pgd": protocol(0.1, 0.6), "autoattack": protocol(0.2, 0.5), "adaptive": suite(0.02)}
-    assert "leaves swRD (s=3, k=70) 50.0 %, " in headline(shield(values))
+    assert "swRD (s=3, k=70) has 50.0 %" in headline(shield(values))
 
 
 def test_an_attack_without_a_value_on_these_images_might_be_the_strongest():
@@ -110,15 +110,17 @@ def test_an_attack_without_a_value_on_these_images_might_be_the_strongest():
 
 def test_a_shield_that_holds_is_not_accused():
     sentence = headline(shield({"pgd": protocol(0.4, 0.41), "adaptive": suite(0.45)}))
-    assert sentence.endswith("41.0 %, and an attack that knows of the shield no less: 45.0 %.")
+    assert sentence.endswith(
+        "41.0 % under the paper's protocol and no less, 45.0 % under an adaptive attack."
+    )
 
 
 def test_an_attack_of_the_protocol_that_knows_of_the_shield_is_compared_on_all_its_images():
     columns = [*COLUMNS[:2], Column(key="eot", title="EOT", level="eot"), COLUMNS[3]]
     values = {"pgd": protocol(0.7, 0.6), "eot": protocol(0.1, 0.3), "adaptive": suite(0.2)}
     sentence = headline(summary(part(columns=columns, rows=[row("swRD", values)])))
-    assert sentence.startswith("On the same 10000 images the paper's protocol leaves swRD 70.0 %")
-    assert sentence.endswith("10.0 %.")
+    assert sentence.startswith("On the same 10000 images, swRD has 70.0 %")
+    assert sentence.endswith("10.0 % under an adaptive attack.")
 
 
 @pytest.mark.parametrize("missing", ["adaptive", "pgd"])
@@ -152,3 +154,45 @@ def test_two_figures_of_the_protocol_are_compared_on_all_images():
     assert on_same_images(protocol(0.9, 0.8), suite(0.1)) == (0.8, 0.1, 200)
     assert on_same_images(NO_VALUE, suite(0.1)) is None
     assert on_same_images(protocol(0.9, 0.8), NO_VALUE) is None
+
+
+def apart(*points, paper=0.5, **other):
+    """A part whose values differ from the paper's by so many points."""
+    found = [
+        row(f"k={place}", {"pgd": value(paper, paper + each / 100)}) for place, each in enumerate(points)
+    ]
+    literature = row("Madry", {"pgd": value(0.1, 0.9)}, literature=True)
+    return part(rows=[*found, literature, row("alone", {"pgd": value(None, 0.9)})], **other)
+
+
+@pytest.mark.parametrize(
+    ("points", "expected"),
+    [
+        ((0, 10), "agrees"),
+        ((-5, 5), "agrees"),
+        ((0, 10.2), "differs"),
+        ((-25, 25), "differs"),
+        ((-25, 25.2), "contradicted"),
+        ((), "not compared"),
+    ],
+)
+def test_a_verdict_follows_from_the_mean_distance(points, expected):
+    assert verdict(summary(apart(*points))) == expected
+
+
+def test_a_distance_counts_what_both_have_and_nothing_of_other_authors():
+    found = distance(apart(-2, 4))
+    assert found.text == "3.0 points from the paper on average (2 values)"
+    nats = part(
+        unit="nats", rows=[row("k", {"pgd": value(200.0, 260.0)}), row("l", {"pgd": value(100.0, 90.0)})]
+    )
+    assert distance(nats).text == "23.3 % from the paper on average (2 values)"
+
+
+def test_the_worst_data_set_decides_and_other_data_only_where_there_are_no_others():
+    good, bad = apart(1, name="good"), apart(30, name="bad")
+    replaced = apart(40, name="replaced", stand_in="small data")
+    assert verdict(summary(good, bad)) == "contradicted"
+    assert [found.name for found, _ in distances(summary(good, replaced, bad))] == ["bad", "good", "replaced"]
+    assert verdict(summary(good, replaced)) == "agrees"
+    assert verdict(summary(replaced)) == "contradicted"

@@ -9,11 +9,9 @@ from vqshield.reports.plots import Plot
 from vqshield_paper.reports.comparison import headline
 from vqshield_paper.reports.grid import screen_table
 from vqshield_paper.reports.notices import part_audits, part_warnings, unfinished
-from vqshield_paper.reports.pages import TEMPLATES
+from vqshield_paper.reports.pages import PICTURES, TEMPLATES
 from vqshield_paper.reports.provenance import Facts, part_facts, section_title, summary_facts
 from vqshield_paper.reproduction.model import GalleryRow, PartSummary, Summary
-
-_PICTURES = ("data:image/png;base64,", "data:image/jpeg;base64,", "data:image/svg+xml;base64,")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +21,7 @@ class _Section:
     title: str
     warnings: list[str]
     table: str
+    rows: int
     plots: Sequence[Plot]
     gallery: tuple[GalleryRow, ...]
     facts: Facts
@@ -49,6 +48,7 @@ def _section(part: PartSummary, plots: Sequence[Plot]) -> _Section:
         title=section_title(part),
         warnings=part_warnings(part),
         table=screen_table(part).html() if part.rows else "",
+        rows=len(part.rows),
         plots=plots,
         gallery=part.gallery,
         facts=part_facts(part),
@@ -60,8 +60,8 @@ def _refuse_pictures_from_elsewhere(part: PartSummary) -> None:
     """They would be fetched when the page is read."""
     for row in part.gallery:
         for picture in row.pictures:
-            if not picture.image.startswith(_PICTURES):
+            if not picture.image.startswith(PICTURES):
                 raise InvalidInputError(
                     f"image={picture.image[:60]!r} of {row.label!r} is not inside the summary; "
-                    f"valid are addresses that begin with {' or '.join(_PICTURES)}"
+                    f"valid are addresses that begin with {' or '.join(PICTURES)}"
                 )
