@@ -292,11 +292,12 @@ class EssentialFeatures(_Baseline):
 
     def _blurred(self, images: Tensor) -> Tensor:
         sharp, channels, reach = _near_edges(images.detach()), images.shape[1], max(1, round(3 * self.blur))
+        kept = sharp * images
         offsets = torch.arange(-reach, reach + 1, dtype=images.dtype, device=images.device)
         kernel = (-offsets.square() / (2 * self.blur**2)).exp()
         kernel = (kernel / kernel.sum()).expand(channels, 1, -1)
         rows = F.conv2d(repeat_border(images, reach), kernel[:, :, :, None], groups=channels)
-        return sharp * images + (1 - sharp) * F.conv2d(rows, kernel[:, :, None, :], groups=channels)
+        return kept + (1 - sharp) * F.conv2d(rows, kernel[:, :, None, :], groups=channels)
 
 
 def repeat_border(images: Tensor, reach: int) -> Tensor:
