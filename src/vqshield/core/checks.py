@@ -109,13 +109,7 @@ def fits(name: str, side: int, images: Tensor) -> None:
 
 
 def rounding(dtype: torch.dtype) -> float:
-    """How far outside of [0, 1] a value of a dtype may lie and still count as rounded.
-
-    Example:
-        >>> from vqshield.core.checks import rounding
-        >>> rounding(torch.float32), rounding(torch.bfloat16)
-        (0.0001, 0.03125)
-    """
+    """How far outside of [0, 1] a value of a dtype may lie and still count as rounded."""
     return max(_ROUNDING, _ROUNDING_STEPS * torch.finfo(dtype).eps)
 
 
@@ -221,7 +215,7 @@ class Later:
         self._noted: dict[tuple[str, float, torch.dtype, torch.device], list[tuple[Tensor, Tensor]]] = {}
 
     def note(self, name: str, values: Tensor, limit: float) -> None:
-        """Defer the check of images, or of others that should be at most limit in size (infinite: finite)."""
+        """Defer the check of images, or of others that should be at most limit in size."""
         if values.numel():
             key = name, limit, values.dtype, values.device
             self._noted.setdefault(key, []).append(torch.aminmax(values.detach()))

@@ -1,7 +1,9 @@
 """What people call a defense or an error bound: the one place for display names and the paper's symbols."""
 
+from collections.abc import Mapping
+
 from vqshield.core.entry_points import names_function
-from vqshield.core.settings import format_value, parse_spec
+from vqshield.core.settings import Setting, format_value, parse_spec
 
 NONE = "none"
 """No defense, or no attack."""
@@ -24,16 +26,17 @@ _SYMBOLS = {"size": "s", "codes": "k", "beta": "β", "sigma": "σ", "tau": "τ"}
 
 def display_name(defense: str) -> str:
     """The name alone: "swRD" for swrd or swrd:size=3; an unknown name stays as it is."""
-    name = defense if _is_your_own(defense) else parse_spec(defense)[0]
-    return _NAMES.get(name, name)
+    return _name_and_settings(defense)[0]
 
 
 def display_defense(defense: str) -> str:
     """Name and settings as the paper writes them: "swRD (s=3, k=25)" for swrd:size=3,codes=25."""
-    name, settings = (defense, {}) if _is_your_own(defense) else parse_spec(defense)
+    name, settings = _name_and_settings(defense)
     pairs = ", ".join(f"{_SYMBOLS.get(key, key)}={format_value(value)}" for key, value in settings.items())
-    return f"{_NAMES.get(name, name)} ({pairs})" if pairs else _NAMES.get(name, name)
+    return f"{name} ({pairs})" if pairs else name
 
 
-def _is_your_own(defense: str) -> bool:
-    return names_function(defense) or defense.startswith(IN_MEMORY)
+def _name_and_settings(defense: str) -> tuple[str, Mapping[str, Setting]]:
+    is_your_own = names_function(defense) or defense.startswith(IN_MEMORY)
+    name, settings = (defense, {}) if is_your_own else parse_spec(defense)
+    return _NAMES.get(name, name), settings

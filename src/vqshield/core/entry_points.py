@@ -41,13 +41,7 @@ def require(module: str, extra: str, package: str | None = None) -> Any:
 
 
 def names_function(text: str) -> bool:
-    """Whether a text has the form package.module:function.
-
-    Example:
-        >>> from vqshield.core.entry_points import names_function
-        >>> names_function("mine:net"), names_function("swrd:size=3"), names_function("swrd")
-        (True, False, False)
-    """
+    """Whether a text has the form package.module:function, as "mine:net" and not "swrd:size=3"."""
     return _NAMED.fullmatch(text) is not None
 
 

@@ -56,7 +56,7 @@ def from_plain(shape: type[Shape], value: object, where: str, *, strict: bool = 
 
 def _read(shape: Any, value: object, where: str, strict: bool) -> Any:
     origin, inner = get_origin(shape), get_args(shape)
-    if shape is Any or _is_json(inner):
+    if shape is Any or _forms(inner) >= _JSON_FORMS:
         return value
     if origin in (Union, types.UnionType):
         return _read_union(shape, value, where, strict)
@@ -146,11 +146,11 @@ def _hints(shape: type) -> dict[str, Any]:
     return get_type_hints(shape, localns={"Json": Json})
 
 
-def _is_json(choices: tuple[Any, ...]) -> bool:
-    """Whether these are the members of Json, which resolving its inner references makes another object."""
-    return {get_origin(each) or each for each in choices} >= {
-        get_origin(each) or each for each in get_args(Json)
-    }
+def _forms(choices: tuple[Any, ...]) -> set[object]:
+    return {get_origin(each) or each for each in choices}
+
+
+_JSON_FORMS = _forms(get_args(Json))  # resolving the references inside of Json makes another object of it
 
 
 def _is_mapping(shape: Any) -> bool:

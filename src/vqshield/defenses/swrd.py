@@ -48,9 +48,7 @@ class SWRD(Quantizer):
     HARDENED: ClassVar[Mapping[str, DefenseSettings]] = {
         "cifar10": {"size": 3, "codes": 25, "beta": 2.0, "noise": "shared", "sigma": 0.06, "tau": 0.06},
     }
-    LIGHT: ClassVar[Mapping[str, DefenseSettings]] = {
-        "cifar10": {"size": 3, "codes": 25, "beta": 32.0},
-    }
+    LIGHT: ClassVar[Mapping[str, DefenseSettings]] = {"cifar10": {"size": 3, "codes": 25, "beta": 32.0}}
     beta: float
     weights_from: WeightsFrom
 

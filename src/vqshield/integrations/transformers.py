@@ -49,19 +49,11 @@ class _ShieldTensors:
     _shield: Shield
 
     def rescale_and_normalize(
-        self,
-        images: Tensor,
-        do_rescale: bool,
-        rescale_factor: float,
-        do_normalize: bool,
-        image_mean: Any,
-        image_std: Any,
+        self, images: Tensor, do_rescale: bool, rescale_factor: float, *rest: Any, **named: Any
     ) -> Any:
         pixels = images.float() * rescale_factor if do_rescale else images.float()
         own: Any = super()
-        return own.rescale_and_normalize(
-            self._shield(pixels), False, rescale_factor, do_normalize, image_mean, image_std
-        )
+        return own.rescale_and_normalize(self._shield(pixels), False, rescale_factor, *rest, **named)
 
 
 class _ShieldArrays:

@@ -134,11 +134,12 @@ class OwnGradient(ImageSurrogate):
         chosen = shielding.defense.gradient
         if chosen is not None and not isinstance(chosen, OwnGradient):
             return chosen.attach(shielding)
-        attached = attach_own(shielding)
-        return StraightThrough().attach(shielding) if attached is None else attached
+        return attach_own(shielding, otherwise=StraightThrough())
 
 
-def attach_own(shielding: Shielding) -> Tensor | None:
-    """The quantized images' values with the gradient that the defense brings, if it brings one."""
+def attach_own(shielding: Shielding, *, otherwise: ImageSurrogate) -> Tensor:
+    """The quantized images' values with the gradient that the defense brings, or the other one."""
     smooth = shielding.defense.surrogate(shielding.images, streams=shielding.streams)
-    return None if smooth is None else shielding.quantized + (smooth - smooth.detach())
+    if smooth is None:
+        return otherwise.attach(shielding)
+    return shielding.quantized + (smooth - smooth.detach())

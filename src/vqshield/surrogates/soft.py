@@ -61,8 +61,7 @@ class Soft(ImageSurrogate):
 
     def attach(self, shielding: Shielding) -> Tensor:
         if not isinstance(shielding.defense, Quantizer):
-            attached = attach_own(shielding)
-            return Learned().attach(shielding) if attached is None else attached
+            return attach_own(shielding, otherwise=Learned())
         kernel = _kernel(self, shielding)
         if kernel is not None:
             arguments = shielding.images, _centres(shielding), self, shielding, kernel
