@@ -16,6 +16,10 @@ from vqshield.auditing.results import read_audit
 from vqshield.data import sample
 from vqshield.demo.page import render_demo
 from vqshield.demo.study import DemoSummary
+from vqshield.evaluation.gallery import Gallery
+from vqshield.evaluation.page import render_evaluation
+from vqshield.evaluation.study import Evaluation
+from vqshield.evaluation.summary import EvaluationSummary
 from vqshield.images.pictures import GalleryPicture, GalleryRow, png, png_uri
 from vqshield.ladders.page import render_ladder
 from vqshield.ladders.study import LadderSummary
@@ -33,18 +37,24 @@ LADDER = "ladder-small-cifar10-hardened"
 WIDTHS = {"light": 1280, "dark": 390}
 
 
-def demo() -> str:
+def pictures() -> tuple[GalleryRow, ...]:
     image = png_uri(png(sample(1).floats()[0]))
-    pictures = [
+    shown = tuple(
         GalleryPicture(caption="clean", image=image, verdict=verdict, correct=verdict == "cat")
         for verdict in ("cat", "dog")
-    ]
-    summary = recorded.read(DemoSummary, "demo.json")
-    return render_demo(summary, [GalleryRow(label="cat", pictures=tuple(pictures))])
+    )
+    return (GalleryRow(label="cat", pictures=shown),)
+
+
+def evaluation() -> str:
+    read = Evaluation.read(recorded.RESULTS / BOARD / "rows" / "swrd" / "ladder" / "model" / "evaluation")
+    gallery = Gallery(defense="swrd", attack="pgd", classes=("cat",), rows=pictures())
+    return render_evaluation(EvaluationSummary.of(read), read, gallery)
 
 
 RENDERED: dict[str, Callable[[], str]] = {
-    "demo": demo,
+    "demo": lambda: render_demo(recorded.read(DemoSummary, "demo.json"), pictures()),
+    "evaluation": evaluation,
     "ladder": lambda: render_ladder(recorded.read(LadderSummary, f"{LADDER}/summary.json")),
     "leaderboard": lambda: render_board(BoardSummary.read(recorded.RESULTS / BOARD)),
     "row": lambda: (recorded.RESULTS / BOARD / "rows" / "swrd" / "row.html").read_text(),
