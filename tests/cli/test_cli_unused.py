@@ -222,3 +222,12 @@ def test_a_folder_that_is_not_read_is_refused_in_python_too(tmp_path: Path) -> N
         vq.harden("small-cifar10", "none", *tensors, data_dir=tmp_path, out=tmp_path)
     with pytest.raises(InvalidInputError, match=r"\(--data-dir\) is given for 'cifar10-sample'.*\(--data\)"):
         load("cifar10-sample", "test", tmp_path)
+
+
+def test_a_board_of_bare_classifiers_is_not_calibrated(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    result = CliRunner().invoke(
+        app, ["leaderboard", "bare", "--calibrate", "cifar10-sample", "--out", str(out)]
+    )
+    assert result.exit_code == 2, result.output
+    assert "--calibrate given without a row that has a defense" in " ".join(result.stderr.split())

@@ -408,3 +408,15 @@ def test_a_defense_inside_a_model_is_not_trained_or_calibrated_behind_another(wr
 def test_a_title_does_not_name_a_calibration_that_was_not_made() -> None:
     with pytest.raises(InvalidInputError, match="'calibrated:data=cifar10' is given without a defense"):
         vq.evaluate(small_cifar10(), IMAGES, LABELS, batch_norm="calibrated:data=cifar10")
+
+
+def test_a_classifier_is_no_transfer_source_for_itself_under_any_name(tmp_path) -> None:
+    copied = tmp_path / "copied.safetensors"
+    save_classifier(copied, bundled_as_trained("small-cifar10"))
+    tiny = BoardSettings(ladder=TINY_LADDER, audit=TINY_AUDIT)
+    rows = [
+        BoardRow(name="copied", defense="bitdepth", classifier=str(copied)),
+        vq.defend(small_cifar10(), "bitdepth"),
+    ]
+    board = vq.leaderboard(tmp_path / "board", rows, limit=1, settings=tiny)
+    assert [row.not_run["transfer"] for row in board.rows] == ["the only source is this very classifier"] * 2

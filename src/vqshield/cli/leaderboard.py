@@ -12,6 +12,7 @@ from vqshield.cli.options import DATA, CalibrationImages, Precision, Quick, comm
 from vqshield.cli.resumable import RecordOptions, carry_out, kept_in
 from vqshield.cli.unused import rendered_only
 from vqshield.core.display_names import NONE
+from vqshield.core.errors import InvalidInputError
 from vqshield.core.progress import Progress
 from vqshield.leaderboards.page import PAGE, SUMMARY, board_notes, board_table, write_board
 from vqshield.leaderboards.rows import ALL, BoardRow, list_rows, read_rows
@@ -72,6 +73,8 @@ def leaderboard(
         if values["classifier"] is not None:
             rows = [replace(row, classifier=values["classifier"]) for row in rows]
         if calibrate is not None:
+            if {row.defense for row in rows} == {NONE}:
+                raise InvalidInputError("--calibrate given without a row that has a defense; add one")
             rows = [shown for row in rows for shown in _with_calibrated(row, calibrate, values)]
         return values.call(
             measure, rows=rows, classifier=None, settings=settings, executor=executor, progress=progress

@@ -15,13 +15,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import torch
 from torch import nn
 
 from vqshield.auditing import QUICK, AuditReport, AuditSettings, read_audit
 from vqshield.auditing.flags import check_images
 from vqshield.auditing.study import FILE as AUDIT_FILE
 from vqshield.auditing.study import AuditStudy, audit_target
-from vqshield.classifiers import BUNDLED
+from vqshield.classifiers import BUNDLED, load_classifier
 from vqshield.core import checks
 from vqshield.core.display_names import IN_MEMORY, NONE
 from vqshield.core.errors import InvalidInputError
@@ -34,13 +35,14 @@ from vqshield.ladders.settings import LadderSettings
 from vqshield.ladders.study import MAIN, PLAN, Climb, LadderRow, LadderSummary, climb, read_if_started
 from vqshield.leaderboards.cost import Cost, CostRecord
 from vqshield.leaderboards.rows import ALL, BoardRow, read_rows
+from vqshield.models.calling import ask, differ, evaluating
 from vqshield.reports.table import Table, Tabular
 from vqshield.runs.arguments import split_model, target_from
 from vqshield.runs.executors import Executor, run_study
 from vqshield.runs.manifests import check_same, read_manifest
 from vqshield.runs.records import PACKED, RECORDS
 from vqshield.runs.study import Progress, Steps, no_progress
-from vqshield.runs.target import Target, defenses_inside, full_path, short_name
+from vqshield.runs.target import PROBED, Target, defenses_inside, short_name
 
 BOARD = "board.json"
 RUNGS_SHOWN: tuple[RungName, ...] = ("natural", "transfer", "ignorant", "score", "decision", "white-box")
@@ -306,8 +308,7 @@ def leaderboard(
         for row in wanted:
             model = models.get(row.name, row.classifier)
             target = target_from(model, data, None, limit=limit, data_dir=data_dir, device=device)
-            others = (source for source in sources if full_path(source) != full_path(row.classifier))
-            climbs.append(_climb_of(row, target, tuple(others), chosen))
+            climbs.append(_climb_of(row, target, tuple(sources), chosen))
         plan = BoardPlan(
             data=data,
             limit=limit,
@@ -338,13 +339,23 @@ def _row_of(given: DefenseLike, classifier: str | None, held: ExitStack) -> tupl
     return BoardRow(name=name, defense=spec, classifier=model if isinstance(model, str) else IN_MEMORY), model
 
 
+def _is_itself(source: str, target: Target) -> bool:
+    """Whether a source gives the logits of the attacked classifier, which it then is, whatever its name."""
+    images, _ = target.part(range(PROBED))
+    loaded = load_classifier(source, device=target.place)
+    with torch.no_grad(), evaluating(target.model):
+        own, others = ask(target.model, images), ask(loaded, images)
+    return own.shape == others.shape and not differ(own, others)
+
+
 def _climb_of(row: BoardRow, target: Target, sources: tuple[str, ...], settings: BoardSettings) -> Climb:
     """The ladder of a row; refuses too few images, and a classifier or defense that does not take them."""
     images, audited = len(target.images), settings.audit_images
     check_images(images if audited is None else min(images, audited), settings.audit)
     try:
         _ = Cost(target=target, defense=row.defense).manifest
-        return Climb(target=target, defense=row.defense, settings=settings.ladder, sources=sources)
+        others = tuple(source for source in sources if not _is_itself(source, target))
+        return Climb(target=target, defense=row.defense, settings=settings.ladder, sources=others)
     except InvalidInputError as error:
         raise InvalidInputError(f"row {row.name!r}: {error}") from error
 
