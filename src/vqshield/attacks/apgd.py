@@ -61,7 +61,6 @@ class APGD(Attack):
     often and the last one; fresh evaluations of the model decide between them and between restarts.
 
     Args:
-        ball: the allowed changes.
         steps: gradient steps of a climb.
         loss: a name of `list_losses()`.
         random_start: whether a climb starts at a random point of the ball or at the image.
@@ -133,9 +132,8 @@ class _Climb:
 
     def step(self, number: int) -> None:
         fresh, here = _FRESH if number > 1 else 1.0, self._here
-        step = self._ball.project(
-            here.images + self._length * self._ball.steepest(here.gradient), self._images
-        )
+        moved = here.images + self._length * self._ball.steepest(here.gradient)
+        step = self._ball.project(moved, self._images)
         change = fresh * (step - here.images) + (1 - fresh) * (here.images - self._before)
         last, self._before = here.loss, here.images
         self._move(here.images + change)

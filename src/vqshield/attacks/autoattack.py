@@ -43,7 +43,6 @@ class AutoAttack(Attack):
         seed: of all its random numbers.
 
     Raises:
-        InvalidInputError: a setting that cannot work.
         MissingExtraError: at the first call, where pyautoattack is not installed.
 
     Example:

@@ -24,8 +24,7 @@ class Attack(ABC):
     """Searches a ball around each image for one that a model misclassifies.
 
     An attack of your own is a class with a `ball` and a method `run`. A call checks the images, freezes the
-    model's parameters, and guarantees that no image leaves the ball. Invalid settings of an attack raise an
-    InvalidInputError.
+    model's parameters, and guarantees that no image leaves the ball. Invalid settings are refused.
 
     Example:
         >>> class Brighten(vq.attacks.Attack):
@@ -145,8 +144,7 @@ class QueryAttack(Attack):
         Args:
             model, images, labels: as of a call of the attack; each draw of an EOT counts as a call.
             calls: ascending; the last one replaces `queries`.
-            drop_lost: as of a call of the attack. No image stops where judging it would take more than a
-                tenth of the first calls.
+            drop_lost: as of a call. No image stops if judging it would take over a tenth of the first calls.
 
         Example:
             >>> attack = vq.attacks.RayS(ball=vq.attacks.Linf(8 / 255))

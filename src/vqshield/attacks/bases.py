@@ -124,11 +124,8 @@ def _cut(grid: Disjoint, images: Tensor) -> Tensor:
 
 
 _BASES: dict[str, Callable[..., Basis]] = {
-    "pixels": Pixels,
-    "dct": LowFrequencies,
-    "block": Blocks,
-    "clusters": Clusters,
-}
+    "pixels": Pixels, "dct": LowFrequencies, "block": Blocks, "clusters": Clusters,
+}  # fmt: skip
 
 
 def list_bases() -> list[str]:

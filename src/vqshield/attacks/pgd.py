@@ -26,7 +26,6 @@ class PGD(Attack):
     Random starts depend only on the seed and an image's place in the batch, not on the global RNG.
 
     Args:
-        ball: the allowed changes.
         steps: gradient steps of a climb.
         step: the length of the first one, in units of [0, 1], or "eps/N", a share of eps. The default is
             at least as strong as the paper's eps/10 and the common 2.5·eps/steps.

@@ -20,7 +20,6 @@ class RandomNoise(Attack):
     """The worst of several random images of the ball.
 
     Args:
-        ball: the allowed changes.
         tries: random images for each image.
         kind: "corners" changes every value by the same amount, up or down; "points" are uniform in the Linf
             ball, and on the sphere of the L2 ball.

@@ -33,15 +33,13 @@ class RayS(QueryAttack):
 
     A random model has no such radius. The current radius is then the one at which half of the draws are
     misclassified; it follows every query on the current ray. A flipped ray gets queries there until a
-    sequential test (Wald 1945) decides between half and seven in ten. The result is the ray at the whole
-    budget.
+    sequential test (Wald 1945) decides between half and seven in ten. It returns the ray at the whole budget.
 
     Args:
         ball: the allowed changes; rays are the same in every norm, their lengths are not.
         queries: the most evaluations of the model per image; with a deterministic model an image stops once
             it is misclassified within the ball.
-        tolerance: the precision of a radius, as a share of the whole range of values. A coarse one hides the
-            gains of small blocks.
+        tolerance: the precision of a radius, as a share of the range of values; a coarse one hides gains.
         seed: of the first rays.
 
     Example:

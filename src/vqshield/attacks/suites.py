@@ -85,13 +85,7 @@ _SUITES: dict[str, Suite] = {
 
 
 def list_suites() -> list[str]:
-    """The names of the suites.
-
-    Example:
-        >>> from vqshield.attacks.suites import list_suites
-        >>> list_suites()
-        ['adaptive-v1', 'adaptive-v1-quick', 'adaptive-v2', 'queries-v1']
-    """
+    """The names of the suites."""
     return list(_SUITES)
 
 
@@ -131,13 +125,7 @@ def expand(text: str, ball: Ball, *, seed: int = 0) -> list[Threat]:
 
 
 def with_precision(text: str, precision: str) -> str:
-    """The spec string of an attack or suite with that precision; one that names its own keeps it.
-
-    Example:
-        >>> from vqshield.attacks.suites import with_precision
-        >>> with_precision("pgd:steps=20", "bf16"), with_precision("adaptive-v1", "float32")
-        ('pgd:steps=20,precision=bf16', 'adaptive-v1')
-    """
+    """The spec string of an attack or suite with that precision; one that names its own keeps it."""
     checks.one_of("precision", precision, PRECISIONS)
     _, settings = parse_spec(text)
     if precision == PRECISIONS[0] or "precision" in settings:

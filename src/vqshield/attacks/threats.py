@@ -86,9 +86,8 @@ class Threat:
         """The adversarial images, found with draws of this defense.
 
         Args:
-            classifier: images in [0, 1] → logits.
-            defense: in front of it; None suffices for a threat that ignores it (surrogate "none").
-            images, labels: as of an `Attack`.
+            classifier, images, labels: as of an `Attack`.
+            defense: None suffices for a threat that ignores it (surrogate "none").
             drop_lost: whether images of a fast threat may stop early. False is for images that are meant for
                 another model, and for a model whose logits depend on an image's place in the batch.
         """

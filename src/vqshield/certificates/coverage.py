@@ -47,8 +47,7 @@ class Coverage:
             kind: "disjoint" patches (RandDisc at size 1, pRD) or "sliding" windows (swRD).
             size: s, their side.
             sigma, tau: standard deviations of the noise that codebook and assignment see.
-            weights_from: "clean" or "noisy"; swRD's clean weights see the image without noise unless swRD's
-                beta is 0.
+            weights_from: "clean" or "noisy"; swRD's clean weights see the image without noise unless beta=0.
             padding: "reflect" copies pixels at the border of disjoint patches, up to four times.
             noise: "patch", drawn for every patch separately, or "image", drawn once and then cut.
             shared: codebook and assignment see the very same noise, which needs tau = sigma.

@@ -5,13 +5,11 @@ argument is Markov's: an error needs ‖f(x) − f(x̂')‖₁ ≥ rho, so the e
 min(1, ‖f(x) − f(x̂')‖₁ / rho); `truncated_markov` and `empirical_bernstein` bound that mean, which is never
 below the error. So no bound on E[Z] can be expected to beat one on the error.
 
-Of several bounds on the same draws, the smallest does not hold at delta: choose one before looking, or give
-each of j bounds delta/j.
+The smallest of several bounds on the same draws does not hold at delta: choose one before looking.
 
 The binomial distribution is computed in float64, exactly enough for a million draws: P(Bin(m, p) > e) is the
-regularised incomplete beta function I_p(e+1, m−e), a binomial probability times a continued fraction. The
-probability is Loader's ("Fast and Accurate Computation of Binomial Probabilities", 2000), because differences
-of log-gammas of a million would cost the last seven digits.
+incomplete beta function I_p(e+1, m−e), a binomial probability times a continued fraction. The probability is
+Loader's (2000): differences of log-gammas of a million would cost the last seven digits.
 """
 
 import math

@@ -4,8 +4,7 @@ A draw of a covered quantizer (coverage.py) is post-processing of one Gaussian a
 smoothing applies. sigma_eff and copies are those of the defense's `Coverage` everywhere.
 
 With early stopping, alpha is split between looks at the draws. The lower bounds of all looks hold together
-with probability 1 − alpha (docs/certificates.md), so an image may stop at any of them, for any reason, and
-keep the best of its bounds.
+with probability 1 − alpha (docs/certificates.md), so an image may stop at any look and keep its best bound.
 """
 
 import math

@@ -44,7 +44,7 @@ from vqshield.runs.manifests import NO_THREAT, SourceId, ThreatId
 from vqshield.runs.study import CellProgress, Progress, TargetStudy, no_cell_progress, no_progress
 from vqshield.runs.target import defenses_inside
 from vqshield.voting import counting
-from vqshield.voting.counting import SEQUENTIAL, VOTE, Advance, block_size, of_class
+from vqshield.voting.counting import SEQUENTIAL, VOTE, Advance, block_size, of_class, sampled_logits
 
 ALL = "all"
 CERTIFICATES = (VOTE, DRAWS, SEQUENTIAL, ALL)
@@ -254,9 +254,7 @@ class Certification(CertificateStudy[CertificationManifest, CertificateRecord]):
             count, len(labels), coverage=self.coverage, selection=self.n0, samples=self.n, alpha=self.alpha,
             sequential=early, radii=self.wanted, also=(labels,), advance=advance,
         )  # fmt: skip
-        selected, counts, radii, (lower, p_y) = (
-            election.selected, election.counts, election.radii, election.lower
-        )  # fmt: skip
+        selected, counts, radii = election.selected, election.counts, election.radii
         columns = {
             "label": labels,
             "selected": selected,
@@ -265,14 +263,12 @@ class Certification(CertificateStudy[CertificationManifest, CertificateRecord]):
             "answer": torch.where(radii > 0, selected, certificates.ABSTAIN),
             "abstain": radii == 0,
             "radius": radii,
-            "p_lower": lower,
-            "p_y": p_y,
+            "p_lower": election.lower[0],
+            "p_y": election.lower[1],
         }
-        return (
-            SequentialRecord.of(cell, **columns, draws=election.samples)
-            if early
-            else VoteRecord.of(cell, **columns)
-        )
+        if early:
+            return SequentialRecord.of(cell, **columns, draws=election.samples)
+        return VoteRecord.of(cell, **columns)
 
     def _draws_records(
         self, cell: CertificationCell, eps: float, images: Tensor, labels: Tensor, advance: Advance
@@ -315,9 +311,7 @@ class Certification(CertificateStudy[CertificationManifest, CertificateRecord]):
     ) -> Iterator[Tensor]:
         """The logits of fresh draws, (some, N, classes) at a time, so that a million need no memory."""
         defense = self.create(seed=self.seed_for(cell, purpose)).to(images.device)
-        return counting.sampled_logits(
-            self.forward, defense, images, draws, batch=self.batch, advance=advance
-        )
+        return sampled_logits(self.forward, defense, images, draws, batch=self.batch, advance=advance)
 
 
 def certify(
@@ -375,8 +369,7 @@ def certify(
         The vote's certified accuracies against the radius, and the error bounds of each budget.
 
     Raises:
-        InvalidInputError: something given is wrong, or no certificate holds for the defense; the message says
-            which, and what would help.
+        InvalidInputError: something given is wrong, or no certificate holds for the defense.
 
     Example:
         >>> noisy = "prd:sigma=0.1,tau=0.1"

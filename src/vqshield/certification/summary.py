@@ -219,9 +219,8 @@ class DrawsSummary:
             for name in EVIDENCE
         }
         evidence = certificates.Evidence(draws=draws, **{**columns, "errors": columns["errors"].long()})
-        together = certificates.bounds_from(
-            evidence, delta=certificates.per_image_delta(delta=delta, images=images)
-        )
+        shared = certificates.per_image_delta(delta=delta, images=images)
+        together = certificates.bounds_from(evidence, delta=shared)
         bounds = {}
         for name in certificates.list_bounds():
             upper = torch.tensor([record.bounds[name] for record in records], dtype=torch.float64)

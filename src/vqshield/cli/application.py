@@ -1,7 +1,6 @@
 """The typer application: which commands there are, and how an error, Ctrl-C or SIGTERM ends any of them.
 
-A command's file is imported when the command is called: most of them load torch, and `vqshield --help` should
-not wait for that.
+A command's file is imported when the command is called: `vqshield --help` does not wait for torch.
 """
 
 import ast

@@ -18,8 +18,7 @@ class ExecutorOptions:
     """Where a command's cells are measured.
 
     Attributes:
-        executor: where cells are measured: local (this process), processes (several of this machine), ray (a
-            cluster).
+        executor: where cells are measured: local (this process), processes (this machine), ray (a cluster).
         workers: processes for --executor processes (default: as many as there are CPUs for, 4 on a GPU).
         address: address of a Ray cluster, for --executor ray.
         task_cpus: CPUs per process or Ray task, which are also its threads (default: 1).

@@ -29,9 +29,7 @@ def parse_eps(text: str, norm: str = "linf") -> float:
     """A budget as it is typed; one in bytes is answered with the fraction that was meant."""
     eps = parse_number("eps", text)
     if norm == "linf" and eps > 1:
-        raise InvalidInputError(
-            f"eps={text} is more than a pixel's whole range [0, 1]. Did you mean {text}/255?"
-        )
+        raise InvalidInputError(f"eps={text} is more than a pixel's range [0, 1]. Did you mean {text}/255?")
     return eps
 
 

@@ -6,7 +6,7 @@ Crop and flip only choose which source pixel goes where, so they are one gather,
 import torch
 from torch import Tensor
 
-from vqshield.core.errors import InvalidInputError
+from vqshield.core import checks
 
 
 def crop_and_flip(images: Tensor, *, padding: int, flip: bool, generator: torch.Generator) -> Tensor:
@@ -15,10 +15,7 @@ def crop_and_flip(images: Tensor, *, padding: int, flip: bool, generator: torch.
     images: (n, channels, height, width), any dtype, on the generator's device.
     """
     n, channels, height, width = images.shape
-    if not 0 <= padding < min(height, width):
-        raise InvalidInputError(
-            f"padding={padding} must be in 0..{min(height, width) - 1} for {height}x{width} images"
-        )
+    checks.whole("padding", padding, least=0, below=min(height, width))
     rows = _shifted(n, height, padding, generator)  # (n, height) source row of each row
     columns = _shifted(n, width, padding, generator)
     if flip:
@@ -32,10 +29,7 @@ def crop_and_flip(images: Tensor, *, padding: int, flip: bool, generator: torch.
 def cutout(images: Tensor, *, size: int, fill: Tensor, generator: torch.Generator) -> Tensor:
     """Paint a square of side ``size``, centred anywhere in the image, in the colour ``fill`` (channels,)."""
     n, _, height, width = images.shape
-    if not 0 <= size <= 2 * min(height, width):
-        raise InvalidInputError(
-            f"cutout={size} must be in 0..{2 * min(height, width)} for {height}x{width} images"
-        )
+    checks.whole("cutout", size, least=0, below=2 * min(height, width) + 1)
     if size == 0:
         return images
     rows, columns = (_covered(n, length, size, generator) for length in (height, width))

@@ -51,8 +51,7 @@ class Calibration(Tabular):
     """How the statistics of a calibrated classifier were found.
 
     Attributes:
-        method: what was applied: "reestimate", "paired", one of them with a share, or "unchanged", where the
-            classifier was kept.
+        method: what was applied: "reestimate", "paired", one of them with a share, or "unchanged".
         images, samples, batch, seed: settings of the measurement.
         agreement: by candidate, the share of held-back images and samples with the class that the bare
             classifier predicts for the clean image; empty unless method="auto" chose.
@@ -144,12 +143,10 @@ def calibrate(
         progress: called with what is being done, the images that are done, and their total.
 
     Returns:
-        The calibrated classifier behind a copy of the defense, in eval mode. `.calibration` holds the method
-        that was applied.
+        The calibrated classifier behind a copy of the defense, in eval mode, with its `.calibration`.
 
     Raises:
-        InvalidInputError: no batch norm, folded batch norms, no defense, an unknown method, or fewer than 2
-            images.
+        InvalidInputError: no batch norm, folded ones, no defense, an unknown method, fewer than 2 images.
 
     Warns:
         UserWarning: method="auto" found nothing better than the statistics that the classifier has.

@@ -40,9 +40,7 @@ COPIES = 3  # of the training images in memory at once: as read, in an epoch's o
 
 @dataclass(frozen=True, kw_only=True)
 class HardenSettings(TrainSettings):
-    """The settings of a hardening run: beyond those of training, the classifier, the SHA-256 of its weights,
-    and the stem of the files.
-    """
+    """The settings of training, the classifier, the SHA-256 of its weights, and the stem of the files."""
 
     epochs: int = 15
     batch: int = 256
@@ -156,8 +154,7 @@ def harden(
         name: stem of those files (default: the classifier's name and "-hardened").
         device: "cpu", "cuda", or "auto", the GPU where there is one.
         fresh: start over. Without it, a checkpoint in out is continued; its settings and data must be equal.
-        progress: called with the epoch, its loss and the test accuracy, the steps that are done, and their
-            total.
+        progress: called with the epoch, its loss and test accuracy, the steps that are done, and all steps.
 
     Returns:
         The hardened classifier behind the defense as `.model`, its accuracy `.before` and `.after`, and the
@@ -255,9 +252,7 @@ def _data(
     """The images to train on and those to test on, in memory."""
     if isinstance(images, str):
         if labels is not None or test is not None:
-            raise InvalidInputError(
-                f"labels or test are given with the data set {images!r}, which has its own"
-            )
+            raise InvalidInputError(f"labels or test are given with {images!r}, which has its own")
         if images == "folder" and folder is not None:
             _check_has_test(Path(folder))
         training = _in_memory(load(images, "train", folder, limit=limit), model)
@@ -310,9 +305,7 @@ def _memory() -> int:
 def _from_tensors(images: Tensor, labels: Tensor, model: Normalised) -> ImageSet:
     tensor = checks.as_tensor("images", images).detach().cpu()
     if tensor.ndim != 4:
-        raise InvalidInputError(
-            f"images of shape {tuple(tensor.shape)} should be (n, channels, height, width)"
-        )
+        raise InvalidInputError(f"images of shape {tuple(tensor.shape)} should be (N, channels, h, w)")
     pixels = as_bytes(tensor, "images")
     one = pixels[:1].float() / 255
     classes = class_count(model, one, name=type(model.network).__name__, data=IN_MEMORY)

@@ -268,9 +268,6 @@ def objective(spec: str | None) -> Natural:
     """An objective from a spec string such as "adversarial:loss=trades,surrogate=soft,temperature=0.1".
 
     Settings of the surrogate follow those of the objective. None is "natural".
-
-    Raises:
-        InvalidInputError: an unknown name or setting, answered with the known ones.
     """
     name, settings = parse_spec("natural" if spec is None else spec)
     make = _OBJECTIVES[checks.one_of("method", name, _OBJECTIVES)]

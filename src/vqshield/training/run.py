@@ -100,7 +100,7 @@ class RunFiles:
 class RunState:
     """Which run this is, and its epochs so far.
 
-    data_sha256: of the images and labels; other data under the same name make another run.
+    data_sha256: of the images and labels.
     threads: of torch on a CPU, where another number leads to other weights; None on a GPU, and in checkpoints
         of earlier versions.
     code: a digest of the user's files that make classifier and defense; None: there are none, or an earlier

@@ -95,9 +95,7 @@ class TrainSettings:
         if self.flip is None:
             object.__setattr__(self, "flip", self.data != "mnist")
         if self.start is not None and not Path(self.start).is_file():
-            raise InvalidInputError(
-                f"start={str(self.start)!r} is not a file; give a classifier's safetensors"
-            )
+            raise InvalidInputError(f"start={str(self.start)!r} is not a file; give a classifier's weights")
         # Through JSON and back: lists and tuples then equal those of a checkpoint.
         object.__setattr__(self, "options", json.loads(json.dumps(dict(self.options))))
 

@@ -34,13 +34,9 @@ def resolve(
     """Take a defended model apart, load a classifier by its name, and make the defense.
 
     Args:
-        model: a module, a model of `vq.defend`, or what `load_classifier` takes.
-        defense: "none" for none; None: that of a defended model, else ``default``.
+        model, defense: as of `vq.harden`.
         default: the defense of a classifier that is given without one; None: none.
         device: of a classifier that is given by its name.
-
-    Raises:
-        InvalidInputError: no classifier, two defenses, or batch norms folded into convolutions.
     """
     surrogate: str | Surrogate = "own"
     if isinstance(model, Defended):

@@ -70,8 +70,7 @@ class Voting(nn.Module):
         precision: precision of the classifier: "float32" or "bf16".
 
     Raises:
-        InvalidInputError: a setting out of range; a seed for a model that has none; radii without an L2
-            certificate.
+        InvalidInputError: a setting out of range; a seed or radii for a model that they are not for.
 
     Example:
         >>> voting = vq.Voting(vq.defend(classifier, "swrd"), samples=20, selection=5, seed=0)
@@ -111,9 +110,7 @@ class Voting(nn.Module):
                 "numbers of its own: leave the seed out"
             )
         if radii and (self.coverage is None or not sequential):
-            raise InvalidInputError(
-                f"radii={self.radii} need sequential=True and a defense with an L2 certificate"
-            )
+            raise InvalidInputError(f"radii={self.radii} need sequential=True and an L2 certificate")
 
     @property
     def defense(self) -> Defense | None:
@@ -177,9 +174,8 @@ class Voting(nn.Module):
                 fresh, shown = None, block[places.to(block.device)]
                 if defense is not None:
                     fresh = defense.reseeded(derived_seed(key, name, kind, start, purpose)).to(block.device)
-                return counting.count_classes(
-                    counting.sampled_logits(classify, fresh, shown, samples, batch=self.batch)
-                )
+                logits = counting.sampled_logits(classify, fresh, shown, samples, batch=self.batch)
+                return counting.count_classes(logits)
 
             return count
 
