@@ -1,6 +1,8 @@
 """`vqshield serve`: what cannot be served ends in one line and a non-zero exit, before the port opens."""
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +104,14 @@ def test_a_port_that_is_taken_is_named(taken: dict[str, Any]) -> None:
         done = run("--port", str(port))
     assert done.exit_code == 2
     assert f"port={port} cannot be opened (Address already in use)" in done.stderr
+
+
+def test_a_missing_library_is_named_with_its_extra() -> None:
+    code = "import sys; sys.modules['prometheus_client'] = None; from vqshield.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code, "serve"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: prometheus-client is not installed")
+    assert 'pip install ".[serving]"' in done.stderr
 
 
 def test_a_deployment_says_what_it_is() -> None:

@@ -7,6 +7,7 @@ from vqshield.cli.options import DEFENSES, TRY_BUNDLED, command
 from vqshield.cli.output import show
 from vqshield.cli.unused import Unused, option_is
 from vqshield.core.display_names import NONE
+from vqshield.core.errors import printable
 from vqshield.core.settings import parse_number
 from vqshield.serving.deployment import Deployment
 from vqshield.serving.limits import Limits
@@ -54,7 +55,7 @@ def serve(values: Values, limits: Limits) -> None:
 
     def started(host: str, port: int) -> None:
         place = f"[{host}]" if ":" in host else host
-        show(f"serving {deployment} on http://{place}:{port}", err=True)
+        show(f"serving {printable(deployment)} on http://{place}:{port}", err=True)
         if deployment.seed is not None:
             warning = "whoever knows the seed can rehearse every sample; use it for tests only"
             show(f"WARNING: seed={deployment.seed}: {warning}", err=True)

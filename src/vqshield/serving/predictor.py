@@ -1,6 +1,6 @@
 """Images to answers: the class of one sample, or of a vote that can abstain."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -110,31 +110,27 @@ class Predictor:
     def __call__(self, images: Tensor) -> list[Answer]:
         """Answers to uint8 images (B, channels, height, width)."""
         pixels = images.to(self._device).float() / 255
-        if isinstance(self.model, Voting):
-            alone = 1 if self._repeats else len(pixels)  # images that are voted on together share seeds
-            return [answer for some in torch.split(pixels, alone) for answer in self._vote(self.model, some)]
-        streams = {}
-        if self._repeats:
-            streams["streams"] = torch.zeros(len(pixels), dtype=torch.int64, device=self._device)
-        best = self.model(pixels, **streams).softmax(1).max(1)
-        return [
-            Sampled(name=self._name(index), index=index, probability=probability)
-            for index, probability in zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        ]
+        answer = self._vote if isinstance(self.model, Voting) else self._sample
+        alone = 1 if self._repeats else len(pixels)  # samples may depend on the other images of a batch
+        return [each for some in torch.split(pixels, alone) for each in answer(some)]
 
-    def _vote(self, voting: Voting, images: Tensor) -> list[Answer]:
-        found = voting.predict(images)
+    def _sample(self, images: Tensor) -> Iterator[Answer]:
+        first = {"streams": torch.zeros(1, dtype=torch.int64, device=self._device)} if self._repeats else {}
+        best = self.model(images, **first).softmax(1).max(1)
+        for index, probability in zip(best.indices.tolist(), best.values.tolist(), strict=True):
+            yield Sampled(name=self._name(index), index=index, probability=probability)
+
+    def _vote(self, images: Tensor) -> Iterator[Answer]:
+        assert isinstance(self.model, Voting)
+        found = self.model.predict(images)
         columns = found.classes, found.votes, found.samples, found.lower, found.radii
-        rows = zip(*(column.tolist() for column in columns), strict=True)
-        return [
-            Voted(
-                name=None if index == ABSTAIN else self._name(index),
-                index=None if index == ABSTAIN else index,
-                abstained=index == ABSTAIN,
-                votes=votes, samples=samples, lower=lower, radius=radius, norm=found.norm,
-            )
-            for index, votes, samples, lower, radius in rows
-        ]  # fmt: skip
+        for index, votes, samples, lower, radius in zip(*map(Tensor.tolist, columns), strict=True):
+            abstained = index == ABSTAIN
+            yield Voted(
+                name=None if abstained else self._name(index), index=None if abstained else index,
+                abstained=abstained, votes=votes, samples=samples, lower=lower, radius=radius,
+                norm=found.norm,
+            )  # fmt: skip
 
     def _name(self, index: int) -> str:
         return self.names[index] if self.names else str(index)
