@@ -2,11 +2,15 @@
 
 import io
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from browser import NAMES, browser, find_browser
 from pages import Page
+from vqshield.auditing import read_audit
+from vqshield.auditing.page import render_audit
 from vqshield.ladders.page import (
     headline,
     ladder_lines,
@@ -19,6 +23,7 @@ from vqshield.ladders.rungs import RUNGS
 from vqshield.ladders.settings import LadderSettings
 from vqshield.ladders.study import LadderRow, LadderSummary, NotMeasured, Plan, Subject
 
+RESULTS = Path(__file__).parents[2] / "paper" / "results"
 HOSTILE = '"><script>alert(1)</script>[red]'
 
 
@@ -117,6 +122,23 @@ def test_the_page_holds_every_figure_and_nothing_from_elsewhere(summary) -> None
     assert page.all("script") == []
     assert HOSTILE in "".join(page.text)
     assert {each["src"].partition(",")[0] for each in page.all("img")} == {"data:image/svg+xml;base64"}
+
+
+def test_pages_fit_a_phone_without_a_complaint(tmp_path: Path) -> None:
+    path = find_browser()
+    if path is None:
+        pytest.skip(f"no browser: none of {', '.join(NAMES)} is installed")
+    (tmp_path / "ladder.html").write_text(
+        render_ladder(LadderSummary.read(RESULTS / "ladder-cifar10-resnet18"))
+    )
+    essential = RESULTS / "leaderboard-cifar10-resnet18" / "rows" / "essential" / "audit" / "audit.json"
+    (tmp_path / "audit.html").write_text(render_audit(read_audit(essential)))
+    with browser(path) as window:
+        for name, most in (("ladder.html", 6000), ("audit.html", 4000)):
+            page = window.open(tmp_path / name, width=390)
+            assert page.evaluate("document.documentElement.scrollWidth") == 390
+            assert page.evaluate("document.documentElement.scrollHeight") < most
+            assert page.complaints == []
 
 
 def test_the_same_ladder_gives_the_same_picture(summary) -> None:
