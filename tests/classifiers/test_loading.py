@@ -50,6 +50,12 @@ def test_what_is_saved_is_what_is_loaded(tmp_path, options):
     assert [file.name for file in path.parent.iterdir()] == ["tiny.safetensors"]
 
 
+def test_a_folded_classifier_is_not_saved_as_a_file_that_does_not_load(tmp_path):
+    with pytest.raises(InvalidInputError, match="batch norms of this classifier are folded"):
+        save_classifier(tmp_path / "tiny.safetensors", load_classifier("small-cifar10"))
+    assert not [*tmp_path.iterdir()]
+
+
 def test_loading_leaves_the_global_generator_alone(saved):
     before = torch.get_rng_state()
     load_classifier(saved)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from vqshield.classifiers.folding import is_folded
 from vqshield.classifiers.networks import Network, build, list_classifiers
 from vqshield.classifiers.normalised import Normalised
 from vqshield.core.errors import FileFormatError, InvalidInputError
@@ -39,6 +40,11 @@ def save_classifier(path: str | Path, model: Normalised, card: Mapping[str, str]
     if not isinstance(network, Network):
         raise InvalidInputError(
             f"{type(network).__name__} cannot be saved; it must be one of {', '.join(list_classifiers())}"
+        )
+    if is_folded(network):
+        raise InvalidInputError(
+            "the batch norms of this classifier are folded into its convolutions, so that its file could not "
+            "be loaded; save the classifier that it came from"
         )
     metadata = {
         **(card or {}),
