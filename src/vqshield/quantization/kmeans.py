@@ -148,9 +148,7 @@ def _spread(backend: Backend, pixels: Tensor, centres: Tensor, recipe: Recipe) -
     points = pixels.flatten(2).transpose(1, 2)
     batch, count, dimensions = points.shape
     total = torch.zeros(batch, dtype=torch.int64, device=pixels.device)
-    labels = backend.assignments(
-        pixels, centres, recipe, Draw(0, total)
-    )  # without noise, any streams will do
+    labels = backend.assignments(pixels, centres, recipe, Draw(0, total))  # no noise: any streams will do
     scale = 2.0 ** (_INTEGERS - math.ceil(math.log2(count * dimensions)) - 1)
     step = max(1, _AT_ONCE // (count * dimensions))
     for first in range(0, batch, step):

@@ -73,7 +73,7 @@ def _defense_model(defense: Defense, shape: tuple[int, int, int], opset: int, sa
         first = graph("Mul", graph.unsqueeze(streams, 1), samples)
         images, streams = graph.reshape(many, -1, *shape), graph("Add", first, np.arange(samples)[None])
         streams = graph.reshape(streams, -1)
-    found = shielded(graph, defense, images, "seed", streams, shape)
+    found = shielded(graph, defense, images, streams, shape)
     graph.nodes.append(onnx.helper.make_node("Identity", [found], ["shielded"]))
     given = "batch" if samples == 1 else "images"  # the classifier's batch has all samples
     inputs = [
@@ -113,15 +113,9 @@ def _classifier_model(classifier: nn.Module, shape: tuple[int, ...], opset: int)
     example = torch.full((2, *shape), 0.5).to(next(classifier.parameters(), torch.zeros(())).device)
     with evaluating(classifier), torch.no_grad(), _quiet():
         program = torch.onnx.export(
-            classifier,
-            (example,),
-            dynamo=True,
-            opset_version=opset,
-            input_names=["pixels"],
-            output_names=["logits"],
-            dynamic_shapes=({0: torch.export.Dim("batch")},),
-            verbose=False,
-        )
+            classifier, (example,), dynamo=True, opset_version=opset, input_names=["pixels"],
+            output_names=["logits"], dynamic_shapes=({0: torch.export.Dim("batch")},), verbose=False,
+        )  # fmt: skip
     assert program is not None
     return program.model_proto
 

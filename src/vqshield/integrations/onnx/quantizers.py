@@ -24,29 +24,21 @@ from vqshield.quantization.patches import Sliding
 _FLOAT32_GRID = 2.0**23  # that of operators.noisy_images
 
 
-def shielded(
-    graph: Graph, defense: Defense, images: str, seed: str, streams: str, shape: tuple[int, int, int]
-) -> str:
-    """The defense's images, (B, q, h, w) float."""
+def shielded(graph: Graph, defense: Defense, images: str, streams: str, shape: tuple[int, int, int]) -> str:
+    """The defense's images, (B, q, h, w) float, in a graph with the input seed."""
     if not isinstance(defense, GaussianNoise | Quantizer) or defense.spec is None:  # None: a subclass
         raise InvalidInputError(
             f"{type(defense).__name__} cannot be exported to ONNX; RandDisc, PRD, SWRD and GaussianNoise can"
         )
     if isinstance(defense, GaussianNoise):
-        return _gaussian(graph, defense, images, seed, streams, shape)
+        count = math.prod(shape)
+        words = random_words(graph, streams, {Stage.CODEBOOK: count})
+        noise = graph.reshape(normals(graph, words[Stage.CODEBOOK], count), 0, *shape)
+        noisy = graph("Add", graph.cast(images, DOUBLE), graph("Mul", noise, defense.sigma))
+        return graph.cast(noisy, FLOAT)
     if defense.sample is not None:
         raise InvalidInputError(f"sample={defense.sample} cannot be exported to ONNX; sample=None can")
-    return _Drawing(graph, defense, seed, streams, shape).shield(images)
-
-
-def _gaussian(
-    graph: Graph, defense: GaussianNoise, images: str, seed: str, streams: str, shape: tuple[int, int, int]
-) -> str:
-    count = math.prod(shape)
-    words = random_words(graph, seed, streams, {Stage.CODEBOOK: count})
-    noise = graph.reshape(normals(graph, words[Stage.CODEBOOK], count), 0, *shape)
-    noisy = graph("Add", graph.cast(images, DOUBLE), graph("Mul", noise, defense.sigma))
-    return graph.cast(noisy, FLOAT)
+    return _Drawing(graph, defense, streams, shape).shield(images)
 
 
 @dataclass
@@ -55,7 +47,6 @@ class _Drawing:
 
     graph: Graph
     defense: Quantizer
-    seed: str
     streams: str
     shape: tuple[int, int, int]
 
@@ -67,7 +58,7 @@ class _Drawing:
         self.dimensions = self.channels * self.recipe.grid.size**2
         bound = 1 + LARGEST_NORMAL * max(self.recipe.sigma, self.recipe.tau)
         self.fixed = FixedPoint.fitting(self.dimensions, bound=bound)
-        self.words = random_words(self.graph, self.seed, self.streams, self._counts())
+        self.words = random_words(self.graph, self.streams, self._counts())
 
     def shield(self, images: str) -> str:
         """Noise, codebook, assignment, rebuild."""

@@ -15,15 +15,12 @@ from vqshield.quantization.noise import KEY_STEPS, MULTIPLIERS, ROUNDS, WORD, St
 _SHIFT = np.array(32, dtype=np.uint64)
 
 
-def random_words(
-    graph: Graph, seed: str, streams: str, counts: Mapping[Stage, int]
-) -> dict[Stage, list[str]]:
+def random_words(graph: Graph, streams: str, counts: Mapping[Stage, int]) -> dict[Stage, list[str]]:
     """The first words of each stage in four lanes, (B, ⌈count/4⌉) int64 each: word 4·i + lane is number i.
 
     Args:
-        graph: where the nodes go.
-        seed: name of an int64 input (1,).
-        streams: name of an int64 input (B,).
+        graph: where the nodes go; it has an int64 input seed (1,).
+        streams: name of an int64 value (B,).
         counts: how many words each stage needs.
     """
     blocks = {stage: -(-count // 4) for stage, count in counts.items() if count}
@@ -32,7 +29,7 @@ def random_words(
     c0, c1 = (each[0] if len(each) == 1 else graph("Concat", *each, axis=0) for each in (indices, stages))
     column = graph.unsqueeze(streams, 1)
     c2, c3 = graph("BitwiseAnd", column, WORD), graph("BitwiseAnd", _high(graph, column), WORD)
-    k0, k1 = graph("BitwiseAnd", seed, WORD), graph("BitwiseAnd", _high(graph, seed), WORD)
+    k0, k1 = graph("BitwiseAnd", "seed", WORD), graph("BitwiseAnd", _high(graph, "seed"), WORD)
     for _ in range(ROUNDS):
         low, high = graph("Mul", c0, MULTIPLIERS[0]), graph("Mul", c2, MULTIPLIERS[1])
         c0 = _mix(graph, _high(graph, high), c1, k0)
