@@ -124,7 +124,7 @@ def requests(seed: int = 0) -> list[Hostile]:
 
 
 def _contents(chance: random.Random) -> Iterator[Hostile]:
-    """Uploads that are no pictures, or pictures that are meant to hurt."""
+    """Uploads other than pictures, or pictures that are meant to hurt."""
     honest, jpeg = picture(), picture("JPEG")
     bombs = {
         "huge header": png(65000, 65000), "largest header": png(2**31 - 1, 2**31 - 1), "no pixels": png(0, 0),

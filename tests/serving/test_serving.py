@@ -30,6 +30,7 @@ from serving.tools import (
 )
 from vqshield.classifiers import small_cifar10
 from vqshield.data import sample
+from vqshield.serving import protocol
 from vqshield.serving.batching import Batcher
 from vqshield.serving.limits import Limits
 from vqshield.serving.metrics import Metrics
@@ -197,6 +198,27 @@ def test_the_time_limit_does_not_end_a_request_that_has_arrived() -> None:
         assert exchange(connect()) == b""  # opened later, and its time is over
         model.go_on.set()
         assert b'"index":3' in running.result()
+
+
+def test_a_request_that_is_on_its_way_when_the_server_stops_is_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(protocol, "LINGER", 60)
+    with listening(Brightness()) as connect, connect() as kept:
+        until_ready(connect)
+        kept.sendall(READY + b"\r\n")
+        assert kept.recv(65536).startswith(b"HTTP/1.1 200 OK")
+        for connection in list(connect.server.server_state.connections):
+            connection.loop.call_soon_threadsafe(connection.shutdown)
+        answer = exchange(kept, upload(grey(3)).replace(b"Connection: close\r\n", b""))
+        assert b'"index":3' in answer, "and then the connection is closed"
+
+
+def test_a_connection_without_a_request_is_closed_when_the_server_stops() -> None:
+    with listening(Brightness()) as connect, connect() as idle:
+        until_ready(connect)
+        connect.server.should_exit = True
+        assert exchange(idle) == b""
 
 
 @pytest.mark.parametrize("max_batch", [1, 2, 8])

@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -41,7 +42,7 @@ def serving_built(predictor: Predictor, keys: Sequence[bytes] = (), **limits: fl
 
 
 class Brightness(nn.Module):
-    """Answers with the level of an image's first pixel; waits where it is told to."""
+    """Answers with the level of an image's first pixel; can wait at a batch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,17 +105,26 @@ def metrics(client: TestClient) -> dict[str, float]:
     return found
 
 
+@dataclass(frozen=True)
+class Listening:
+    """A real server on a port of this machine; a call connects to it."""
+
+    server: uvicorn.Server
+    address: tuple[str, int]
+
+    def __call__(self) -> socket.socket:
+        return socket.create_connection(self.address)
+
+
 @contextmanager
-def listening(model: nn.Module, **limits: float) -> Iterator[Callable[[], socket.socket]]:
-    """A real server on a port of this machine; what is yielded connects to it."""
+def listening(model: nn.Module, **limits: float) -> Iterator[Listening]:
     bounds = Limits(**limits)
     server = uvicorn.Server(server_config(create_app(Predictor(model), bounds, threads=1), bounds))
     with socket.create_server(("127.0.0.1", 0), backlog=512) as listener:
-        address = listener.getsockname()
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:
-            yield lambda: socket.create_connection(address)
+            yield Listening(server, listener.getsockname())
         finally:
             server.should_exit = True
             thread.join()

@@ -62,7 +62,7 @@ class TokenBuckets:
     """A rate per client: each has a bucket of tokens that fills evenly, and a request takes one.
 
     Args:
-        rate: tokens per second that a bucket gains; 0: there is no limit.
+        rate: tokens per second that a bucket gains; 0: without a limit.
         burst: tokens that it holds at most, and at first.
         most: buckets that are kept.
     """

@@ -47,7 +47,8 @@ class Deployment:
         alpha: probability, for each image, that the bound and the radius of a vote are wrong.
         abstain: answer without a class where the bound does not exceed 1/2.
         sequential: stop a vote early where it is decided.
-        seed: give equal images equal answers, for tests (default: fresh samples, which nobody can rehearse).
+        seed: give equal images equal answers, for tests (default: fresh samples, which attackers cannot
+            rehearse).
         device: "cpu", "cuda", or "auto": the GPU where there is one.
     """
 

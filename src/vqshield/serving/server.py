@@ -109,7 +109,7 @@ class Workers(Multiprocess):
             mark_process_dead(pid)  # type: ignore[no-untyped-call]
 
     def terminate_all(self) -> None:
-        """Stop all workers; nobody would take a connection that only this process listens for."""
+        """Stop all workers, after this process listens no more: it would never take a connection."""
         for listener in self.sockets:
             listener.close()
         super().terminate_all()
