@@ -88,9 +88,7 @@ def test_a_certificate_needs_its_terms() -> None:
 
 
 def test_a_threat_through_a_defense_needs_one() -> None:
-    with pytest.raises(
-        InvalidInputError, match="'pgd:steps=1' attacks through a defense, and None was given"
-    ):
+    with pytest.raises(InvalidInputError, match="'pgd:steps=1' attacks through a defense: give one"):
         threat("pgd:steps=1", Linf(0.1))(classifier(), None, IMAGES, LABELS)
     bare = threat("pgd:steps=1,surrogate=none", Linf(0.1))
     found = bare(classifier(), None, IMAGES, LABELS)

@@ -292,7 +292,7 @@ def group(width):
         ({"model": lambda: two(group)}, "no batch norm.*GroupNorm.*vqshield harden"),
         ({"model": lambda: two(track_running_stats=False)}, "no running statistics"),
         ({"model": lambda: vq.defend(two(), SHIELD)}, "has a defense"),
-        ({"defense": None}, "without a defense"),
+        ({"defense": None}, "has no defense; give defense="),
         ({"images": IMAGES[:1]}, "1 image.*at least 2"),
         ({"images": IMAGES + 1}, "0, 1|\\[0"),
         ({"images": "no-such-folder"}, "neither a folder nor a data set"),

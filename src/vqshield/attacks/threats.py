@@ -117,8 +117,7 @@ class Threat:
         if self.surrogate != "none":
             if defense is None:
                 raise InvalidInputError(
-                    f"{self.name!r} attacks through a defense, and None was given; "
-                    "give one, or a threat with surrogate=none"
+                    f"{self.name!r} attacks through a defense: give one, or a threat with surrogate=none"
                 )
             model = Defended(model, defense, surrogate=self.surrogate)
             if self.eot > 1:

@@ -68,8 +68,7 @@ class Coverage:
         if kind == "sliding" and size > 1 and weights_from == "clean" and beta != 0:
             raise InvalidInputError(
                 f"no certificate holds for weights_from='clean' with beta={beta}: the weights see the image "
-                "without noise; use weights_from='noisy', or beta=0, or noise='image', which puts the noise "
-                "on the image before anything sees it"
+                "without noise; use weights_from='noisy', or beta=0, or noise='image'"
             )
         if shared and sigma != tau:
             raise InvalidInputError(

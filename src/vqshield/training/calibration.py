@@ -134,8 +134,7 @@ def calibrate(
         batch: images per forward pass. Every batch is normalized by its own statistics while it is measured.
         seed: seed of the order of the images and of the defense's samples.
         split: split of a named data set: "train" or "test".
-        limit: use at most this many images, chosen by the seed (default: 1,024 of a data set or a folder,
-            all of a tensor).
+        limit: use at most N images, chosen by the seed (default: 1,024; all of a tensor).
         data_dir: folder with the official files of a named data set (default: the cache folder).
         device: "cpu", "cuda" or "auto", for a classifier given by name; a module stays where it is.
         out: folder for NAME.safetensors and its card NAME.json; None: write nothing.
@@ -165,8 +164,7 @@ def calibrate(
     shield = subject.defense
     if shield is None:
         raise InvalidInputError(
-            'a classifier without a defense was given; give defense="swrd:size=3,codes=25", or a model of '
-            "vq.defend"
+            'the classifier has no defense; give defense="swrd:size=3,codes=25", or a model of vq.defend'
         )
     check_norms(subject.classifier, subject.name)
     data, pixels = _images(images, split, limit, data_dir, seed, subject.classifier)

@@ -276,8 +276,7 @@ def _check_has_test(folder: Path) -> None:
     names = [name for name in PLACES["test"] if name != "."]
     if (folder / "train").is_dir() and not any((folder / name).is_dir() for name in names):
         raise InvalidInputError(
-            f"{folder} has train, but no {' or '.join(names)}; accuracy is measured on images of the same "
-            "classes there"
+            f"{folder} has train, but no {' or '.join(names)} with images to measure accuracy on"
         )
 
 

@@ -252,8 +252,7 @@ def _check_finite(tensors: Mapping[str, Tensor], *, epoch: int, peak_lr: float) 
     wrong = [name for name, values in tensors.items() if not values.isfinite().all()]
     if wrong:
         raise VqshieldError(
-            f"after epoch {epoch} the weights {wrong[0]!r} hold nan or infinity; lower peak_lr={peak_lr} and "
-            "start over"
+            f"after epoch {epoch} {wrong[0]!r} holds nan or infinity; lower peak_lr={peak_lr} and start over"
         )
 
 

@@ -47,8 +47,7 @@ def resolve(
             )
         if (reason := alteration_of(model)) is not None:
             raise InvalidInputError(
-                f"the model was changed after vq.defend made it ({reason}); give model.classifier and a "
-                "defense"
+                f"vq.defend's model was changed afterwards ({reason}); give model.classifier and a defense"
             )
         defense, surrogate = model.defense, model._surrogate
         model = model.classifier

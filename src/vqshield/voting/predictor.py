@@ -106,8 +106,7 @@ class Voting(nn.Module):
         self.precision = checks.one_of("precision", precision, PRECISIONS)
         if seed is not None and self.defense is None:
             raise InvalidInputError(
-                f"seed={seed} needs a model as vq.defend made it; this {type(model).__name__} draws random "
-                "numbers of its own: leave the seed out"
+                f"seed={seed} needs a model of vq.defend; leave it out for this {type(model).__name__}"
             )
         if radii and (self.coverage is None or not sequential):
             raise InvalidInputError(f"radii={self.radii} need sequential=True and an L2 certificate")
