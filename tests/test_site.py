@@ -21,8 +21,9 @@ DOCS = ROOT / "docs"
 BUILT = ROOT / "build" / "docs" / "html"
 TUTORIALS = sorted(DOCS.glob("tutorials/*.py"))
 KINDS = (  # a page of every kind, those with the widest tables and formulas
-    "index", "attacks", "certificates", "speed", "generated/tutorials/2_attack_and_audit_it",
-    "generated/api/attacks", "generated/api/evaluate", "generated/repository/contributing",
+    "index", "threats", "leaderboard", "attacks", "certificates", "speed",
+    "generated/tutorials/2_attack_and_audit_it", "generated/api/attacks", "generated/api/evaluate",
+    "generated/repository/contributing",
 )  # fmt: skip
 PHONE = 390
 
@@ -88,6 +89,7 @@ def test_the_checker_finds_what_leads_nowhere(tmp_path: Path) -> None:
     (tmp_path / "sub" / "other.html").write_text('<h2 id="there">x</h2> <a href="../index.html#top">up</a>')
     good = (
         '<body id="top"><a href="sub/other.html#there"></a><a href="#top"></a><img src="here.png?v=1">'
+        '<img srcset="data:image/png;base64,AA==">'
         '<a href="https://example.org/none"></a><a href="mailto:a@example.org"></a><a href="#caf%C3%A9"></a>'
         '<p id="café"></p>'
     )
@@ -142,6 +144,19 @@ def test_pages_fit_a_phone_and_need_no_network(window: Browser) -> None:
             wide[name] = width
         page.tab.close()
     assert wide == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1280, 1500])
+def test_wide_tables_and_plots_scroll_in_boxes_of_their_own(window: Browser, width: int) -> None:
+    for name in KINDS:
+        page = window.open(BUILT / f"{name}.html", width=width, height=800)
+        page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+        boxes = "[...document.querySelectorAll('article table')].map(table => table.parentElement)"
+        cut = "box => box.scrollWidth > box.clientWidth && getComputedStyle(box).overflowX != 'auto'"
+        assert page.evaluate(f"{boxes}.filter({cut}).length") == 0, name
+        page.tab.close()
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 The pages show the committed results. Those of the documentation site are the ones that `make docs` built.
 """
 
+import importlib.util
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 import recorded
 from accessibility import axe_core, violations
+from app_server import running_app
 from browser import NAMES, Browser, browser, find_browser
 from vqshield.auditing.page import render_audit
 from vqshield.auditing.results import read_audit
@@ -62,7 +64,10 @@ RENDERED: dict[str, Callable[[], str]] = {
         read_audit(recorded.RESULTS / BOARD / "rows" / "swrd" / "audit" / "audit.json")
     ),
 }
-BUILT = ("index", "threats", "attacks", "generated/tutorials/2_attack_and_audit_it", "generated/api/evaluate")
+BUILT = (
+    "index", "threats", "attacks", "leaderboard", f"{BOARD}/leaderboard",
+    "generated/tutorials/2_attack_and_audit_it", "generated/api/evaluate",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +105,7 @@ def test_the_index_of_the_reproduction_is_accessible(window: Browser, tmp_path: 
     for path in REPRODUCED.glob("*/summary.json"):
         (tmp_path / path.parent.name).mkdir()
         (tmp_path / path.parent.name / path.name).write_bytes(path.read_bytes())
+    write_report(read_summary(REPRODUCED / "T2" / "summary.json"), tmp_path / "T2")
     check(window, write_index(tmp_path))
 
 
@@ -108,6 +114,12 @@ def test_a_page_of_the_site_is_accessible(window: Browser, name: str) -> None:
     if not (SITE / f"{name}.html").is_file():
         pytest.skip("the site is not built: make docs")
     check(window, SITE / f"{name}.html")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("gradio") is None, reason="gradio is not installed")
+def test_the_app_is_accessible(window: Browser) -> None:
+    with running_app() as address:
+        check(window, address, "document.querySelector('#answers .vq-bars')")
 
 
 def test_what_is_wrong_with_a_page_is_found(window: Browser, tmp_path: Path) -> None:
