@@ -214,13 +214,15 @@ def _normalising(
         given, missing = ("mean", "std") if std is None else ("std", "mean")
         raise InvalidInputError(f"{given} is given, and {missing} is not; give both or neither")
     if mean is None or std is None:
-        expected = _expected_normalisation(classifier)
-        if expected is not None:
-            warnings.warn(
-                f"{type(classifier).__name__} says that it was trained on images normalised by mean="
-                f"{expected[0]}, std={expected[1]}, and gets images in [0, 1] here; give defend mean and std",
-                stacklevel=3,
-            )
+        declared = getattr(classifier, "pretrained_cfg", None)  # of timm's networks
+        if isinstance(declared, dict) and {"mean", "std"} <= set(declared):
+            expected = [[float(value) for value in declared[name]] for name in ("mean", "std")]
+            if set(expected[0]) != {0.0} or set(expected[1]) != {1.0}:
+                warnings.warn(
+                    f"{type(classifier).__name__} says that it was trained on images normalised by mean="
+                    f"{expected[0]}, std={expected[1]}, and gets images in [0, 1]; give defend mean and std",
+                    stacklevel=3,
+                )
         return classifier
     if isinstance(classifier, Normalising):
         warnings.warn(
@@ -229,12 +231,3 @@ def _normalising(
             stacklevel=3,
         )
     return Normalising(classifier, mean=mean, std=std)
-
-
-def _expected_normalisation(classifier: object) -> tuple[list[float], list[float]] | None:
-    """The mean and std that a classifier declares, as timm's do; None: none, or images in [0, 1]."""
-    declared = getattr(classifier, "pretrained_cfg", None)
-    if not isinstance(declared, dict) or not {"mean", "std"} <= set(declared):
-        return None
-    mean, std = ([float(value) for value in declared[name]] for name in ("mean", "std"))
-    return None if set(mean) == {0.0} and set(std) == {1.0} else (mean, std)

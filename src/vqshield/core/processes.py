@@ -17,9 +17,8 @@ from torch.utils.data import get_worker_info
 
 _numbers: Iterator[int] = itertools.count(1)  # of this process's forks
 _upcoming = 0  # the number of the fork under way
-_forks: tuple[
-    tuple[str, int], ...
-] = ()  # the forks that led here: multiprocessing's name of the parent, number
+_forks: tuple[tuple[str, int], ...] = ()
+"""The forks that led here: multiprocessing's name of the parent, number."""
 
 
 def identity() -> str:

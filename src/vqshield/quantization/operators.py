@@ -200,26 +200,20 @@ content_streams.register_fake(_no_streams)
 fresh_streams.register_fake(lambda counter, images, *_: _no_streams(images))
 
 
-def _one_batch(info: Any, dims: tuple[Any, ...], values: tuple[Any, ...]) -> list[Any]:
-    """The arguments of all the calls under vmap, as those of one: (N, B, …) → (N·B, …).
-
-    Every image has a stream number of its own, so a larger batch is the same work, and gives the same bits.
-    """
-    count = info.batch_size
-    return [
-        value
-        if not isinstance(value, Tensor)
-        else (value.expand(count, *value.shape) if dim is None else value.movedim(dim, 0)).flatten(0, 1)
-        for value, dim in zip(values, dims, strict=True)
-    ]
-
-
 def _serve_vmap(operator: Any, unbatched: int = 0) -> None:
-    """Register vmap for an operator whose first arguments, so many, belong to no image."""
+    """Register vmap for an operator whose first arguments, so many, belong to no image.
+
+    All calls become one, of a larger batch: (N, B, …) → (N·B, …). Every image has a stream number of its own,
+    so that gives the same bits.
+    """
 
     def batched(info: Any, in_dims: tuple[Any, ...], *values: Any) -> tuple[Tensor, int]:
-        rest = _one_batch(info, in_dims[unbatched:], values[unbatched:])
-        result: Tensor = operator(*values[:unbatched], *rest)
+        arguments = list(values)
+        for place, (value, dim) in enumerate(zip(values, in_dims, strict=True)):
+            if place >= unbatched and isinstance(value, Tensor):
+                whole = value.expand(info.batch_size, *value.shape) if dim is None else value.movedim(dim, 0)
+                arguments[place] = whole.flatten(0, 1)
+        result: Tensor = operator(*arguments)
         return result.reshape(info.batch_size, -1, *result.shape[1:]), 0
 
     operator.register_vmap(batched)

@@ -22,9 +22,8 @@ def kmeans_plus_plus(patches: NoisyPatches, codes: int) -> Tensor:
     distances: list[Tensor] = []
     for j in range(1, codes):
         fresh = [(block - centres[-1][:, None]).square_().sum(-1) for block in patches]
-        distances = (
-            [torch.minimum(a, b) for a, b in zip(distances, fresh, strict=True)] if distances else fresh
-        )
+        pairs = zip(distances or fresh, fresh, strict=True)
+        distances = [torch.minimum(near, new) for near, new in pairs]
         # Whole numbers below 2^53 in all: the running sums are exact, so no order of summing matters.
         running = patches.fixed.summable(torch.cat(distances, 1), patches.count).cumsum(1)  # (B, n)
         total = running[:, -1]

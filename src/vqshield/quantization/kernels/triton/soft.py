@@ -89,7 +89,10 @@ def soft_gradient(
             "powers of two"
         )
     apart = assigned is not padded
-    plan = _plan(recipe, codes, *padded.shape[1:], apart, means, rounds, 1 / temperature, _tuning(padded))
+    # Matrix units take 32-bit values from compute capability 8.0 on.
+    is_old = padded.is_cuda and torch.cuda.get_device_capability(padded.device) < (8, 0)
+    tuning = replace(TUNING, precision="ieee") if is_old else TUNING
+    plan = _plan(recipe, codes, *padded.shape[1:], apart, means, rounds, 1 / temperature, tuning)
     step = max(1, min(_AT_ONCE, recipe.memory // plan.bytes))
     found = []
     for first in range(0, len(padded), step):
@@ -106,12 +109,6 @@ def _aligned(values: Tensor) -> Tensor:
     another order of sums."""
     plain = values.detach().float().contiguous()
     return plain if plain.data_ptr() % 16 == 0 else plain.clone()
-
-
-def _tuning(images: Tensor) -> Tuning:
-    """Matrix units take 32-bit values from compute capability 8.0 on."""
-    old = images.is_cuda and torch.cuda.get_device_capability(images.device) < (8, 0)
-    return replace(TUNING, precision="ieee") if old else TUNING
 
 
 class _Plan(Shape):
@@ -196,7 +193,13 @@ class _Plan(Shape):
         )  # fmt: skip
         # Not by the kernel: Triton 3.6 compiles some sizes of it wrongly if it stores both.
         book = Book(by_centre, by_centre.mT.contiguous(), nothing)
-        noise = self._noise(floats(self.dimensions, n), draw) if self.drawn else nothing
+        noise = nothing
+        if self.drawn:
+            noise, total = floats(self.dimensions, n), n * self.dimensions
+            soft_kernels.noise_kernel[(-(-total // (4 * _COUNTERS)), batch)](
+                noise, draw.streams.contiguous(), key_of(draw), n, total, self.recipe.tau,
+                STAGE=int(Stage.ASSIGNMENT), D=self.dimensions, QB=_COUNTERS,
+            )  # fmt: skip
         if self.is_sliding:
             mixed, similarity = floats(self.dimensions, n), floats(n)
             blended, largest, scale = floats(self.channels, pixels), floats(pixels), floats(pixels)
@@ -228,14 +231,6 @@ class _Plan(Shape):
                 MEANS=self.means, KP=self.kp, DP=self.dp, **self.outer,
             )  # fmt: skip
         return output
-
-    def _noise(self, noise: Tensor, draw: Draw) -> Tensor:
-        total = self.patches * self.dimensions
-        soft_kernels.noise_kernel[(-(-total // (4 * _COUNTERS)), len(noise))](
-            noise, draw.streams.contiguous(), key_of(draw), self.patches, total, self.recipe.tau,
-            STAGE=int(Stage.ASSIGNMENT), D=self.dimensions, QB=_COUNTERS,
-        )  # fmt: skip
-        return noise
 
     def _unrolled(self, images: Tensor, origin: Tensor, book: Book, partial: Tensor) -> list[Book]:
         """The centres before the first round of soft k-means, and after each."""
