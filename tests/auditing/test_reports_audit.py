@@ -216,6 +216,9 @@ def test_curves_show_accuracy_by_steps_and_by_budget_as_fractions():
         "60.0 ± 4.9 % at 4/255, 40.0 ± 4.9 % at 8/255"
     )
     assert curves_plot(report(ALL_PASSED)) is None
+    rising = report((flags.monotone("R3", "eps", [(4 / 255, left(40)), (8 / 255, left(60))]),))
+    assert "accuracy rises from eps 4/255 to 8/255" in render_audit(rising)
+    assert "accuracy rises from eps 4/255 to 8/255" in audit_notes(rising)[0]
     assert list(shown_figures(budgets.figures)) == ["eps 4/255: 60.0 ± 4.9 %", "eps 8/255: 40.0 ± 4.9 %"]
 
 

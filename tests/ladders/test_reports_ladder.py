@@ -16,7 +16,6 @@ from vqshield.ladders.page import (
     ladder_lines,
     ladder_notes,
     render_ladder,
-    subject_title,
 )
 from vqshield.ladders.plot import ladder_plot
 from vqshield.ladders.rungs import RUNGS
@@ -153,4 +152,4 @@ def test_a_document_gets_the_same_figures(summary) -> None:
     assert len(lines) == 2 + len(ladder_lines(summary)) + 2
     assert {line.count("|") for line in lines[:-2]} == {7}
     assert lines[-1].endswith("bare: net.safetensors, no defense.")
-    assert subject_title(summary.plan.subjects[0]).endswith("swRD (s=3, k=25)")
+    assert "swRD (s=3, k=25); bare" in lines[-1]

@@ -209,13 +209,14 @@ class _Run:
     def _planted(self, main: Threat) -> Flag:
         probes, options = self.probes, self.settings
         try:
-            planted = plant_and_find(
-                probes.classifier, probes.fresh("R9"), main, self.ball, self.few,
-                inner=15, draws=options.draws // 4, batch=options.batch, seed=options.seed,
+            return flags.planted(
+                plant_and_find(
+                    probes.classifier, probes.fresh("R9"), main, self.ball, self.few,
+                    inner=15, draws=options.draws // 4, batch=options.batch, seed=options.seed,
+                )
             )  # fmt: skip
         except InvalidInputError as reason:
             return flags.not_run("R9", str(reason))
-        return flags.planted(planted)
 
     def _gradients(self, main: Threat) -> Flag:
         """R10, at the images and where the attack leads them; the identity for comparison at the images.

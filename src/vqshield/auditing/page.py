@@ -42,7 +42,7 @@ def audit_notes(report: AuditReport) -> list[str]:
     """What the failed checks mean, and the budget."""
     failed = [flag for flag in sorted(report.flags, key=_order) if flag.outcome in ("fail", "suspicious")]
     warning = [f"WARNING: {report.warning}."] if report.warning else []
-    return warning + [f"{flag.name}: {flag.meaning}." for flag in failed] + [_budget(report)]
+    return warning + [f"{flag.name}: {_fractions(flag.meaning)}." for flag in failed] + [_budget(report)]
 
 
 def _order(flag: Flag) -> int:
@@ -65,6 +65,7 @@ def render_audit(report: AuditReport) -> str:
         "audit.html",
         title=headline(report),
         flags=[(flag, list(shown_figures(flag.figures))) for flag in sorted(report.flags, key=_order)],
+        meanings={flag.name: _fractions(flag.meaning) for flag in report.flags},
         classes=_CLASSES,
         checks=CHECKS,
         plot=curves_plot(report),

@@ -8,7 +8,7 @@ from vqshield.core.settings import format_value
 from vqshield.ladders.plot import ladder_plot, tries_plot
 from vqshield.ladders.rungs import RUNGS, Rung
 from vqshield.ladders.settings import LadderSettings
-from vqshield.ladders.study import MAIN, LadderRow, LadderSummary, NotMeasured, Subject
+from vqshield.ladders.study import MAIN, LadderRow, LadderSummary, NotMeasured
 from vqshield.reports.html import page
 from vqshield.reports.table import Cell, Column, Table
 from vqshield.reports.text import percent
@@ -46,11 +46,6 @@ def ladder_lines(summary: LadderSummary) -> list[LadderLine]:
             )
             lines.append(LadderLine(rung, calls, figures))
     return lines
-
-
-def subject_title(subject: Subject) -> str:
-    """The classifier and the defense of a subject."""
-    return f"{subject.classifier}, {display_defense(subject.defense)}"
 
 
 def headline(summary: LadderSummary) -> str:
@@ -92,7 +87,10 @@ def ladder_table(summary: LadderSummary) -> Table:
         caption=f"{summary.images:,} images of {summary.data}; attacks: {summary.plan.settings.ball.budget}; "
         "accuracy in %, ± standard error over images; calls: model calls per image, every sample counted; "
         "seconds: for all images together, training included; red: less than half of the clean accuracy",
-        facts=[(subject.name, subject_title(subject)) for subject in summary.plan.subjects],
+        facts=[
+            (subject.name, f"{subject.classifier}, {display_defense(subject.defense)}")
+            for subject in summary.plan.subjects
+        ],
         missing="not run",
     )
 

@@ -1,9 +1,4 @@
-"""The ladder: accuracy of a classifier and of its controls against attackers who know more and more.
-
-Every rung is measured by a study that can be stopped and continued: an Evaluation for natural accuracy, the
-ignorant and the white-box attacker, BlackBoxStudy for those without the weights. The attacker of the grey-box
-rung trains a network first.
-"""
+"""The ladder: accuracy of a classifier and of its controls against attackers who know more and more."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -353,13 +348,10 @@ def ladder(
             subjects += [(BARE, classifier, NONE)] if shield != NONE else []
         else:
             subjects += [parse_control(text) for text in controls]
-        climbs = []
+        climbs, chosen, named = list[Climb](), settings or LadderSettings(), tuple(sources)
         for name, source, spec in subjects:
             target = target_from(source, images, labels, limit=limit, data_dir=data_dir, device=device)
-            chosen = settings or LadderSettings()
-            climbs.append(
-                Climb(name=name, target=target, defense=spec, settings=chosen, sources=tuple(sources))
-            )
+            climbs.append(Climb(name=name, target=target, defense=spec, settings=chosen, sources=named))
         training = None if train_dir is None else TrainingImages(folder=Path(train_dir), data=train_data)
         folder = None if out is None else Path(out)
         return climb(climbs, training=training, out=folder, executor=executor, progress=progress)
@@ -436,13 +428,8 @@ class Climb:
             )
             for place, threat in enumerate(members)
         )  # fmt: skip
-        return BlackBoxStudy(
-            target=self.target,
-            defense=self.defense,
-            attacks=attacks,
-            calls=settings.calls,
-            **settings.shared(),
-        )
+        shared, calls = settings.shared(), settings.calls
+        return BlackBoxStudy(target=self.target, defense=self.defense, attacks=attacks, calls=calls, **shared)
 
 
 def climb(
@@ -464,15 +451,12 @@ def climb(
     if len({*names}) < len(names):
         raise InvalidInputError(f"controls {', '.join(names[1:])} should each have a name of its own")
     missing = [each for subject in climbs for each in subject.missing(training, out)]
-    plan = Plan(
-        subjects=tuple(
-            Subject(name=subject.name, classifier=subject.target.name, defense=subject.defense)
-            for subject in climbs
-        ),
-        settings=climbs[0].settings,
-        not_measured=tuple(missing),
-        training_seconds={},
+    subjects = tuple(
+        Subject(name=subject.name, classifier=subject.target.name, defense=subject.defense)
+        for subject in climbs
     )
+    settings = climbs[0].settings
+    plan = Plan(subjects=subjects, settings=settings, not_measured=tuple(missing), training_seconds={})
     studies = [(subject.inside, subject.black_box()) for subject in climbs]
     steps, measured = Steps(progress, sum(own.work + box.work for own, box in studies)), list[Measured]()
     if out is not None and (out / PLAN).is_file():

@@ -378,19 +378,14 @@ def _measure(
         if not (folder / "audit" / AUDIT_FILE).is_file():
             limits = [limit for limit in (target.limit, settings.audit_images) if limit is not None]
             study = AuditStudy(
-                target=replace(target, limit=min(limits, default=None)),
-                defense=main.defense,
-                attacks=(attackers.suite,),
-                norm=attackers.norm,
-                eps=attackers.eps,
+                target=replace(target, limit=min(limits, default=None)), defense=main.defense,
+                attacks=(attackers.suite,), norm=attackers.norm, eps=attackers.eps,
                 settings=replace(settings.audit, seed=attackers.seed),
-            )
+            )  # fmt: skip
             audit_target(
-                study,
-                out=folder / "audit",
-                executor=executor,
+                study, out=folder / "audit", executor=executor,
                 progress=lambda part: report(f"audit: {part}", 0, 1),
-            )
+            )  # fmt: skip
     with steps.step(_SHARES["cost"], title) as report:
         cost = Cost(target=target, defense=main.defense)
         run_study(cost, folder / "cost", executor=executor, progress=report)
