@@ -220,3 +220,13 @@ class Other(Ball):
 def test_bad_settings_are_named(settings, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         Square(**{"ball": Linf(0.1), **settings})
+
+
+def test_rounding_is_not_taken_for_randomness() -> None:
+    """A server that batches requests rounds each answer differently; a step stays one query."""
+    model, _ = two_classes(3, 8, 8)
+    images, labels = torch.full((4, 3, 8, 8), 0.5), torch.zeros(4, dtype=torch.int64)
+    attack = Square(ball=Linf(0.02))
+    exact = attack.trace(model, images, labels, (40,))
+    rounded = attack.trace(Noisy(model, 1e-7), images, labels, (40,))
+    assert torch.equal(rounded.images[0], exact.images[0])
