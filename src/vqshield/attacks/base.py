@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +38,7 @@ class Attack(ABC):
     """
 
     ball: Ball
+    needs_gradients: ClassVar[bool] = True
 
     @abstractmethod
     def run(self, model: Model, images: Tensor, labels: Tensor) -> Tensor:
@@ -107,6 +108,7 @@ class QueryAttack(Attack):
         True
     """
 
+    needs_gradients = False
     queries: int  # the most evaluations of the model in a call of the attack; a trace has marks of its own
 
     def uncounted_queries(self, draws: int = 1, *, drop_lost: bool = False) -> int:

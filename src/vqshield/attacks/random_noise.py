@@ -33,6 +33,8 @@ class RandomNoise(Attack):
         8
     """
 
+    needs_gradients = False
+
     ball: Ball
     tries: int = 10
     kind: str = "corners"

@@ -11,6 +11,7 @@ from torch import nn
 from vqshield.classifiers.folding import fastest_form
 from vqshield.classifiers.loading import check_finite, read_classifier
 from vqshield.classifiers.normalised import Normalised
+from vqshield.classifiers.remote import is_remote, remote_classifier
 from vqshield.core.entry_points import function_digest
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.files import file_exists
@@ -36,6 +37,7 @@ _FORMS = {
     "torchvision:NAME[@FILE]": "a classifier of torchvision, likewise",
     "MODULE:FUNCTION": "what your function returns: a torch module from images in [0,1] to logits; "
     "MODULE:FUNCTION@FILE takes its weights from a safetensors file",
+    "http://HOST/PATH[#SETTINGS]": "a server that classifies PNG images, as vqshield serve does",
 }
 
 
@@ -143,7 +145,7 @@ def weights_digest(model: nn.Module) -> str:
 def source_digest(text: str) -> str | None:
     """SHA-256 of the user's files behind module:function; None for classifiers of another kind."""
     module, _, function = text.partition(":")
-    return function_digest(text) if function and module not in _FORMS else None
+    return function_digest(text) if function and not is_remote(text) and module not in _FORMS else None
 
 
 def _external(text: str) -> Normalised:
@@ -151,6 +153,8 @@ def _external(text: str) -> Normalised:
 
     if text in _LITES:
         return external.efficientnet_lite(*_LITES[text])
+    if is_remote(text):
+        return remote_classifier(text)
     source, _, name = text.partition(":")
     if not source or not name:
         raise InvalidInputError(f"classifier={text!r} is incomplete; give {', '.join(_FORMS)}")

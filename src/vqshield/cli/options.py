@@ -43,7 +43,7 @@ def classifier(default: tuple[object, str] | None = None) -> Option:
         "classifier",
         type=str,
         help="A safetensors file, small-cifar10 (bundled), efficientnet-lite0, timm:NAME, torchvision:NAME, "
-        "module:function: see vqshield list classifiers.",
+        "module:function, http://HOST/PATH: see vqshield list classifiers.",
         default=default,
     )
 

@@ -14,6 +14,7 @@ from vqshield.attacks import EOT
 from vqshield.attacks.suites import expand
 from vqshield.attacks.threats import Threat
 from vqshield.classifiers import BUNDLED
+from vqshield.classifiers.remote import WITHOUT_GRADIENTS
 from vqshield.core import checks
 from vqshield.core.display_names import NONE
 from vqshield.core.errors import InvalidInputError
@@ -93,6 +94,7 @@ class Evaluation(AttackStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
 
     manifest_type = EvaluationManifest
     record_type = EvaluationRecord
+    takes_remote = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -103,6 +105,12 @@ class Evaluation(AttackStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
             choices = ", ".join([*list_defenses(), NONE])
             raise InvalidInputError(f"no defense is given; give one of {choices}")
         _ = self.built, self._places  # refuse unknown defenses and attacks
+        for name in self._places if self.target.is_remote else ():
+            if self._threat(name, seed=0).attack.needs_gradients:
+                raise InvalidInputError(
+                    f"attack {name!r} needs gradients, which {self.target.name} does not have; "
+                    f"{WITHOUT_GRADIENTS}"
+                )
 
     def described(self) -> Mapping[str, object]:
         return {

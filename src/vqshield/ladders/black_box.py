@@ -11,6 +11,7 @@ from vqshield.attacks import EOT, Ball, DiverseInputs, Ensemble, QueryAttack
 from vqshield.attacks.suites import expand
 from vqshield.attacks.threats import Threat
 from vqshield.classifiers import check_classes, is_source, load_classifier, weights_digest
+from vqshield.classifiers.remote import is_remote
 from vqshield.core.display_names import NONE
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.files import file_sha256
@@ -132,6 +133,7 @@ class BlackBoxStudy(AttackStudy[BlackBoxManifest, BlackBoxCell, BlackBoxRecord])
 
     manifest_type = BlackBoxManifest
     record_type = BlackBoxRecord
+    takes_remote = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -139,6 +141,8 @@ class BlackBoxStudy(AttackStudy[BlackBoxManifest, BlackBoxCell, BlackBoxRecord])
         _ = self.built  # refuses an unknown defense
         for each in self.attacks:
             attack = each.threat(self.ball).attack
+            if any(map(is_remote, each.sources)):
+                raise InvalidInputError(f"sources={each.sources} need gradients; give classifiers in files")
             if not each.sources and not isinstance(attack, QueryAttack):
                 raise InvalidInputError(
                     f"attack {each.attack!r} needs more than answers; give square or rays, or sources for it"

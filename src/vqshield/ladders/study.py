@@ -43,6 +43,7 @@ PLAN = "ladder.json"
 MAIN = "model"
 """The subject that the ladder is about; all others are controls."""
 BARE = "bare"
+_REMOTE = "the classifier is behind HTTP, without gradients"
 _TRIES = (1, 2, 3, 5, 10, 20, 50, 100)
 
 Measured = tuple[
@@ -393,6 +394,8 @@ class Climb:
             reasons["grey-box"] = "there is no folder for the attacker's network"
         elif self.defense.startswith(IN_MEMORY):
             reasons["grey-box"] = "the defense is in memory: give it as package.module:function"
+        if self.target.is_remote:
+            reasons["ignorant"] = _REMOTE
         if self.unfit:
             reasons |= dict.fromkeys(("grey-box", "white-box"), self.unfit)
         return [NotMeasured(subject=self.name, rung=rung, reason=why) for rung, why in reasons.items()]
@@ -400,6 +403,8 @@ class Climb:
     @cached_property
     def unfit(self) -> str | None:
         """Why the suite cannot be run on this defense, if it cannot."""
+        if self.target.is_remote:
+            return _REMOTE
         try:
             for threat in expand(self.settings.suite, self.settings.ball):
                 if self.shield is not None and threat.surrogate != NONE:
@@ -412,7 +417,8 @@ class Climb:
     def inside(self) -> Evaluation:
         """No attacker, and those with the weights."""
         settings, shielded = self.settings, self.shield is not None
-        attacks = (settings.ignorant,) * shielded + (settings.suite,) * (self.unfit is None)
+        attacks = (settings.ignorant,) * (shielded and not self.target.is_remote)
+        attacks += (settings.suite,) * (self.unfit is None)
         return Evaluation(target=self.target, defenses=(self.defense,), attacks=attacks, **settings.shared())
 
     def black_box(self, own: Path | None = None) -> BlackBoxStudy:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 import vqshield
 from vqshield.core.environment import environment
+from vqshield.core.errors import InvalidInputError
 from vqshield.core.progress import Progress as Progress
 from vqshield.core.progress import no_progress as no_progress
 from vqshield.defenses import Defense
@@ -219,8 +220,14 @@ class TargetStudy(Study[AnyTargetManifest, AnyCell, AnyRecord]):
     target: Target = field(default_factory=Target)
     shared: Path | None = None
     package: ClassVar[str] = vqshield.__name__  # whose code measures
+    takes_remote: ClassVar[bool] = False  # whether it measures a classifier behind HTTP
 
     def __post_init__(self) -> None:
+        if self.target.is_remote and not self.takes_remote:
+            raise InvalidInputError(
+                f"classifier {self.target.name} is behind HTTP, and {type(self).__name__} needs the network "
+                "itself; evaluate and ladder take it"
+            )
         if self.shared is not None:  # other processes may have another current directory
             object.__setattr__(self, "shared", Path(self.shared).absolute())
 
@@ -270,13 +277,14 @@ class TargetStudy(Study[AnyTargetManifest, AnyCell, AnyRecord]):
 
     @property
     def travels(self) -> bool:
-        return self.target.travels
+        return self.target.travels and not self.target.is_remote
 
     @cached_property
     def store(self) -> AdversarialStore:
         """The images that attacks on the bare classifier have found."""
         manifest = self.manifest
-        return AdversarialStore(classifier=manifest.classifier, machine=manifest.machine, folder=self.shared)
+        folder = None if self.target.is_remote else self.shared  # it may answer differently tomorrow
+        return AdversarialStore(classifier=manifest.classifier, machine=manifest.machine, folder=folder)
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from vqshield.classifiers import (
     source_digest,
     weights_digest,
 )
+from vqshield.classifiers.remote import is_remote, remote_part
 from vqshield.classifiers.sources import bundled_file
 from vqshield.core import checks
 from vqshield.core.display_names import IN_MEMORY
@@ -235,6 +236,11 @@ class Target:
         return self.classifier != IN_MEMORY
 
     @property
+    def is_remote(self) -> bool:
+        """Whether the classifier is behind HTTP: it has no gradients, and may be random."""
+        return is_remote(self.classifier) or (not self.travels and remote_part(self.model) is not None)
+
+    @property
     def place(self) -> torch.device:
         return pick_device(self.device)
 
@@ -256,7 +262,9 @@ class Target:
                     "torchvision:NAME, module:function, a name from vqshield list classifiers, or "
                     f"{BUNDLED}, the bundled one"
                 )
-            self._loaded.models[self._key] = load_classifier(self.classifier, device=self.place)
+            self._loaded.models[self._key] = model = load_classifier(self.classifier, device=self.place)
+            if (remote := remote_part(model)) is not None:
+                remote.classes = remote.endpoint.classes or len(self.images.classes)
         return self._loaded.models[self._key]
 
     @property
@@ -279,6 +287,8 @@ class Target:
                 digest = file_sha256(path)
         elif self.travels and not is_source(self.classifier):
             digest = file_sha256(Path(self.classifier))
+        elif (remote := remote_part(self.model)) is not None:
+            digest = hashlib.sha256(remote.endpoint.address.encode()).hexdigest()
         else:
             digest, source = weights_digest(self.model), source_digest(self.classifier)
             answers = seeded_answers(self.model, self.part(range(PROBED))[0], random=random)
@@ -294,6 +304,8 @@ class Target:
 
     @property
     def is_random(self) -> bool:
+        if (remote := remote_part(self.model)) is not None:
+            return not remote.endpoint.fixed
         known = self._loaded.random
         if self._key not in known:
             with evaluating(self.model):
