@@ -100,6 +100,19 @@ def test_a_defense_whose_code_changed_is_another_run(start, tmp_path, monkeypatc
         run(str(start), "their_shade:shade", out=tmp_path / "out")
 
 
+def test_a_classifier_whose_code_changed_is_another_run(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    values = TRAINING.images[0].numel()
+    code = "import torch\nfrom torch import nn\n\ndef net():\n    torch.manual_seed(0)\n"
+    code += f"    return nn.Sequential(nn.Flatten(), nn.Linear({values}, 2))\n"
+    (tmp_path / "their_net.py").write_text(code)
+    with pytest.raises(KeyboardInterrupt):
+        run("their_net:net", out=tmp_path / "out", progress=Watcher(stop_in=2))
+    (tmp_path / "their_net.py").write_text(code + "# changed\n")
+    with pytest.raises(InvalidInputError, match="made with other code of your classifier or defense"):
+        run("their_net:net", out=tmp_path / "out")
+
+
 def test_methods_and_defenses_lead_to_other_weights(start, tmp_path):
     found = [
         run(str(start), out=tmp_path / str(number), epochs=1, **changes)

@@ -57,6 +57,10 @@ class HardenSettings(TrainSettings):
     def name(self) -> str:
         return self.stem
 
+    @property
+    def code(self) -> str | None:
+        return " ".join(filter(None, (super().code, source_digest(self.classifier)))) or None
+
 
 @dataclass(frozen=True, kw_only=True)
 class Hardened(TrainResult, Tabular):
@@ -215,7 +219,6 @@ def harden(
         model=model,
         defense=shield,
         notes={"test_accuracy_before": before, "load": load},
-        code=source_digest(classifier) if isinstance(classifier, str) else None,
     )
     ready = result.model.eval().requires_grad_(False)
     changes = {

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from vqshield.classifiers import Network, Normalised, load_classifier, save_classifier
 from vqshield.core.checks import whole
-from vqshield.core.entry_points import function_digest
 from vqshield.core.environment import environment, pick_device
 from vqshield.core.errors import FileFormatError, InvalidInputError, VqshieldError
 from vqshield.core.files import parse_json, write_atomically, write_json
@@ -21,7 +20,7 @@ from vqshield.core.serialization import Json, from_plain, to_plain
 from vqshield.core.tensors import read_tensors, tensors_to_bytes
 from vqshield.data import ImageSet
 from vqshield.data.base import digest_of
-from vqshield.defenses import Defense, is_preprocessor
+from vqshield.defenses import Defense
 from vqshield.training.settings import TrainSettings
 from vqshield.training.trainer import EpochRecord, Parts, Trainer, fast_convolutions
 
@@ -142,7 +141,6 @@ def train_on(
     model: Normalised | None = None,
     defense: Defense | None = None,
     notes: Mapping[str, Json] | None = None,
-    code: str | None = None,
 ) -> TrainResult:
     """Train; write NAME.safetensors and its card NAME.json into ``out``.
 
@@ -156,7 +154,6 @@ def train_on(
         trainer: a subclass for another recipe.
         model, defense: replace what the settings name.
         notes: further facts for the card.
-        code: a digest of the user's files that make the classifier.
     """
     whole("test_every", test_every, least=1)
     place, files = pick_device(device), RunFiles(Path(out), settings.name)
@@ -169,7 +166,7 @@ def train_on(
         settings=settings.to_dict(),
         data_sha256=digest_of(training, test),
         threads=torch.get_num_threads() if place.type == "cpu" else None,  # no GPU's results depend on it
-        code=_code_of(settings.shield, code),
+        code=settings.code,
     )
     work = trainer(settings, training, test, place, model=model, defense=defense)
     if not fresh and files.checkpoint.is_file():
@@ -204,12 +201,6 @@ def train_on(
                 took = written - began
             report(work.steps, record.loss)
     return _finished(work, training, state, files, notes or {})
-
-
-def _code_of(shield: str | None, classifier: str | None) -> str | None:
-    """A digest of the user's files behind a defense, by spec string, and a classifier, by their digest."""
-    defense = function_digest(shield) if shield is not None and is_preprocessor(shield) else None
-    return " ".join(filter(None, (defense, classifier))) or None
 
 
 def _finished(

@@ -9,10 +9,11 @@ from typing import Literal, get_args
 from vqshield.classifiers import list_classifiers
 from vqshield.classifiers.folding import Precision
 from vqshield.core.checks import one_of, real, whole
+from vqshield.core.entry_points import function_digest
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.files import file_sha256
 from vqshield.core.serialization import Json
-from vqshield.defenses import from_text
+from vqshield.defenses import from_text, is_preprocessor
 from vqshield.training.objectives import objective
 
 CompileMode = Literal["off", "default", "reduce-overhead", "max-autotune-no-cudagraphs"]
@@ -117,6 +118,11 @@ class TrainSettings:
     @property
     def name(self) -> str:
         return f"{self.arch}-{self.data}"
+
+    @property
+    def code(self) -> str | None:
+        """A digest of the user's files that make defense and classifier; None: no user's file makes them."""
+        return function_digest(self.shield) if self.shield and is_preprocessor(self.shield) else None
 
     def to_dict(self) -> dict[str, Json]:
         """The settings as JSON holds them; the file to start from by its name and SHA-256."""
