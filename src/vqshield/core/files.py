@@ -105,7 +105,7 @@ def write_atomically(path: Path, content: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: object) -> None:
     """Write a JSON file, whole or not at all."""
     write_atomically(path, (json.dumps(value, indent=1) + "\n").encode())
 

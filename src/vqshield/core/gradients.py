@@ -1,7 +1,5 @@
 """Values in place of a tensor's own, with the gradient of the identity."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -18,7 +16,7 @@ class _Replaced(torch.autograd.Function):
         pass
 
     @staticmethod
-    def backward(ctx: object, *gradients: Any) -> tuple[Any, None]:
+    def backward(ctx: object, *gradients: Tensor) -> tuple[Tensor, None]:
         return gradients[0].contiguous(), None
 
 

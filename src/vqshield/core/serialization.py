@@ -75,7 +75,7 @@ def _read(shape: Any, value: object, where: str, strict: bool) -> Any:
     return _read_scalar(shape, value, where)
 
 
-def _read_union(shape: Any, value: object, where: str, strict: bool) -> Any:
+def _read_union(shape: object, value: object, where: str, strict: bool) -> Any:
     choices = get_args(shape)
     if value is None and type(None) in choices:
         return None
@@ -92,7 +92,7 @@ def _read_union(shape: Any, value: object, where: str, strict: bool) -> Any:
     raise _wrong(where, value, shape)
 
 
-def _read_tuple(shape: Any, value: object, where: str, strict: bool) -> tuple[Any, ...]:
+def _read_tuple(shape: object, value: object, where: str, strict: bool) -> tuple[object, ...]:
     inner = get_args(shape)
     if not _has_form(shape, value):
         raise _wrong(where, value, shape)
@@ -142,30 +142,30 @@ def _read_scalar(shape: Any, value: object, where: str) -> Any:
 
 
 @cache
-def _hints(shape: type) -> dict[str, Any]:
+def _hints(shape: type) -> dict[str, object]:
     return get_type_hints(shape, localns={"Json": Json})
 
 
-def _forms(choices: tuple[Any, ...]) -> set[object]:
+def _forms(choices: tuple[object, ...]) -> set[object]:
     return {get_origin(each) or each for each in choices}
 
 
 _JSON_FORMS = _forms(get_args(Json))  # resolving the references inside of Json makes another object of it
 
 
-def _is_mapping(shape: Any) -> bool:
+def _is_mapping(shape: object) -> bool:
     origin = get_origin(shape)
     return isinstance(origin, type) and issubclass(origin, Mapping)
 
 
-def _has_form(shape: Any, value: object) -> bool:
+def _has_form(shape: object, value: object) -> bool:
     """Whether a value is a list or a table, as a shape is."""
     if get_origin(shape) is tuple:
         return isinstance(value, Sequence) and not isinstance(value, str)
     return (is_dataclass(shape) or _is_mapping(shape)) and isinstance(value, Mapping)
 
 
-def _wrong(where: str, value: object, shape: Any) -> FileFormatError:
+def _wrong(where: str, value: object, shape: object) -> FileFormatError:
     return FileFormatError(f"{where} is {_short(value)}; it should be {_expected(shape)}")
 
 

@@ -9,7 +9,6 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any
 
 from vqshield.core.errors import InvalidInputError
 
@@ -100,7 +99,7 @@ def format_settings(settings: Mapping[str, object]) -> str:
     return ", ".join(f"{key}={format_value(value)}" for key, value in settings.items())
 
 
-def format_value(value: Any) -> str:
+def format_value(value: object) -> str:
     """A value as a person would type it: multiples of 1/255, the unit of noise and budgets, as fractions."""
     if isinstance(value, float):
         bytes_ = value * 255

@@ -142,7 +142,7 @@ class Defense(nn.Module, ABC):
     NAME: ClassVar[str]
     """What a registered class is called in spec strings; a class without one has no spec string."""
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         """Give a class that computes something else no certificate of its base."""
         super().__init_subclass__(**options)
         own = {name for name, value in vars(cls).items() if callable(value) or isinstance(value, property)}

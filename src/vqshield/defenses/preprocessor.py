@@ -192,7 +192,7 @@ def _call_once(make: Callable[[], Any], text: str) -> Any:
     return call_function(make, text, called="defense")
 
 
-def _needs_no_arguments(named: Callable[..., Any]) -> bool:
+def _needs_no_arguments(named: Callable[..., object]) -> bool:
     if isinstance(named, nn.Module):
         return False
     try:

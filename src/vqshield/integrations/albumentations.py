@@ -43,7 +43,7 @@ class ShieldTransform(_Transform):  # type: ignore[misc]
         image = data["image"] if "image" in data else data["images"][0]
         return {"stream": int(self._shield.draw(_planes(image))[0])}
 
-    def apply(self, img: Pixels, *args: Any, **params: Any) -> Pixels:
+    def apply(self, img: Pixels, *args: object, **params: int) -> Pixels:
         shielded = self._shield(_planes(img), streams=torch.tensor([params["stream"]]))
         return np.ascontiguousarray(shielded.numpy().transpose(1, 2, 0)).reshape(img.shape)
 

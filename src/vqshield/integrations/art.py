@@ -52,7 +52,7 @@ class ShieldPreprocessor(_Preprocessor):  # type: ignore[misc]
         self.channels_first = channels_first
         self._check_params()
 
-    def forward(self, x: Tensor, y: Any = None) -> tuple[Tensor, Any]:
+    def forward(self, x: Tensor, y: object = None) -> tuple[Tensor, object]:
         """Shielded images, float32 as in all of ART, and the labels unchanged."""
         low, high = self.clip_values
         images = x.float()  # HopSkipJump hands doubles over, which a float32 network would refuse

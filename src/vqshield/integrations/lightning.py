@@ -44,7 +44,7 @@ class ShieldCallback(_Callback):  # type: ignore[misc]
         self.key = key
         self._owner: Any = None
 
-    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+    def setup(self, trainer: Any, pl_module: object, stage: str) -> None:
         """Put the shield behind the module's own hook."""
         if stage not in self.stages:
             return
@@ -59,7 +59,7 @@ class ShieldCallback(_Callback):  # type: ignore[misc]
 
         self._owner.on_after_batch_transfer = shielded
 
-    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+    def teardown(self, trainer: object, pl_module: object, stage: str) -> None:
         if self._owner is not None:
             vars(self._owner).pop("on_after_batch_transfer", None)
             self._owner = None

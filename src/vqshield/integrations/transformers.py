@@ -49,7 +49,7 @@ class _ShieldTensors:
     _shield: Shield
 
     def rescale_and_normalize(
-        self, images: Tensor, do_rescale: bool, rescale_factor: float, *rest: Any, **named: Any
+        self, images: Tensor, do_rescale: bool, rescale_factor: float, *rest: object, **named: object
     ) -> Any:
         pixels = images.float() * rescale_factor if do_rescale else images.float()
         own: Any = super()
@@ -61,7 +61,7 @@ class _ShieldArrays:
 
     _shield: Shield
 
-    def rescale(self, image: Any, scale: float, **options: Any) -> Any:
+    def rescale(self, image: object, scale: float, **options: object) -> object:
         own: Any = super()
         pixels = np.ascontiguousarray(own.rescale(image, scale, **options), dtype=np.float32)
         return self._shield(torch.from_numpy(pixels)).numpy()

@@ -165,7 +165,7 @@ def ask(model: Model, images: Tensor) -> Tensor:
     return found
 
 
-def _logits_in(answer: Any) -> Any:
+def _logits_in(answer: object) -> Any:
     return answer if isinstance(answer, Tensor) else getattr(answer, "logits", answer)
 
 

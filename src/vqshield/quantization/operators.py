@@ -207,7 +207,7 @@ def _serve_vmap(operator: Any, unbatched: int = 0) -> None:
     so that gives the same bits.
     """
 
-    def batched(info: Any, in_dims: tuple[Any, ...], *values: Any) -> tuple[Tensor, int]:
+    def batched(info: Any, in_dims: tuple[int | None, ...], *values: object) -> tuple[Tensor, int]:
         arguments = list(values)
         for place, (value, dim) in enumerate(zip(values, in_dims, strict=True)):
             if place >= unbatched and isinstance(value, Tensor):

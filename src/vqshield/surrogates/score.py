@@ -26,7 +26,7 @@ class _Scored(torch.autograd.Function):
         ctx.save_for_backward(*inputs[2:])
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> tuple[Any, None, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
         advantage, score = ctx.saved_tensors
         weight = (gradients[0] * advantage).sum(-1)
         return weight[:, None, None, None] * score, None, None, None

@@ -145,7 +145,7 @@ class _Softened(torch.autograd.Function):
         return shielding.quantized.view_as(shielding.quantized)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None, None, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
         images, centres = ctx.saved_tensors
         shielding = replace(ctx.shielding, images=images, centres=centres)
         if torch.is_grad_enabled():  # for a gradient of this gradient: the formula has one

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from vqshield.quantization.patches import Disjoint, Sliding
 Init = Literal["kmeans++", "random"]
 INITS: tuple[Init, ...] = get_args(Init)
 WeightsFrom = Literal["clean", "noisy"]
-RECIPE_CHECKS: Mapping[str, Callable[[str, object], Any]] = {
+RECIPE_CHECKS: Mapping[str, Callable[[str, object], object]] = {
     "codes": partial(checks.whole, least=1, below=checks.MOST_CODES + 1),
     "sigma": partial(checks.real, most=checks.MOST_NOISE),
     "tau": partial(checks.real, most=checks.MOST_NOISE),

@@ -9,7 +9,7 @@ rounding errors. They are computed twice, in mix and in pull: cheaper than keepi
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -140,12 +140,12 @@ class _Plan(Shape):
         self.place = self.columns, height, width
         # Constants of the kernels: sizes of codebooks, of kernels over patches, over strips, over pixels.
         self.sizes = {"D": self.dimensions, "KP": kp, "DP": dp}
-        self.inner: dict[str, Any] = {
+        self.inner: dict[str, object] = {
             "CHANNELS": channels, "S": recipe.grid.size, "K": codes, **self.sizes, "UNROLL": tuning.unroll,
             "PRECISION": tuning.precision,
         }  # fmt: skip
         self.noisy = {"DRAWN": self.drawn, "NOISY": recipe.weights_from == "noisy"}
-        self.in_strips: dict[str, Any] = {
+        self.in_strips: dict[str, object] = {
             **self.inner, "SLIDING": self.is_sliding, "STRIP": self.strip, "RB": self.block(tuning.pull_rows),
             **self.options(tuning.pull_warps, tuning.registers),
         }  # fmt: skip
