@@ -17,7 +17,6 @@ from vqshield.core.errors import InvalidInputError
 from vqshield.core.files import file_sha256
 from vqshield.core.seeds import torch_seeded
 from vqshield.defended import Defended
-from vqshield.defenses import Defense
 from vqshield.ladders.rungs import RungName
 from vqshield.runs.arguments import defense_from, refuse_twice
 from vqshield.runs.attack_study import AttackCell, AttackManifest, AttackStudy, impossible_answers
@@ -63,11 +62,6 @@ class BlackBoxId:
     sources: tuple[ClassifierId, ...]
     behind: bool
     diversity: float
-
-    @property
-    def asks(self) -> bool:
-        """Whether it queries the attacked model."""
-        return not self.sources
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,7 +163,7 @@ class BlackBoxStudy(AttackStudy[BlackBoxManifest, BlackBoxCell, BlackBoxRecord])
             BlackBoxCell(
                 defense=manifest.defense.name,
                 attack=each.name,
-                calls=manifest.calls if each.asks else (0,),
+                calls=(0,) if each.sources else manifest.calls,
                 images=images,
             )
             for images in chunks(manifest.data.images, manifest.batch)
@@ -245,19 +239,14 @@ class BlackBoxStudy(AttackStudy[BlackBoxManifest, BlackBoxCell, BlackBoxRecord])
                     threat = replace(threat, surrogate=NONE)
                 found = threat(source, shield, images, labels, drop_lost=False)
                 return [(found, [0] * len(images))]
-            model = self._asked_model(threat, defense)
+            model = threat.in_precision(self.target.model)
+            if defense is not None:
+                model = Defended(model, defense)
+            if threat.eot > 1 and (defense is not None or self.manifest.classifier.random):
+                model = EOT(model, draws=threat.eot, average=threat.average)  # where draws differ
             assert isinstance(threat.attack, QueryAttack)
             trace = threat.attack.trace(model, images, labels, cell.calls, drop_lost=threat.is_fast)
             return list(zip(trace.images, trace.used.tolist(), strict=True))
-
-    def _asked_model(self, threat: Threat, defense: Defense | None) -> nn.Module:
-        """The model that a query attack calls: several draws per query only if draws differ."""
-        model = threat.in_precision(self.target.model)
-        if defense is not None:
-            model = Defended(model, defense)
-        elif not self.manifest.classifier.random:
-            return model
-        return model if threat.eot == 1 else EOT(model, draws=threat.eot, average=threat.average)
 
 
 def transfers(sources: Sequence[str], attack: str, diversity: float) -> tuple[BlackBoxAttack, ...]:

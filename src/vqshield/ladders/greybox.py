@@ -4,8 +4,6 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from torch import nn
-
 from vqshield.classifiers import Network, Normalised
 from vqshield.core.environment import pick_device
 from vqshield.core.files import parse_json
@@ -40,7 +38,9 @@ def own_network(
     from vqshield.training.settings import TrainSettings
 
     data = images.data or ("cifar10" if target.data == SAMPLE_NAME else target.data)
-    arch = settings.own_arch or _another_arch(target.model)
+    network = target.model.network if isinstance(target.model, Normalised) else target.model
+    is_resnet = isinstance(network, Network) and network.arch == "resnet18"
+    arch = settings.own_arch or ("small" if is_resnet else "resnet18")  # not the attacked classifier's
     training = TrainSettings(
         data=data, arch=arch, epochs=settings.own_epochs, batch=settings.own_batch, seed=settings.own_seed,
         shield=shield, precision="bf16" if pick_device(target.device).type == "cuda" else "float32",
@@ -57,9 +57,3 @@ def own_network(
         progress=lambda doing, done, total: progress(f"the attacker's {arch}, {doing}", done, total),
     )  # fmt: skip
     return result.weights, result.seconds
-
-
-def _another_arch(model: nn.Module) -> str:
-    """An architecture that is not the attacked classifier's."""
-    network = model.network if isinstance(model, Normalised) else model
-    return "small" if isinstance(network, Network) and network.arch == "resnet18" else "resnet18"
