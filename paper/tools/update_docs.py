@@ -177,7 +177,8 @@ TABLES: dict[str, Callable[[], str]] = {
 
 FOLDED = (
     "threats", "threats-frontier", "threats-corruptions", "leaderboard", "ladder", "attack-members",
-    "attack-explored", "trained", "reproduction-whole",
+    "attack-explored", "attack-suite-members", "attack-audits", "attack-fakes", "trained",
+    "reproduction-whole",
 )  # fmt: skip
 """Long tables: a plot or a text says what is in them."""
 

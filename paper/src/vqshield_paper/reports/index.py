@@ -145,5 +145,6 @@ def _small(path: Path) -> str:
     with pillow().open(path) as image:
         image.thumbnail((_SIDE, _SIDE))
         stream = io.BytesIO()
-        image.convert("RGB").quantize(32).save(stream, "PNG")
+        # An octree keeps colors that few pixels have: those of dots and curves.
+        image.convert("RGB").quantize(64, method=pillow().Quantize.FASTOCTREE).save(stream, "PNG")
     return png_uri(base64.b64encode(stream.getvalue()).decode("ascii"))
