@@ -30,6 +30,7 @@ from leaderboard_table import leaderboard
 from palette_tables import PALETTE_TABLES
 from protocol_tables import PROTOCOL_TABLES
 from radius_tables import RADIUS_TABLES
+from remote_table import remote
 from reproduction_curves import CURVE_TEXTS
 from reproduction_tables import REPRODUCTION_TABLES
 from reproduction_whole import WHOLE_TABLES
@@ -146,6 +147,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "trained": trained,
     "serving": serving,
     "gate-power": gate_power,
+    "remote": remote,
     **ATTACK_TABLES,
     **CERTIFICATE_TABLES,
     **RADIUS_TABLES,

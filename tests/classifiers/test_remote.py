@@ -414,8 +414,8 @@ def test_query_attacks_get_as_far_as_in_this_process(defense: str) -> None:
         errors = row["here_standard_error"], row["remote_standard_error"]
         assert abs(row["here_mean"] - row["remote_mean"]) <= 2 * max(*errors, 0.05), row
         assert 0 < row["requests"] <= 16 * 150
-        if defense == "none":  # nothing is random
-            assert row["here_mean"] == row["remote_mean"]
+        if defense == "none":  # nothing is random except the last bit of an answer
+            assert abs(row["here_mean"] - row["remote_mean"]) <= 1 / 16, row
 
 
 @pytest.mark.slow

@@ -8,7 +8,6 @@ followed, and compressed answers are refused.
 import atexit
 import base64
 import http.client
-import ipaddress
 import json
 import logging
 import math
@@ -119,10 +118,7 @@ class Endpoint:
     @property
     def is_local(self) -> bool:
         """Whether it is on this machine."""
-        host = str(urlsplit(self.address).hostname)
-        with suppress(ValueError):
-            return ipaddress.ip_address(host).is_loopback
-        return host == "localhost"
+        return urlsplit(self.address).hostname in ("127.0.0.1", "::1", "localhost")
 
 
 class Remote(nn.Module):
@@ -262,12 +258,10 @@ class Remote(nn.Module):
                 f"{endpoint.label} in {_shown(answer)} is not a class from 0 to {self.classes - 1} "
                 "(a vote that abstains gives none: serve it with --no-abstain)"
             )
-        if share is None:
-            share = 1.0
+        share = 1.0 if share is None else share
         if not _is_number(share) or not 0 <= share <= 1:
             raise self._wrong(f"{endpoint.score} in {_shown(answer)} is not a probability")
-        others = [(1 - share) / (self.classes - 1)] * self.classes
-        logits = _log(others)
+        logits = _log([(1 - share) / (self.classes - 1)] * self.classes)
         logits[index] = max(*_log([share]), max(logits) + 1e-6)  # it is the class, whatever its share
         return logits
 

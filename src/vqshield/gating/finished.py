@@ -1,7 +1,7 @@
 """A finished run as samples per image, whichever verb wrote its folder."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +9,8 @@ from vqshield.auditing.results import Verdict, read_audit
 from vqshield.auditing.study import FILE as AUDIT
 from vqshield.certification.l1 import L1Certification
 from vqshield.certification.records import (
-    CertificateManifest,
+    EXACT,
     CertificateRecord,
-    CertificationManifest,
-    DrawsRecord,
     L1Record,
     VoteRecord,
 )
@@ -20,7 +18,6 @@ from vqshield.certification.study import Certification
 from vqshield.core.display_names import NONE
 from vqshield.core.errors import InvalidInputError
 from vqshield.core.serialization import Json, to_plain
-from vqshield.core.settings import format_value
 from vqshield.evaluation.records import EvaluationManifest, EvaluationRecord
 from vqshield.evaluation.study import Evaluation
 from vqshield.evaluation.summary import attack_groups
@@ -29,7 +26,7 @@ from vqshield.ladders.black_box import BlackBoxStudy
 from vqshield.ladders.study import BARE, MAIN, PLAN, Plan, competing, subject_folders
 from vqshield.runs.attack_study import strongest_draws
 from vqshield.runs.manifests import flat, read_manifest, read_plain_manifest
-from vqshield.runs.study import Recorded
+from vqshield.runs.study import Recorded, Study
 from vqshield.runs.target import DataId
 
 CLEAN, CERTIFIED = "clean", "certified@"
@@ -57,9 +54,9 @@ class FinishedRun:
 
     folder: Path
     kind: str
-    data: DataId | None
-    settings: Mapping[str, Json]
-    results: Mapping[Result, Shares]
+    data: DataId | None = None
+    settings: Mapping[str, Json] = field(default_factory=dict)
+    results: Mapping[Result, Shares] = field(default_factory=dict)
     verdict: Verdict | None = None
 
     def shares(self, subject: str, attack: str) -> tuple[str, Shares]:
@@ -88,83 +85,65 @@ def read_run(folder: Path | str, *, radii: Sequence[float] = (0.0,)) -> Finished
         return _ladder(folder)
     plain = read_plain_manifest(folder)
     if (folder / AUDIT).is_file():
-        report = read_audit(folder / AUDIT)
-        settings = _settings(plain)
-        return FinishedRun(
-            folder=folder, kind="audit", data=None, settings=settings, results={},
-            verdict=report.audit.verdict,
-        )  # fmt: skip
-    fields = plain if isinstance(plain, Mapping) else {}
-    study = next((kind for name, kind in _KINDS.items() if name in fields), None)
+        verdict = read_audit(folder / AUDIT).audit.verdict
+        return FinishedRun(folder=folder, kind="audit", verdict=verdict)
+    study = next(
+        (kind for name, kind in _KINDS.items() if isinstance(plain, Mapping) and name in plain), None
+    )
     if study is None:
         raise InvalidInputError(
             f"{folder} holds no finished run of evaluate, ladder, audit or certify; give the --out of one"
         )
-    recorded: Recorded[Any, Any] = study.read(folder)
-    _refuse_unfinished(study, folder, recorded)
-    manifest = recorded.manifest
-    evaluated = isinstance(manifest, EvaluationManifest)
+    recorded = _finished(study, folder)
+    evaluated = study is Evaluation
     return FinishedRun(
         folder=folder,
         kind="evaluate" if evaluated else "certify",
-        data=manifest.data,
-        settings=_settings(plain),
-        results=(_evaluated if evaluated else _certified)(manifest, recorded.records, radii),
+        data=recorded.manifest.data,
+        settings={name: value for name, value in flat(plain).items() if not name.startswith("data.")},
+        results=_evaluated(recorded) if evaluated else _certified(recorded.records, radii),
     )
 
 
-def _settings(plain: Json) -> dict[str, Json]:
-    return {name: value for name, value in flat(plain).items() if not name.startswith("data.")}
-
-
-def _refuse_unfinished(study: Any, folder: Path, recorded: Recorded[Any, Any]) -> None:
+def _finished(study: type[Study[Any, Any, Any]], folder: Path) -> Recorded[Any, Any]:
+    recorded = study.read(folder)
     total = sum(len(cell.keys) for cell in study.cells_of(recorded.manifest))
     if len(recorded.records) < total:
         raise InvalidInputError(
             f"{folder} is not finished: it has {len(recorded.records)} of {total} records; run the command "
             "that wrote it again to continue"
         )
+    return recorded
 
 
-def _evaluated(
-    manifest: EvaluationManifest, records: Sequence[EvaluationRecord], _: object
-) -> dict[Result, Shares]:
+def _evaluated(recorded: Recorded[EvaluationManifest, EvaluationRecord]) -> dict[Result, Shares]:
     """The only defense of a run is "model", whatever it is; several have their own names."""
-    names = [each.name for each in manifest.defenses]
+    names = [each.name for each in recorded.manifest.defenses]
     subjects = {NONE: BARE, **{name: MAIN if len(names) == 1 else name for name in names}}
     by_attack: dict[Result, dict[int, EvaluationRecord]] = {}
-    for record in records:
+    for record in recorded.records:
         by_attack.setdefault((record.defense, record.attack), {})[record.image] = record
     results = {}
     for defense, subject in subjects.items():
-        for row, members in attack_groups(manifest).items():
-            found = [by_attack[defense, each] for each in members if (defense, each) in by_attack]
-            if len(found) == len(members) and (draws := strongest_draws(found)) is not None:
+        for row, members in attack_groups(recorded.manifest).items():
+            if all((defense, each) in by_attack for each in members):
+                draws = strongest_draws([by_attack[defense, each] for each in members])
                 results[subject, CLEAN if row == NONE else row] = Shares.of(draws)
     return results
 
 
-def _certified(
-    manifest: CertificateManifest, records: Sequence[CertificateRecord], radii: Sequence[float]
-) -> dict[Result, Shares]:
-    """Votes that are right beyond each radius (L1: within it), and the samples behind error bounds."""
-    ordered = sorted(records, key=lambda record: record.image)
+def _certified(records: Sequence[CertificateRecord], radii: Sequence[float]) -> dict[Result, Shares]:
+    """Votes that are right beyond each radius (L1: within it)."""
+    votes = sorted(
+        (each for each in records if isinstance(each, VoteRecord | L1Record)), key=lambda each: each.image
+    )
     results = {}
-    votes = [each for each in ordered if isinstance(each, VoteRecord | L1Record)]
-    for radius in dict.fromkeys(radii) if votes else ():
+    for radius in radii if votes else ():
         right = tuple(
-            int(
-                each.answer == each.label
-                and (each.radius >= radius if isinstance(each, L1Record) else each.radius > radius)
-            )
-            for each in votes
-        )
+            int(vote.answer == vote.label and (vote.radius, vote.certificate == EXACT) > (radius, False))
+            for vote in votes
+        )  # the exact certificate holds at its radius, too
         results[MAIN, f"{CERTIFIED}{radius:g}"] = Shares(right, 1)
-    if isinstance(manifest, CertificationManifest):
-        bounds = [each for each in ordered if isinstance(each, DrawsRecord)]
-        for eps in dict.fromkeys(each.eps for each in bounds):
-            right = tuple(manifest.draws - each.errors for each in bounds if each.eps == eps)
-            results[MAIN, f"draws@{format_value(eps)}"] = Shares(right, manifest.draws)
     return results
 
 
@@ -174,14 +153,11 @@ def _ladder(folder: Path) -> FinishedRun:
     first: EvaluationManifest | None = None
     for subject in plan.subjects:
         inside, outside = subject_folders(folder, subject.name)
-        measured = Evaluation.read(inside), BlackBoxStudy.read(outside)
-        _refuse_unfinished(Evaluation, inside, measured[0])
-        _refuse_unfinished(BlackBoxStudy, outside, measured[1])
+        measured = _finished(Evaluation, inside), _finished(BlackBoxStudy, outside)
         first = first or measured[0].manifest
         for rung, calls, _, attacked in competing(plan, subject, measured):
-            if (draws := strongest_draws(attacked)) is not None:
-                name = CLEAN if rung == "natural" else rung
-                results[subject.name, f"{name}@{calls}" if calls else name] = Shares.of(draws)
+            name = CLEAN if rung == "natural" else rung
+            results[subject.name, f"{name}@{calls}" if calls else name] = Shares.of(strongest_draws(attacked))
     assert first is not None  # a ladder has a subject
     plain = to_plain(plan)
     del plain["training_seconds"]

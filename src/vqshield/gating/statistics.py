@@ -26,7 +26,8 @@ class Shares:
     runs: int
 
     @classmethod
-    def of(cls, draws: Draws) -> "Shares":
+    def of(cls, draws: Draws | None) -> "Shares":
+        assert draws is not None  # every attack of a finished run has all images
         return cls(tuple(draws.right.tolist()), len(draws.predictions))
 
     @property
