@@ -4,12 +4,15 @@ The tests in a browser look at the site that `make docs` built, and are skipped 
 """
 
 import ast
+import io
 import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 import site_pages
 import vqshield
@@ -192,6 +195,17 @@ def test_dark_mode_follows_the_system_and_the_button(window: Browser) -> None:
     page.evaluate(button)  # from the system's choice to the opposite
     assert page.evaluate(brightness) == light
     assert page.complaints == []
+
+
+@pytest.mark.slow
+def test_plots_follow_the_button_for_dark_pages(window: Browser) -> None:
+    page = window.open(BUILT / "threats.html")
+    plot = page.tab.locator("article img").first
+    light = plot.screenshot()
+    page.evaluate("document.body.dataset.theme = 'dark'")
+    dark = plot.screenshot()
+    mean = [float(np.asarray(Image.open(io.BytesIO(each)).convert("L")).mean()) for each in (light, dark)]
+    assert mean[1] < 100 < mean[0]
 
 
 @pytest.mark.slow

@@ -115,6 +115,7 @@ def test_an_attack_is_shown_with_the_adaptive_figure_in_view(page: Page, kind: s
     page.until("document.querySelector('#attacked-answers .vq-bars')")
     shown(page, "attacked")
     assert "of 20" in in_words(page, "attacked-answers")
+    page.until("document.activeElement.id == 'attack'")  # the keyboard goes on where it was
     page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
     where = page.evaluate("document.querySelector('#worth .adaptive dd').getBoundingClientRect().toJSON()")
     assert 0 <= where["top"] < where["bottom"] <= page.evaluate("innerHeight")

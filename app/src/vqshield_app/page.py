@@ -229,6 +229,8 @@ def _wire(gradio: ModuleType, page: Any, limits: Limits, parts: dict[str, Any]) 
         attack_values, [parts["kind"], parts["eps"], *controls], [*shielded[:2], *attacked],
         api_name="attack", concurrency_limit=1, concurrency_id="attack", show_progress="minimal",
     )  # fmt: skip
+    focus = "() => { if (document.activeElement == document.body) document.querySelector('#attack').focus() }"
+    attacking.then(None, js=focus, **hidden)  # a button that is disabled loses the keyboard
     # An attack belongs to the values it was made with: cancel one that still runs, clear one that is shown.
     changes = [part.change for part in (parts["kind"], parts["eps"], *controls)]
     gradio.on(changes, None, cancels=[attacking], **hidden)
