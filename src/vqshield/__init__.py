@@ -14,7 +14,7 @@ The examples in the docstrings begin where this one ends: torch, vq, classifier,
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from vqshield import attacks, auditing, certificates, defenses, surrogates
@@ -71,7 +71,7 @@ does not need it, `vqshield --help` for one."""
 __all__ = ["attacks", "auditing", "certificates", "defenses", "surrogates", *_HOMES]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name not in _HOMES:

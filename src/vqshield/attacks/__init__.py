@@ -6,7 +6,7 @@ around a model, never a loop inside an attack. Modules are imported when their n
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vqshield.attacks.balls import L1, L2, Ball, Linf, ball, list_norms
 from vqshield.attacks.base import Attack, QueryAttack, QueryTrace
@@ -48,7 +48,7 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

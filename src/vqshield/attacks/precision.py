@@ -282,7 +282,7 @@ class _Replayed(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, *slopes: Any) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, None, None]:
         graphs, graph, (images,) = ctx.graphs, ctx.graph, ctx.saved_tensors
         if graphs.holds != ctx.number:
             graph.evaluate(images)

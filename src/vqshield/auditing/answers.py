@@ -164,9 +164,9 @@ class _Watch(TorchFunctionMode):
         self.dropouts: set[str] = set()
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (),
+        self, func: Callable[..., object], types: Sequence[type], args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:  # fmt: skip
+    ) -> object:  # fmt: skip
         options = dict(kwargs or {})
         name = getattr(func, "__name__", "")
         if name in _DROPOUTS:

@@ -20,13 +20,13 @@ from vqshield.classifiers.networks import Network, build, list_classifiers
 from vqshield.classifiers.normalised import Normalised
 from vqshield.core.errors import FileFormatError, InvalidInputError
 from vqshield.core.files import parse_json, write_atomically
-from vqshield.core.serialization import from_plain
+from vqshield.core.serialization import Json, from_plain
 from vqshield.core.tensors import read_tensors, tensors_to_bytes
 
 COUNTER = "num_batches_tracked"  # only training without momentum reads it; published files leave it out
 STATISTICS = ("mean", "std", "running_mean", "running_var")  # buffers that logits are computed with
 _NUMBERS = (tuple[float, ...], "a list of finite numbers")
-_OBJECT = (Mapping[str, Any], "a JSON object")
+_OBJECT = (Mapping[str, Json], "a JSON object")
 ARCH_BY_KEY = {  # for files without an arch: keys that only one network has
     "layers.0.conv1.weight": "small",
     "layer4.0.conv1.weight": "resnet18",

@@ -12,17 +12,19 @@ from importlib import import_module
 from importlib.util import resolve_name
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, TypeVar
 
 from vqshield.core.errors import InvalidInputError, MissingExtraError, VqshieldError
 from vqshield.core.files import file_sha256
 from vqshield.core.settings import did_you_mean
 
+Made = TypeVar("Made")
 _NAMED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _NOT_USERS = sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), Path(__file__).parent
 
 
-def require(module: str, extra: str, package: str | None = None) -> Any:
+def require(module: str, extra: str, package: str | None = None) -> ModuleType:
     """Import a module of another library, or raise a MissingExtraError that names the extra that installs it;
     package: the library's name for pip (default: the module's first name).
     """
@@ -58,7 +60,7 @@ def find_function(text: str, *, called: str) -> Callable[..., Any]:
     if here not in sys.path:
         sys.path.append(here)  # for good: the function may import more when it is called
     try:
-        imported: Any = import_module(module)
+        imported = import_module(module)
     except ModuleNotFoundError as error:
         raise InvalidInputError(
             f"{called}={text}: no module {module!r} can be imported ({error}); it is looked for among the "
@@ -75,7 +77,7 @@ def find_function(text: str, *, called: str) -> Callable[..., Any]:
     return named
 
 
-def call_function(make: Callable[[], Any], text: str, *, called: str) -> Any:
+def call_function(make: Callable[[], Made], text: str, *, called: str) -> Made:
     """What a user's function returns without arguments; any error in it becomes an InvalidInputError."""
     try:
         return make()

@@ -66,17 +66,17 @@ def read_text(path: Path, *, most: int = MOST_TEXT) -> str:
 
 def parse_json(text: str | bytes, where: object) -> Any:
     """The value of a JSON text; ``where``: the file's name, for errors."""
-    return _parsed(json.loads, text, where, "JSON")
+    return _parsed(lambda: json.loads(text), where, "JSON")
 
 
 def parse_toml(text: str, where: object) -> dict[str, Any]:
     """The table of a TOML text; ``where``: the file's name, for errors."""
-    return _parsed(tomllib.loads, text, where, "TOML")
+    return _parsed(lambda: tomllib.loads(text), where, "TOML")
 
 
-def _parsed(parse: Callable[[Any], Parsed], text: str | bytes, where: object, kind: str) -> Parsed:
+def _parsed(parse: Callable[[], Parsed], where: object, kind: str) -> Parsed:
     try:
-        return parse(text)
+        return parse()
     except RecursionError as error:
         raise FileFormatError(f"{where} is nested too deeply to be read as {kind}") from error
     except ValueError as error:  # also numbers with too many digits for Python, and bytes that are not UTF-8
@@ -132,7 +132,7 @@ class Journal(dict[str, Any]):
             super().__setitem__(*pair)
             whole += len(line)
 
-    def __setitem__(self, key: str, value: Any) -> None:
+    def __setitem__(self, key: str, value: object) -> None:
         """Write the entry and wait for the disk."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab") as file:

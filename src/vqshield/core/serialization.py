@@ -54,7 +54,7 @@ def from_plain(shape: type[Shape], value: object, where: str, *, strict: bool = 
     return _read(shape, value, where, strict)  # type: ignore[no-any-return]
 
 
-def _read(shape: Any, value: object, where: str, strict: bool) -> Any:
+def _read(shape: object, value: object, where: str, strict: bool) -> Any:
     origin, inner = get_origin(shape), get_args(shape)
     if shape is Any or _forms(inner) >= _JSON_FORMS:
         return value
@@ -75,7 +75,7 @@ def _read(shape: Any, value: object, where: str, strict: bool) -> Any:
     return _read_scalar(shape, value, where)
 
 
-def _read_union(shape: object, value: object, where: str, strict: bool) -> Any:
+def _read_union(shape: object, value: object, where: str, strict: bool) -> object:
     choices = get_args(shape)
     if value is None and type(None) in choices:
         return None
@@ -104,7 +104,7 @@ def _read_tuple(shape: object, value: object, where: str, strict: bool) -> tuple
     return tuple(_read(kind, each, f"{where}[{number}]", strict) for number, (kind, each) in pairs)
 
 
-def _read_dataclass(shape: Any, value: object, where: str, strict: bool) -> Any:
+def _read_dataclass(shape: Any, value: object, where: str, strict: bool) -> object:
     if not isinstance(value, Mapping):
         raise _wrong(where, value, shape)
     known = {field.name: field for field in fields(shape) if field.init}
@@ -126,7 +126,7 @@ def _read_dataclass(shape: Any, value: object, where: str, strict: bool) -> Any:
         raise FileFormatError(f"{where}: {error}") from error
 
 
-def _read_scalar(shape: Any, value: object, where: str) -> Any:
+def _read_scalar(shape: Any, value: object, where: str) -> object:
     if shape is Path and isinstance(value, str):
         return Path(value)
     if shape is float and isinstance(value, int | float) and not isinstance(value, bool):
@@ -169,7 +169,7 @@ def _wrong(where: str, value: object, shape: object) -> FileFormatError:
     return FileFormatError(f"{where} is {_short(value)}; it should be {_expected(shape)}")
 
 
-_WORDS = {
+_WORDS: Mapping[object, str] = {
     str: "a text",
     Path: "a text, the path of a file",
     int: "a whole number",
@@ -180,7 +180,7 @@ _WORDS = {
 _LISTS = {str: "a list of texts", int: "a list of whole numbers", float: "a list of numbers"}
 
 
-def _expected(shape: Any) -> str:
+def _expected(shape: object) -> str:
     """What a file should hold there, for people."""
     origin, inner = get_origin(shape), get_args(shape)
     if origin in (Union, types.UnionType):

@@ -5,7 +5,7 @@ A defense's module is imported when the defense is first used.
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from vqshield.core import checks
 from vqshield.core.entry_points import names_function
@@ -61,7 +61,7 @@ DefenseLike = str | Defense | ImageFunction
 function from images to images."""
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -314,7 +314,7 @@ class Defense(nn.Module, ABC):
         # No buffer: it stays on the CPU, in memory of this process alone, whatever happens to the module.
         self._next_stream = torch.full((1,), number, dtype=torch.int64, device="cpu")
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         # As a number: a pickled tensor may travel in shared memory, where processes would count together.
         return {**self.__dict__, "_next_stream": int(self._next_stream)}
 

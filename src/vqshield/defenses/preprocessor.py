@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any, Self, Unpack
+from typing import Self, Unpack
 
 import numpy as np
 import torch
@@ -187,7 +187,7 @@ def preprocessor_from(text: str, *, seed: int | None) -> Defense:
 
 
 @lru_cache(maxsize=16)
-def _call_once(make: Callable[[], Any], text: str) -> Any:
+def _call_once(make: Callable[[], object], text: str) -> object:
     """What it returns; kept, since a run makes its defense many times, and making it may read weights."""
     return call_function(make, text, called="defense")
 
@@ -212,7 +212,7 @@ def _digest_of(name: str, function: object) -> str | None:
     if ":" in name:
         return function_digest(name)
     try:
-        kind: Any = function if inspect.isroutine(function) else type(function)
+        kind = function if inspect.isroutine(function) else type(function)
         return hashlib.sha256(inspect.getsource(kind).encode()).hexdigest()
     except (OSError, TypeError):
         return None

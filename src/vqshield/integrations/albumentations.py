@@ -30,7 +30,7 @@ class ShieldTransform(_Transform):  # type: ignore[misc]
     """
 
     class InitSchema(_Schema):  # type: ignore[misc]
-        defense: Any
+        defense: object
         seed: int | None
 
     def __init__(self, defense: str | Defense = "swrd", seed: int | None = None, p: float = 1.0) -> None:
@@ -38,7 +38,7 @@ class ShieldTransform(_Transform):  # type: ignore[misc]
         self.defense, self.seed = defense, seed
         self._shield = Shield(defense, seed=seed)
 
-    def get_params_dependent_on_data(self, params: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
+    def get_params_dependent_on_data(self, params: object, data: dict[str, Any]) -> dict[str, int]:
         """The stream number, which ReplayCompose keeps."""
         image = data["image"] if "image" in data else data["images"][0]
         return {"stream": int(self._shield.draw(_planes(image))[0])}

@@ -44,7 +44,7 @@ class ShieldAugmentation(_Augmentation):  # type: ignore[misc]
         return {"streams": streams[:1].expand(len(streams)) if self.same_on_batch else streams}
 
     def apply_transform(
-        self, input: Tensor, params: dict[str, Tensor], flags: dict[str, Any], transform: Tensor | None = None
+        self, input: Tensor, params: dict[str, Tensor], flags: object, transform: Tensor | None = None
     ) -> Tensor:
         shielded: Tensor = self.shield(input, streams=params["streams"].to(input.device))
         return shielded

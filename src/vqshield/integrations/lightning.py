@@ -52,9 +52,9 @@ class ShieldCallback(_Callback):  # type: ignore[misc]
         data = trainer.datamodule
         has_own = data is not None and type(data).on_after_batch_transfer is not _HOOK
         self._owner = data if has_own else pl_module
-        own: Callable[[Any, int], Any] = self._owner.on_after_batch_transfer
+        own: Callable[[object, int], object] = self._owner.on_after_batch_transfer
 
-        def shielded(batch: Any, dataloader_idx: int) -> Any:
+        def shielded(batch: object, dataloader_idx: int) -> object:
             return self._replaced(own(batch, dataloader_idx))
 
         self._owner.on_after_batch_transfer = shielded
@@ -64,12 +64,12 @@ class ShieldCallback(_Callback):  # type: ignore[misc]
             vars(self._owner).pop("on_after_batch_transfer", None)
             self._owner = None
 
-    def _replaced(self, batch: Any) -> Any:
+    def _replaced(self, batch: object) -> object:
         if isinstance(batch, Tensor):
             return self.shield(batch)
         if isinstance(batch, dict):
             return {**batch, self.key: self.shield(batch[self.key])}
-        if type(batch) in (list, tuple) and isinstance(self.key, int):
+        if (type(batch) is list or type(batch) is tuple) and isinstance(self.key, int):
             parts = list(batch)
             parts[self.key] = self.shield(parts[self.key])
             return type(batch)(parts)

@@ -1,9 +1,8 @@
 """A model of timm behind a shield, with its own normalisation inside."""
 
 from collections.abc import Callable
-from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from vqshield.classifiers.normalised import Normalised
 from vqshield.defended import Defended
@@ -15,7 +14,7 @@ _data = require("timm.data", "timm")
 
 def defended_timm(
     model: nn.Module, defense: DefenseLike = "swrd", *, surrogate: str = "ste", seed: int | None = None
-) -> tuple[Defended, Callable[[Any], Any]]:
+) -> tuple[Defended, Callable[[object], Tensor]]:
     """A shielded model, and the transform that turns a PIL image into its input in [0, 1].
 
     Args:
@@ -27,5 +26,5 @@ def defended_timm(
     config = _data.resolve_model_data_config(model)
     inside = Normalised(model, mean=list(config["mean"]), std=list(config["std"]))
     outside = {**config, "mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
-    transform: Callable[[Any], Any] = _data.create_transform(**outside, is_training=False)
+    transform: Callable[[object], Tensor] = _data.create_transform(**outside, is_training=False)
     return Defended(inside, as_defense(defense, seed=seed), surrogate=surrogate), transform

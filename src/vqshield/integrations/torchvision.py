@@ -37,14 +37,14 @@ class ShieldTransform(_Transform):  # type: ignore[misc]
         super().__init__()
         self.shield = Shield(defense, seed=seed)
 
-    def make_params(self, flat_inputs: list[Any]) -> dict[str, Any]:
+    def make_params(self, flat_inputs: list[object]) -> dict[str, Tensor | None]:
         """The stream numbers: as many as the input with the most images needs."""
         if not flat_inputs:
             return {"streams": None}
         tensors = [_tensor(each)[0] for each in flat_inputs]
         return {"streams": self.shield.draw(max(tensors, key=_count))}
 
-    def transform(self, inpt: Any, params: dict[str, Any]) -> Any:
+    def transform(self, inpt: object, params: dict[str, Tensor]) -> object:
         """One input, shielded, as what it came as."""
         images, alpha = _tensor(inpt)
         shielded = self.shield(images, streams=params["streams"][: _count(images)])
@@ -61,7 +61,7 @@ def _count(images: Tensor) -> int:
     return math.prod(images.shape[:-3])
 
 
-def _tensor(inpt: Any) -> tuple[Tensor, Any]:
+def _tensor(inpt: Any) -> tuple[Tensor, object]:
     """The input as a tensor, and the alpha channel of a picture that has one."""
     if not isinstance(inpt, _image.Image):
         return inpt.as_subclass(Tensor), None

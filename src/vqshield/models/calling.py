@@ -105,7 +105,7 @@ class Normalising(nn.Module):
     std: Tensor
 
     def __init__(
-        self, network: Callable[[Tensor], Any], *, mean: Sequence[float], std: Sequence[float]
+        self, network: Callable[[Tensor], object], *, mean: Sequence[float], std: Sequence[float]
     ) -> None:
         super().__init__()
         if len(mean) != len(std) or not mean:

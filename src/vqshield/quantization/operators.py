@@ -58,7 +58,7 @@ class Job:
     @staticmethod
     @lru_cache(maxsize=256)
     def decode(text: str) -> "Job":
-        fields: dict[str, Any] = json.loads(text)
+        fields = json.loads(text)
         grid = _GRIDS[fields.pop("kind")](**fields["recipe"].pop("grid"))
         return Job(Recipe(grid=grid, **fields.pop("recipe")), **fields)
 

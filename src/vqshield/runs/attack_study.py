@@ -109,7 +109,7 @@ class AttackStudy(AttackSettings, TargetStudy[AnyAttackManifest, AnyAttackCell, 
         TargetStudy.__post_init__(self)
         AttackSettings.__post_init__(self)
 
-    def described(self) -> Mapping[str, Any]:
+    def described(self) -> Mapping[str, object]:
         return {"eps": self.ball.eps, "selection": self.selection_runs}
 
     def title(self, cell: AnyAttackCell) -> str:

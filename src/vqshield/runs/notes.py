@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from vqshield.core.files import Journal
 from vqshield.core.serialization import Json, from_plain, to_plain
@@ -35,7 +35,7 @@ class Notes:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._file: dict[str, Any] = {} if folder is None else Journal(folder / NOTES)
+        self._file: dict[str, Json] = {} if folder is None else Journal(folder / NOTES)
         self._notes = {key: from_plain(_Note, held, key) for key, held in self._file.items()}
         self._since = time.perf_counter()
 

@@ -179,7 +179,7 @@ class Study(ABC, Generic[AnyManifest, AnyCell, AnyRecord]):
             progress(self.title(cell), done, self.work)
         return Recorded(manifest=self.manifest, records=records, seconds={})
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """The fields alone: what was loaded or derived does not travel."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
@@ -254,7 +254,7 @@ class TargetStudy(Study[AnyTargetManifest, AnyCell, AnyRecord]):
         for defense in filter(None, self.built.values()):
             defense.streams(image)  # refuses patches that do not fit into the images
         ids = [DefenseId.of(spec, defense, self.target) for spec, defense in self.built.items()]
-        values = {
+        values: dict[str, Any] = {
             **self.__getstate__(),
             "data": self.target.data_id,
             "classifier": self.target.classifier_id,
@@ -267,7 +267,7 @@ class TargetStudy(Study[AnyTargetManifest, AnyCell, AnyRecord]):
         kind: type[AnyTargetManifest] = self.manifest_type
         return kind(**{each.name: values[each.name] for each in fields(kind)})
 
-    def described(self) -> Mapping[str, Any]:
+    def described(self) -> Mapping[str, object]:
         """Values of the manifest that are not fields of the study, or differ from them."""
         return {}
 

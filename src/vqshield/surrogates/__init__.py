@@ -30,7 +30,7 @@ _SURROGATES = {
 _HOMES = {"Learned": "learned", "Score": "score", "Soft": "soft"}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

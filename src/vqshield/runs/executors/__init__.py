@@ -89,7 +89,7 @@ def executor_options(name: str) -> list[str]:
     return setting_names(_executor_class(name))
 
 
-def executor(name: str, **options: Any) -> Executor:
+def executor(name: str, **options: object) -> Executor:
     """An executor by its name; the error for an unknown name or option lists the known ones."""
     refuse_unknown(name, options, executor_options(name))
     return _executor_class(name)(**options)

@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -74,7 +75,7 @@ class RayExecutor(PoolExecutor):
             yield cluster
 
     @contextmanager
-    def _connected(self) -> Iterator[Any]:
+    def _connected(self) -> Iterator[ModuleType]:
         """The package ray, connected: as it is already, and stays, or for as long as this context lasts.
 
         Leaving ends all tasks. It replaces ray.cancel, which sometimes crashes this process when a task
@@ -102,10 +103,10 @@ class RayExecutor(PoolExecutor):
 class Cluster:
     """A connected cluster, and the tasks of a run that it holds."""
 
-    def __init__(self, ray: Any, executor: RayExecutor) -> None:
+    def __init__(self, ray: ModuleType, executor: RayExecutor) -> None:
         self._ray, self._executor = ray, executor
-        self._running: dict[Any, int] = {}  # task → number of its cell
-        self.task: Callable[[int], Any] = lambda _: None
+        self._running: dict[object, int] = {}  # task → number of its cell
+        self.task: Callable[[int], object] = lambda _: None
 
     @property
     def size(self) -> int:
@@ -118,7 +119,7 @@ class Cluster:
         finished, _ = self._ray.wait(list(self._running))
         return {self._running.pop(task): self.result(task) for task in finished}
 
-    def remote(self, function: Callable[..., Any]) -> Any:
+    def remote(self, function: Callable[..., object]) -> Any:
         """A function as a task; refused where it fits on no node."""
         if not self._slots():
             sizes = [f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in self._nodes]
@@ -130,7 +131,7 @@ class Cluster:
         options = {"max_retries": self._executor.retries, "retry_exceptions": False}
         return self._ray.remote(num_cpus=self._executor.cpus, num_gpus=self._gpus, **options)(function)
 
-    def result(self, task: Any) -> Any:
+    def result(self, task: object) -> Any:
         """What a task has returned, or an exception."""
         exceptions = self._ray.exceptions
         try:
