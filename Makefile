@@ -15,7 +15,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -q --numprocesses auto --dist workstea
 SPHINX := $(BIN)/python -m sphinx -W --keep-going --quiet -d build/docs/doctrees
 
 # What an installation is made from; the rest of the package is used where it lies.
-SOURCES := pyproject.toml app/pyproject.toml paper/pyproject.toml constraints.txt setup.py $(wildcard native/*.?pp)
+SOURCES := pyproject.toml app/pyproject.toml deploy/pyproject.toml paper/pyproject.toml constraints.txt setup.py $(wildcard native/*.?pp)
 
 .PHONY: demo check test docs docs-links format sanitize wheels check-wheels clean
 
@@ -56,13 +56,13 @@ format: .venv/test-ready
 
 .venv/test-ready: $(SOURCES)
 	$(PYTHON) -m venv .venv
-	$(INSTALL) ".[cli,dev,docs,interop,imagenet,cluster,kornia,albumentations,transformers,lightning]" --editable ./paper
+	$(INSTALL) ".[cli,dev,docs,interop,imagenet,cluster,kornia,albumentations,transformers,lightning]" --editable ./paper --editable ./deploy
 	$(APP)
 	touch $@ .venv/docs-ready
 
 .venv/docs-ready: $(SOURCES)
 	$(PYTHON) -m venv .venv
-	$(INSTALL) ".[cli,docs]" --editable ./paper
+	$(INSTALL) ".[cli,docs]" --editable ./paper --editable ./deploy
 	$(APP)
 	touch $@
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from vqshield.gating.statistics import Shares, holm, paired_change
+from vqshield_deploy.gating.statistics import Shares, holm, paired_change
 
 LEVEL, ACCURACY = 0.05, 0.6
 SIZES, DROPS, TOLERANCES = (200, 1000), (0.0, 0.02, 0.05), (0.0, 0.02)

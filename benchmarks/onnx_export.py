@@ -29,7 +29,8 @@ from vqshield.core.environment import environment
 from vqshield.core.files import write_json
 from vqshield.core.serialization import to_plain
 from vqshield.data import sample
-from vqshield.integrations.onnx import Exported
+from vqshield_deploy import export_onnx
+from vqshield_deploy.onnx import Exported
 
 ROOT = Path(__file__).resolve().parents[1]
 SEED, BATCH = 7, 50
@@ -72,9 +73,7 @@ def measure(name: str, images: Tensor, folder: Path) -> Row:
     options.intra_op_num_threads = options.inter_op_num_threads = 1
 
     def session(model: vq.Defended | vq.Defense) -> tuple[Exported, Callable[[slice], Tensor]]:
-        written = vq.export_onnx(
-            model, folder / f"{type(model).__name__}.onnx", shape=tuple(images.shape[1:])
-        )
+        written = export_onnx(model, folder / f"{type(model).__name__}.onnx", shape=tuple(images.shape[1:]))
         loaded = onnxruntime.InferenceSession(str(written.path), options)
 
         def answer(part: slice) -> Tensor:

@@ -39,8 +39,8 @@ from vqshield.core.environment import environment
 from vqshield.core.files import write_json
 from vqshield.core.serialization import Json, to_plain
 from vqshield.data import sample
-from vqshield.serving.clients import KEYS
-from vqshield.serving.deployment import Deployment
+from vqshield_deploy.serving.clients import KEYS
+from vqshield_deploy.serving.deployment import Deployment
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = 100

@@ -106,7 +106,7 @@ def test_advice_to_train_adversarially_names_the_defense() -> None:
     assert [each for each in advised if "--defense" not in each[1]] == []
 
 
-OTHERS = r"\./(?:paper|app|\{folder\})"
+OTHERS = r'"?\./(?:paper|app|deploy|\{folder\})(?:\[[a-z,]+\])?"?'
 INSTALL = re.compile(rf'pip install (?:"\.\[([a-z,]+)\]"(?: {OTHERS})?|{OTHERS}) -c constraints\.txt')
 
 

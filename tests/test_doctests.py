@@ -14,7 +14,7 @@ from contracts.test_names import MODULES
 from vqshield.classifiers import small_cifar10
 from vqshield.data import sample
 
-NEEDS = {"vqshield.attacks.autoattack": "pyautoattack", "vqshield.integrations.onnx": "onnx"}
+NEEDS = {"vqshield.attacks.autoattack": "pyautoattack"}
 PUBLIC = [vq, vq.attacks, vq.certificates, vq.defenses, vq.surrogates]
 EXAMPLES = {
     module.__name__: found

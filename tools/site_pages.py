@@ -46,7 +46,6 @@ GROUPS = {
     "Measure": ("evaluate", "audit", "ladder", "leaderboard", "certify", "certify_l1"),
     "Train": ("harden", "calibrate"),
     "Pictures and points": ("purify", "kmeans"),
-    "Export": ("export_onnx",),
 }  # fmt: skip
 """The public names of vqshield by what they are for."""
 

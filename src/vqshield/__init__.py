@@ -33,10 +33,7 @@ if TYPE_CHECKING:
     from vqshield.defenses import Splitting as Splitting
     from vqshield.defenses import list_defenses as list_defenses
     from vqshield.evaluation.study import evaluate as evaluate
-    from vqshield.gating.comparison import compare as compare
-    from vqshield.gating.gate import gate as gate
     from vqshield.images.purify import purify as purify
-    from vqshield.integrations.onnx import export_onnx as export_onnx
     from vqshield.ladders.study import ladder as ladder
     from vqshield.leaderboards.study import leaderboard as leaderboard
     from vqshield.quantization.kmeans import kmeans as kmeans
@@ -55,10 +52,7 @@ _HOMES = {
     "calibrate": "training.calibration",
     "certify": "certification.study",
     "certify_l1": "certification.l1",
-    "compare": "gating.comparison",
     "evaluate": "evaluation.study",
-    "export_onnx": "integrations.onnx",
-    "gate": "gating.gate",
     "harden": "training.hardening",
     "kmeans": "quantization.kmeans",
     "ladder": "ladders.study",

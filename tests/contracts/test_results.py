@@ -18,6 +18,7 @@ from vqshield.auditing import AuditSettings
 from vqshield.ladders.settings import LadderSettings
 from vqshield.leaderboards.study import BoardSettings
 from vqshield.reports.table import Table, Tabular
+from vqshield_deploy import compare, gate
 
 TINY = LadderSettings(calls=(100,), draws=(1,), suite="pgd:steps=1", runs=2, selection=1)
 REHEARSAL = AuditSettings(runs=2, queries=2, directions=1, draws=4, probe="pgd:steps=1", rehearsal=True)
@@ -49,7 +50,7 @@ RESULTS: dict[str, Callable[[Path], Tabular]] = {
 def compared(out: Path) -> Tabular:
     for name, defense in (("first", "prd"), ("second", "swrd")):
         vq.evaluate(defense=defense, limit=4, samples=1, out=out / name)
-    return vq.compare(out / "first", out / "second")
+    return compare(out / "first", out / "second")
 
 
 def gated(out: Path) -> Tabular:
@@ -57,7 +58,7 @@ def gated(out: Path) -> Tabular:
     policy = out / "policy.toml"
     check = 'run = "first", attack = "clean", least = 0.1'
     policy.write_text(f'level = 0.05\nrun.first.folder = "{out / "first"}"\ncheck = [{{{check}}}]')
-    return vq.gate(policy, out=out / "gate")
+    return gate(policy, out=out / "gate")
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +77,7 @@ def test_every_kind_of_result_is_tried_here() -> None:
     for each in pkgutil.walk_packages(vq.__path__, "vqshield.", onerror=lambda name: None):
         if "._native" not in each.name and "integrations" not in each.name:
             importlib.import_module(each.name)
-    kinds = [each for each in Tabular.__subclasses__() if each.__module__.startswith("vqshield.")]
+    kinds = [each for each in Tabular.__subclasses__() if each.__module__.startswith("vqshield")]
     assert sorted(each.__name__ for each in kinds) == sorted(RESULTS)
 
 

@@ -22,6 +22,7 @@ from vqshield.ladders.settings import LadderSettings
 from vqshield.leaderboards.page import board_notes
 from vqshield.leaderboards.rows import BoardRow
 from vqshield.leaderboards.study import BoardSettings
+from vqshield_deploy import export_onnx
 
 N = 12
 PHOTOS = sample(N)
@@ -391,7 +392,7 @@ def test_a_file_for_onnx_is_of_the_model_itself_or_refused(change: str, tmp_path
     with pytest.raises(
         InvalidInputError, match=r"another model|should be a Defended model|cannot be exported"
     ):
-        vq.export_onnx(model, tmp_path / "it.onnx", shape=(3, 32, 32))
+        export_onnx(model, tmp_path / "it.onnx", shape=(3, 32, 32))
     assert not [*tmp_path.iterdir()]
 
 

@@ -40,7 +40,10 @@ GROUPS = {
 """The commands in the order of the help. Each is a function of its name in the module of its name."""
 ADDED = "vqshield.commands"
 """The group of entry points for commands of other distributions."""
-ELSEWHERE = {"app": "app", "reproduce": "paper", "train": "paper"}
+ELSEWHERE = {
+    "app": "app", "compare": "deploy", "export": "deploy", "gate": "deploy", "serve": "deploy",
+    "reproduce": "paper", "train": "paper",
+}  # fmt: skip
 """Commands of other distributions, vqshield-FOLDER, with their folders in this repository."""
 
 

@@ -41,11 +41,11 @@ class MissingExtraError(VqshieldError, ImportError):
 
     Args:
         package: what is missing.
-        extra: the extra of vqshield that brings it, or the folder of another distribution, "./app".
+        extra: the extra of vqshield that brings it, or another distribution, as in "./deploy[onnx]".
     """
 
     def __init__(self, package: str, extra: str) -> None:
-        target = extra if extra.startswith("./") else f'".[{extra}]"'
+        target = f'"{extra}"' if extra.startswith("./") else f'".[{extra}]"'
         super().__init__(
             f"{package} is not installed; in a clone of vqshield, get it with: "
             f"pip install {target} -c constraints.txt",
