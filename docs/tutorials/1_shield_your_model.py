@@ -22,7 +22,7 @@ import torch
 import vqshield as vq
 from vqshield.classifiers import small_cifar10
 from vqshield.data import sample
-from vqshield.models.draws import draw_predictions
+from vqshield.models.draws import Draws, draw_predictions
 
 classifier, photos = small_cifar10(), sample(100)
 images, labels = photos.floats(), photos.labels
@@ -85,8 +85,9 @@ draws = draw_predictions(model, images, labels, runs=15)
 agree = (draws.predictions == draws.predictions[0]).all(0).double().mean()
 print(f"all 15 samples agree on {100 * agree:.0f} % of the images")
 
-votes = {count: 100 * draws.vote(count) for count in (1, 3, 5, 9, 15)}
-worst = {count: 100 * draws.worst(count) for count in votes}
+first = {count: Draws(draws.predictions[:count], labels) for count in (1, 3, 5, 9, 15)}
+votes = {count: 100 * some.vote() for count, some in first.items()}
+worst = {count: 100 * some.worst() for count, some in first.items()}
 figure, axis = plt.subplots(figsize=(6, 3.2), layout="constrained")
 axis.plot(list(votes), list(votes.values()), "o-", label="vote of N samples")
 axis.plot(list(worst), list(worst.values()), "s--", label="correct in all of N samples")
