@@ -88,10 +88,10 @@ def test_the_forms_of_a_request(http: Server, tmp_path: Path, monkeypatch: pytes
     assert (headers["Content-Type"], body[:4]) == ("image/png", b"\x89PNG")
     template = tmp_path / "query.json"
     template.write_text('{"inputs": [{"b64": "{image}"}], "k": 1}')
-    monkeypatch.setenv("SECRET", "open sesame")
+    monkeypatch.setenv("SECRET", "open-sesame")
     remote(http, template=str(template), key="SECRET")(IMAGES[:1])
     headers, body = http.posts[-1]
-    assert headers["Authorization"] == "Bearer open sesame"
+    assert headers["Authorization"] == "Bearer open-sesame"
     assert headers["Accept-Encoding"] == "identity"
     sent = json.loads(body)["inputs"][0]["b64"]
     assert torch.equal(pixels_of(base64.b64decode(sent)), IMAGES[:1])
@@ -112,6 +112,8 @@ def test_the_settings_after_the_address(http: Server) -> None:
         ("http://host:port/x", "should be http"),
         ("http://me:secret@host/x", "without spaces or a password"),
         ("http://host/a b", "without spaces"),
+        ("http://[::1/x", "should be http"),
+        ("http://host/\u00e9", "in ASCII"),
         ("http://host/x#call=3", "has no setting 'call'.*Did you mean 'calls'"),
         ("http://host/x#calls=0", "calls=0 should be >= 1"),
         ("http://host/x#calls=many", "it should be a whole number"),
@@ -128,6 +130,23 @@ def test_a_wrong_address_or_setting_is_refused_before_any_request(text: str, mes
     result = CliRunner().invoke(app, ["evaluate", "--classifier", text])
     assert result.exit_code == 2
     assert "error: " in result.stderr
+
+
+def test_a_key_that_would_break_the_headers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BROKEN", "a\r\nHost: other")
+    with pytest.raises(InvalidInputError, match="key=BROKEN should be an environment variable") as caught:
+        Endpoint(address="http://127.0.0.1/", key="BROKEN")
+    assert "other" not in str(caught.value)
+
+
+def test_several_connections_keep_the_order_and_the_budget(http: Server) -> None:
+    http.answer = serving(small_cifar10())
+    model = remote(http, scores="scores", connections=4, calls=14)
+    assert torch.equal(model(IMAGES).argmax(1), small_cifar10()(IMAGES).argmax(1))
+    assert torch.equal(model(IMAGES).argmax(1), small_cifar10()(IMAGES).argmax(1))
+    with pytest.raises(VqshieldError, match="the budget of 14 calls"):
+        model(IMAGES)
+    assert len(http.posts) == 14
 
 
 def test_a_template_without_a_place_for_the_image_is_refused(tmp_path: Path) -> None:

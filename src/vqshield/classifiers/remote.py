@@ -43,6 +43,7 @@ _LONGEST_WAIT = 30.0
 _LEAST = 1e-12  # a probability that was rounded to 0
 _IMAGE = "{image}"
 _TURNS = threading.Lock()
+_PRINTED = re.compile("[!-~]+")
 _LOG = logging.getLogger("vqshield")
 
 
@@ -83,12 +84,12 @@ class Endpoint:
     fixed: bool = False
 
     def __post_init__(self) -> None:
-        url = urlsplit(self.address)
         try:
-            valid = is_remote(self.address) and url.hostname and url.port != 0
-        except ValueError:  # a port that is not a number
+            url = urlsplit(self.address)
+            valid = is_remote(self.address) and url.hostname and url.port != 0 and "@" not in url.netloc
+        except ValueError:  # a port that is not a number, half an IPv6 address
             valid = False
-        if not valid or "@" in url.netloc or not re.fullmatch("[!-~]+", self.address):
+        if not valid or not _PRINTED.fullmatch(self.address):
             raise InvalidInputError(
                 f"classifier={self.address!r} should be http:// or https://, a host and a path, in ASCII "
                 "without spaces or a password (key=VARIABLE names an environment variable with a key)"
@@ -99,7 +100,7 @@ class Endpoint:
         checks.real("timeout", self.timeout, least=0.001, most=600.0)
         if self.rate is not None:
             checks.real("rate", self.rate, least=0.001)
-        if self.key is not None and not os.environ.get(self.key):
+        if self.key is not None and not _PRINTED.fullmatch(os.environ.get(self.key, "")):
             raise InvalidInputError(f"key={self.key} should be an environment variable with a key; set it")
 
     @classmethod
@@ -180,7 +181,10 @@ class Remote(nn.Module):
         url, timeout, started = urlsplit(self.endpoint.address), self.endpoint.timeout, time.monotonic()
         body, headers = self._body(png)
         kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
-        connection = self._idle.pop() if self._idle else kind(str(url.hostname), url.port, timeout=timeout)
+        try:
+            connection = self._idle.pop()
+        except IndexError:  # all are under way
+            connection = kind(str(url.hostname), url.port, timeout=timeout)
         # A socket's own timeout is of each byte: a server that sends one now and then would never end.
         watch = threading.Timer(timeout, _cut, [connection])
         watch.start()
