@@ -29,7 +29,6 @@ from vqshield.auditing import (
     read_audit,
 )
 from vqshield.auditing.answers import Answers
-from vqshield.auditing.gradients import Saturation
 from vqshield.auditing.planting import Planted
 from vqshield.core.errors import FileFormatError
 from vqshield.models.draws import Draws
@@ -299,13 +298,13 @@ def test_r12_is_suspicious_of_traces_and_of_dropout_and_fails_before_that() -> N
 
 def test_r13_fails_where_dividing_the_logits_helps_the_attack() -> None:
     for flat, outcome in ((0, PASS), (2, PASS), (3, UNDECIDED), (4, SUSPICIOUS)):
-        assert flags.not_flat(Saturation(flat, 24, 5.0), None).outcome == outcome
+        assert flags.not_flat(flat, 24, 5.0, None).outcome == outcome
     for pair, outcome in (
         (None, SUSPICIOUS),
         ((left(20), left(18)), SUSPICIOUS),
         ((left(25), left(2)), FAIL),
     ):
-        flag = flags.not_flat(Saturation(24, 24, 4e4), pair)
+        flag = flags.not_flat(24, 24, 4e4, pair)
         assert (flag.name, flag.outcome) == ("R13", outcome)
         assert flag.figures["images without a slope"] == "24 of 24"
         assert len(flag.figures) == (2 if pair is None else 4)
@@ -365,7 +364,7 @@ COUNTS = [
         0.01,
         0.25,
         range(15, 25),
-        lambda count, images: flags.not_flat(Saturation(count, images, 1.0), None),
+        lambda count, images: flags.not_flat(count, images, 1.0, None),
     ),
 ]
 

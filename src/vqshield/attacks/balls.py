@@ -73,7 +73,6 @@ class Ball(ABC):
         return self.length(moved - images)
 
 
-@dataclass(frozen=True)
 class Linf(Ball):
     """Every pixel value may change by at most eps.
 
@@ -102,7 +101,6 @@ class Linf(Ball):
         return change.abs().flatten(1).amax(1)
 
 
-@dataclass(frozen=True)
 class L2(Ball):
     """The changes of all pixel values, squared and summed, may reach eps².
 
@@ -142,7 +140,6 @@ class L2(Ball):
         return change.flatten(1).square().sum(1).sqrt()
 
 
-@dataclass(frozen=True)
 class L1(Ball):
     """The changes of all pixel values may add up to eps.
 

@@ -1,7 +1,7 @@
 """The audit: what each check measures, for any classifier and defense. The verdicts are in `flags`."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import is_dataclass, replace
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -29,6 +29,8 @@ _UNBOUNDED = 0.5
 _GRADIENT_IMAGES = 24
 _FINER = (1 / 4, 1 / 16)  # of the budget: R10's steps where the loss bends over all of it
 _VARIED = ("R1", "R2", "R3", "R7", "R9", "R10")
+_Place = tuple[str, str, Tensor, dict[str, list[Tensor]]]
+"""A name, a purpose, images at which gradients are compared, and two halves of each surrogate's there."""
 
 
 def audit(
@@ -190,16 +192,16 @@ class _Run:
         """R13, R14."""
         self._report("R13")
         probes, main = self.probes, self._main
-        found = gradients.saturation(probes.classifier, probes.fresh("R13"), self.few)
+        flat, lead = gradients.saturation(probes.classifier, probes.fresh("R13"), self.few)
         left = None
-        if main is not None and flags.flat_loss(found) == "fail":
-            scaled = gradients.Rescaled(probes.classifier, max(found.lead, 1.0))
+        if main is not None and flags.flat_loss(flat, len(self.few)) == "fail":
+            scaled = gradients.Rescaled(probes.classifier, max(lead, 1.0))
             rescaled = replace(probes, classifier=scaled, place="rescaled")
             left = (probes.left(main), rescaled.left(main))
         self._report("R14")
         step, seed = self._visible(), self.settings.seed
         moved = gradients.jump(probes.classifier, probes.fresh("R14"), self.few, step=step, seed=seed)
-        return [flags.not_flat(found, left), flags.continuous(moved)]
+        return [flags.not_flat(flat, len(self.few), lead, left), flags.continuous(moved)]
 
     def _noted(self, name: str, main: Threat, measure: Callable[[Threat], Flag]) -> Flag:
         self._report(name)
@@ -237,11 +239,11 @@ class _Run:
             ]
         except NoGradientError as why:
             return flags.no_gradient(str(why))
-        coarse, signs = self._agreement(places, self._visible())
+        coarse, signs = self._agreement(places, draws, self._visible())
         found = coarse
         if coarse.outcome in ("fail", "undecided") and flags.leads_somewhere(signs):
             for step in (share * self._visible() for share in _FINER):
-                fine, _ = self._agreement(places, step)
+                fine, _ = self._agreement(places, draws, step)
                 if fine.outcome == "pass":
                     return flags.agree_in_small(coarse, fine, step)
                 if fine.outcome == "undecided":
@@ -250,7 +252,7 @@ class _Run:
 
     def _place(
         self, name: str, purpose: str, images: Tensor, surrogates: Sequence[str | Surrogate], draws: int
-    ) -> "_Place":
+    ) -> _Place:
         """Images, and each surrogate's gradient of the expected loss there."""
         halves = {}
         for surrogate in dict.fromkeys(surrogates):
@@ -261,21 +263,21 @@ class _Run:
                 )
                 for _ in range(2)
             ]
-        return _Place(name, purpose, images, halves, draws)
+        return name, purpose, images, halves
 
-    def _agreement(self, places: Sequence["_Place"], step: float) -> tuple[Flag, Uncertain]:
+    def _agreement(self, places: Sequence[_Place], draws: int, step: float) -> tuple[Flag, Uncertain]:
         """R10 in steps of that length, and the signs that agree; the first surrogate is the attack's."""
         probes, options = self.probes, self.settings
         own: dict[str, Agreement] = {}
         others: dict[str, Agreement] = {}
         pairs: list[tuple[gradients.Differences, Tensor]] = []
-        for place in places:
+        for name, purpose, images, slopes in places:
             measured = gradients.differences(
-                probes.classifier, probes.fresh(place.purpose), place.images, self.few_labels, step=step,
-                directions=options.directions, draws=place.draws, batch=options.batch, seed=options.seed,
+                probes.classifier, probes.fresh(purpose), images, self.few_labels, step=step,
+                directions=options.directions, draws=draws, batch=options.batch, seed=options.seed,
             )  # fmt: skip
-            (_, halves), *more = place.gradients.items()
-            own[place.name] = measured.agreement(halves)
+            (_, halves), *more = slopes.items()
+            own[name] = measured.agreement(halves)
             pairs.append((measured, (halves[0] + halves[1]) / 2))
             others |= {surrogate: measured.agreement(pair) for surrogate, pair in more}
         signs = gradients.sign_agreement(pairs)
@@ -304,17 +306,6 @@ class _Run:
     def _visible(self) -> float:
         """A step of each value that is as long as the budget."""
         return self.ball.eps / self._per_value
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Images at which gradients are compared, and the two halves of each surrogate's gradient there."""
-
-    name: str
-    purpose: str
-    images: Tensor
-    gradients: dict[str, list[Tensor]]
-    draws: int
 
 
 def _shifted(images: Tensor) -> Tensor:

@@ -17,7 +17,6 @@ from pathlib import Path
 from torch import Tensor
 
 from vqshield.auditing.answers import Answers
-from vqshield.auditing.gradients import Saturation
 from vqshield.auditing.planting import Planted
 from vqshield.auditing.results import Agreement, AuditSettings, Figure, Flag, Outcome, Uncertain
 from vqshield.core.errors import InvalidInputError
@@ -291,13 +290,13 @@ def same_answers(found: Answers) -> Flag:
     return _judged("R12", outcome, figures, how=_first_failed(outcomes), **words)
 
 
-def not_flat(found: Saturation, left: tuple[Draws, Draws] | None) -> Flag:
+def not_flat(flat: int, images: int, lead: float, left: tuple[Draws, Draws] | None) -> Flag:
     """R13; left: under the attack on the logits, and on logits divided by a constant, where it was tried."""
     figures: dict[str, Figure | Draws] = {
-        "images without a slope": f"{found.flat} of {found.images}",
-        "median lead of the first logit": found.lead,
+        "images without a slope": f"{flat} of {images}",
+        "median lead of the first logit": lead,
     }
-    outcome, words = flat_loss(found), {}
+    outcome, words = flat_loss(flat, images), {}
     if outcome == "fail":
         outcome = "suspicious"
         if left is not None:
@@ -310,9 +309,9 @@ def not_flat(found: Saturation, left: tuple[Draws, Draws] | None) -> Flag:
     return _judged("R13", outcome, figures, **words)
 
 
-def flat_loss(found: Saturation) -> Outcome:
+def flat_loss(flat: int, images: int) -> Outcome:
     """Fail if more answers have no slope than a share of one percent explains."""
-    return _counted(found.flat, found.images, 0.01, above=_POINTS)
+    return _counted(flat, images, 0.01, above=_POINTS)
 
 
 def continuous(jump: float, limit: float = 0.1) -> Flag:

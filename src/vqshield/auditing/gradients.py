@@ -205,23 +205,16 @@ class Rescaled(nn.Module):
         return logits / self.scale
 
 
-@dataclass(frozen=True)
-class Saturation:
-    """How many answers are so certain that single precision has no slope left."""
-
-    flat: int  # of the images, those with a cross-entropy whose gradient is exactly zero
-    images: int
-    lead: float  # the first logit minus the second, the median of the images
-
-
 @torch.no_grad()
-def saturation(classifier: nn.Module, defense: Defense, images: Tensor) -> Saturation:
-    """The saturation of answers to one draw."""
+def saturation(classifier: nn.Module, defense: Defense, images: Tensor) -> tuple[int, float]:
+    """How many answers to one draw are so certain that the gradient of their cross-entropy is exactly zero in
+    single precision, and the first logit minus the second, the median of the images.
+    """
     logits: Tensor = Defended(classifier, defense)(images)
     probabilities = logits.float().softmax(-1)
     certain = (probabilities > 0).sum(-1) == 1
     best = logits.double().topk(min(2, logits.shape[-1]), -1).values
-    return Saturation(int(certain.sum()), len(images), float((best[:, 0] - best[:, -1]).median()))
+    return int(certain.sum()), float((best[:, 0] - best[:, -1]).median())
 
 
 @torch.no_grad()

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Annotated
 
 import torch
@@ -24,18 +23,6 @@ WORKLOADS = (
 _BATCHES = {("cpu", 32): 64, ("cpu", 224): 2, ("cuda", 32): 16384, ("cuda", 224): 256}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Speed:
-    """Images per second of one defense on images of one size, the median of the repeats."""
-
-    defense: str
-    side: int
-    kernel: str
-    threads: int
-    batch: int
-    images_per_second: float
-
-
 def bench(
     device: Device = "auto",
     seconds: Annotated[float, typer.Option(help="Measure each row for about this long.")] = 2.0,
@@ -52,14 +39,17 @@ def bench(
         show_json({"rows": rows, "environment": machine})
         return
     table = Table(
-        title=f"Images per second on {machine['device']}, {rows[0].threads} CPU threads",
+        title=f"Images per second on {machine['device']}, {rows[0]['threads']} CPU threads",
         columns=[
             Column("defense", "defense"),
             Column("image", "image"),
             Column("kernel", "kernel"),
             Column("images_per_second", "images/s", "number", format=",.1f"),
         ],
-        rows=[[row.defense, f"{row.side}×{row.side}", row.kernel, row.images_per_second] for row in rows],
+        rows=[
+            [row["defense"], "{side}×{side}".format_map(row), row["kernel"], row["images_per_second"]]
+            for row in rows
+        ],
     )
     show(table.terminal())
 
@@ -76,7 +66,8 @@ def _threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _measured(spec: str, side: int, device: torch.device, seconds: float) -> Speed:
+def _measured(spec: str, side: int, device: torch.device, seconds: float) -> dict[str, str | int | float]:
+    """Images per second of one defense on images of one size, the median of the repeats."""
     batch = _BATCHES[device.type, side]
     images = torch.rand((batch, 3, side, side), generator=torch.Generator().manual_seed(0)).to(device)
     defense = as_defense(spec, seed=0)
@@ -91,7 +82,7 @@ def _measured(spec: str, side: int, device: torch.device, seconds: float) -> Spe
         if len(times) == 1:  # the first call compiles kernels
             start = time.perf_counter()
     median = sorted(times[1:])[len(times[1:]) // 2]
-    return Speed(
-        defense=spec, side=side, kernel=kernel_name("auto", device), threads=torch.get_num_threads(),
-        batch=batch, images_per_second=batch / median,
-    )  # fmt: skip
+    return {
+        "defense": spec, "side": side, "kernel": kernel_name("auto", device),
+        "threads": torch.get_num_threads(), "batch": batch, "images_per_second": batch / median,
+    }  # fmt: skip

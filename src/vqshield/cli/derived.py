@@ -52,11 +52,8 @@ class Option:
     parse: Callable[[Any, Mapping[str, Any]], object] | None = None
 
 
-@dataclass(frozen=True)
-class PythonOnly:
-    """A parameter without an option, and why."""
-
-    reason: str
+class PythonOnly(str):
+    """Why a parameter has no option."""
 
 
 @dataclass(frozen=True)

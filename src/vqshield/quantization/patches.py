@@ -110,7 +110,6 @@ class Disjoint(PatchGrid):
         return tiles.reshape(batch, -1, rows * size, columns * size)[:, :, :height, :width]
 
 
-@dataclass(frozen=True)
 class Sliding(PatchGrid):
     """Every s×s window, stride one."""
 

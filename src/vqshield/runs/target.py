@@ -75,7 +75,6 @@ class ClassifierId:
         return f"{self.name} with its own defense ({', '.join(self.inside)})" if self.inside else self.name
 
 
-@dataclass(frozen=True, eq=False)
 class _FloatSet(ImageSet):
     """Images as floats in [0, 1]: rounding them to bytes would change them."""
 

@@ -7,7 +7,6 @@ patch, k centres.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,7 +14,6 @@ import torch
 from vqshield.core.errors import InvalidInputError
 from vqshield.defenses import Defense, GaussianNoise, Quantizer
 from vqshield.quantization.fixed_point import FixedPoint
-from vqshield.quantization.kernels import Recipe
 from vqshield.quantization.noise import LARGEST_NORMAL, Stage
 from vqshield.quantization.patches import Sliding
 from vqshield_deploy.onnx.graph import BOOL, DOUBLE, FLOAT, INT64, Graph, Proto, tensor
@@ -41,24 +39,19 @@ def shielded(graph: Graph, defense: Defense, images: str, streams: str, shape: t
     return _Drawing(graph, defense, streams, shape).shield(images)
 
 
-@dataclass
 class _Drawing:
     """One quantizer's part of a graph."""
 
-    graph: Graph
-    defense: Quantizer
-    streams: str
-    shape: tuple[int, int, int]
-
-    def __post_init__(self) -> None:
-        self.recipe: Recipe = self.defense.recipe()
-        blank = self.recipe.grid.pad(torch.zeros(1, *self.shape))
+    def __init__(self, graph: Graph, defense: Quantizer, streams: str, shape: tuple[int, int, int]) -> None:
+        self.graph, self.defense, self.shape = graph, defense, shape
+        self.recipe = defense.recipe()
+        blank = self.recipe.grid.pad(torch.zeros(1, *shape))
         self.channels, self.height, self.width = blank.shape[1:]
         self.count = self.recipe.grid.count(self.height, self.width)
         self.dimensions = self.channels * self.recipe.grid.size**2
         bound = 1 + LARGEST_NORMAL * max(self.recipe.sigma, self.recipe.tau)
         self.fixed = FixedPoint.fitting(self.dimensions, bound=bound)
-        self.words = random_words(self.graph, self.streams, self._counts())
+        self.words = random_words(graph, streams, self._counts())
 
     def shield(self, images: str) -> str:
         """Noise, codebook, assignment, rebuild."""
