@@ -33,7 +33,7 @@ def test_tables_summary_and_records(finished: tuple[Path, str]) -> None:
     assert len((out / "records.jsonl").read_text().splitlines()) == 3 * 3
     for shown in (
         "worst case in L2", "as L-inf", "sigma_eff", "abstained",
-        "Proposition 1", "Clopper–Pearson", "natural: draws right", "at linf, eps 2/255",
+        "Proposition 1", "Clopper–Pearson", "clean: draws right", "at linf, eps 2/255",
         "not for a ball", "every image within the radius",
     ):  # fmt: skip
         assert shown in " ".join(text.split()), shown

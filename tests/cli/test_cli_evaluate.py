@@ -49,7 +49,7 @@ def test_table_summary_and_records(finished: tuple[Path, str]) -> None:
         PGD[1],
         IGNORANT[1],
         "adaptive",
-        "ignorant",
+        "defense-unaware",
         " ± ",
     ):
         assert shown in text

@@ -244,7 +244,7 @@ class DrawsSummary:
     @property
     def source(self) -> str:
         """Where its images come from."""
-        return "natural" if self.eps == 0 else f"{self.attack.name} at {ball(NORM, self.eps).budget}"
+        return "clean" if self.eps == 0 else f"{self.attack.name} at {ball(NORM, self.eps).budget}"
 
 
 def bounds_table(title: str, summaries: Sequence[DrawsSummary]) -> Table:

@@ -31,7 +31,8 @@ def evaluation_table(summary: EvaluationSummary) -> Table:
     for defense, group in groupby(summary.rows, key=lambda row: row.defense):
         rows.append(Section(f"defense {defense}" if defense != NONE else "no defense"))
         for row in group:
-            attack = ("natural", "") if row.attack == NONE else (row.attack, row.level)
+            level = "defense-unaware" if row.level == "ignorant" else row.level  # as records say it
+            attack = ("clean", "") if row.attack == NONE else (row.attack, level)
             rows.append([*attack, row, row.standard_error, row.vote, row.worst, row.n, row.seconds])
     runs = sorted({row.runs for row in summary.rows})
     return Table(
