@@ -43,7 +43,7 @@ def sample_card() -> dict[str, Json]:
     return card
 
 
-def _tiles(card: dict[str, Any]) -> "np.typing.NDArray[np.uint8]":
+def _tiles(card: dict[str, Json]) -> "np.typing.NDArray[np.uint8]":
     """The sheet cut into (n, 32, 32, 3) tiles, row by row, after checking every pixel's sum."""
     with pillow().open(io.BytesIO(asset(f"{SAMPLE_NAME}.png"))) as picture:
         sheet = np.asarray(picture.convert("RGB"))

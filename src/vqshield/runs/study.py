@@ -99,7 +99,7 @@ class Study(ABC, Generic[AnyManifest, AnyCell, AnyRecord]):
 
     @staticmethod
     @abstractmethod
-    def cells_of(manifest: Any) -> Sequence[Any]:
+    def cells_of(manifest: AnyManifest) -> Sequence[AnyCell]:
         """All the work of a manifest, in the order of the records."""
 
     @classmethod
@@ -107,7 +107,7 @@ class Study(ABC, Generic[AnyManifest, AnyCell, AnyRecord]):
         return cls.record_type.parse(line)
 
     @staticmethod
-    def problem(manifest: Any, record: Any) -> str | None:
+    def problem(manifest: AnyManifest, record: AnyRecord) -> str | None:
         """What is impossible in a record; None: nothing."""
         return None
 
