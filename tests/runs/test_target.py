@@ -78,7 +78,7 @@ def test_a_module_is_shown_files_as_its_name_is(photographs, mine):
     by_name = Target(data="folder", data_dir=photographs, classifier="mine:sized", device="cpu")
     given = {"labels": None, "limit": None, "data_dir": photographs, "device": "cpu"}
     assert torch.equal(target_from(by_name.model, "folder", **given).images.images, by_name.images.floats())
-    with pytest.raises(InvalidInputError, match="tells 3 classes apart, 'folder' has 2"):
+    with pytest.raises(InvalidInputError, match="has 3 classes, 'folder' has 2"):
         target_from(Normalised(Three(), mean=[0], std=[1], size=(24, 20)), "folder", **given)
 
 
@@ -110,7 +110,7 @@ def test_the_bundled_classifier_has_the_sum_of_its_file():
             {"classifier": "nothing.safetensors"},
             "is not a file; .*timm:NAME.* small-cifar10, the bundled one",
         ),
-        ({"classifier": "mine:plain"}, "tells 2 classes apart, 'cifar10-sample' has 10"),
+        ({"classifier": "mine:plain"}, "has 2 classes, 'cifar10-sample' has 10"),
         ({"classifier": "mine:other"}, "no function 'other'"),
         ({"classifier": "mine:grey"}, r"'mine:grey' takes no images of shape \(3, 32, 32\)"),
         ({"data": "cifar11"}, "data='cifar11' is unknown; choose one of cifar10, cifar10-sample"),

@@ -257,7 +257,7 @@ def test_images_come_from_a_folder_at_the_classifiers_size(sized, tmp_path):
 
 def test_folders_that_cannot_be_used_are_told(sized, start, tmp_path, monkeypatch):
     out = tmp_path / "out"
-    with pytest.raises(InvalidInputError, match=r"tells 2 classes apart, 'folder' has 3"):
+    with pytest.raises(InvalidInputError, match=r"has 2 classes, 'folder' has 3"):
         from_folder(sized, folder_of(tmp_path / "3", classes=("a", "b", "c")), out)
     unreadable = folder_of(tmp_path / "unreadable")
     for file in unreadable.rglob("*.png"):

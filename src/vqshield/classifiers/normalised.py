@@ -79,6 +79,6 @@ def check_classes(model: nn.Module, name: str, images: ImageSet, device: torch.d
     classes = class_count(model, images.floats(slice(1)).to(device), name=name, data=images.name)
     if classes != len(images.classes):
         raise InvalidInputError(
-            f"classifier {name!r} tells {classes} classes apart, {images.name!r} has {len(images.classes)}; "
+            f"classifier {name!r} has {classes} classes, {images.name!r} has {len(images.classes)}; "
             "give a classifier of that data set"
         )

@@ -187,7 +187,7 @@ app = typer.Typer(
     add_completion=True,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Defend an image classifier by vector quantization, and measure which attacks that stops.",
+    help="Defend an image classifier by vector quantization, and measure which attacks this stops.",
 )
 
 

@@ -48,14 +48,13 @@ def _read(out: Path) -> AuditReport:
         "attack", help=f"The attacks to judge, as for evaluate (default: {list_suites()[0]}, or -quick)."
     ),
     limit=Option(
-        help=f"Use the first N images, at least {LEAST_IMAGES}: no audit of fewer passes (default: all; with "
-        f"--quick {LEAST_IMAGES})."
+        help=f"Use the first N images, at least {LEAST_IMAGES} (default: all; with --quick {LEAST_IMAGES})."
     ),
     settings=PythonOnly("made from --quick and --seed"),
     held_out=Option(
         type=str,
         metavar="READER=DIR",
-        help="Images that whoever made the model has not seen (R11): npz=DIR, folder=DIR, cifar10=DIR.",
+        help="Images that the model's authors never saw (R11): npz=DIR, folder=DIR, cifar10=DIR.",
         parse=_unseen,
     ),
     out=kept_in("audit"),

@@ -29,7 +29,7 @@ def bench(
     threads: Annotated[int | None, typer.Option(help="Use this many CPU threads (default: all).")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure how many images per second the quantizers take."""
+    """Measure images per second of the quantizers."""
     checks.real("seconds", seconds)
     place = pick_device(device)
     with _threads(threads):

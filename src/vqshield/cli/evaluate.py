@@ -31,7 +31,7 @@ UNUSED = (
 
 @command(
     measure,
-    attacks=Option("attack", help=f"A{ATTACKS[1:]} (default: none, clean accuracy alone)."),
+    attacks=Option("attack", help=f"O{ATTACKS[1:]} (default: only clean accuracy)."),
     batch_norm=PythonOnly("made from --calibrate"),
     out=kept_in("evaluate"),
     pictures=Option(

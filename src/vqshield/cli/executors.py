@@ -15,15 +15,15 @@ _FIELDS = {"workers": "workers", "address": "address", "cpus": "task_cpus", "gpu
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutorOptions:
-    """Where a command's cells are measured.
+    """Where a command's cells run.
 
     Attributes:
-        executor: where cells are measured: local (this process), processes (this machine), ray (a cluster).
-        workers: processes for --executor processes (default: as many as there are CPUs for, 4 on a GPU).
+        executor: where the work runs: local (this process), processes (this machine), ray (a cluster).
+        workers: processes for --executor processes (default: one per --task-cpus CPUs, 4 on a GPU).
         address: address of a Ray cluster, for --executor ray.
         task_cpus: CPUs per process or Ray task, which are also its threads (default: 1).
         task_gpus: GPUs per Ray task, where 0.5 means two tasks on one GPU (default: 1 where there is one).
-        retries: repeat a cell at most N times whose process or Ray task was lost (default: 3).
+        retries: repeat work at most N times if its process or Ray task died (default: 3).
     """
 
     executor: str = "local"

@@ -19,8 +19,8 @@ from vqshield.defenses import list_all_defenses
 DEFENSES = f"{', '.join(list_all_defenses())}, or package.module:function, a preprocessor of your own"
 """What a defense may be, for the help of the options that take one."""
 ATTACKS = (
-    f"an attack, of {', '.join(list_attacks())}, as in pgd:steps=20,eot=5,surrogate=soft (surrogate=none: "
-    f"ignores the defense), or a suite, of {', '.join(list_suites())}"
+    f"one of {', '.join(list_attacks())}, as in pgd:steps=20,eot=5,surrogate=soft (surrogate=none: "
+    f"ignores the defense), or a suite: {', '.join(list_suites())}"
 )
 """What --attack may be."""
 
@@ -83,8 +83,8 @@ Precision = Annotated[
     str,
     typer.Option(
         help=f"Precision of the attacks' gradients, or of their queries if they use none: "
-        f"{', '.join(PRECISIONS)}. All but the first also skip images that are already misclassified in "
-        "every sample. Reported accuracies, and models that are not random, stay float32."
+        f"{', '.join(PRECISIONS)}. All but float32 also skip images that are already misclassified in "
+        "every sample. Reported accuracies, and models that are not random, use float32."
     ),
 ]
 CalibrationImages = Annotated[
@@ -93,7 +93,7 @@ CalibrationImages = Annotated[
         "--calibrate",
         help="Calibrate the classifier behind each defense (vqshield calibrate) on unlabelled images: a data "
         "set with a training split, NAME or NAME=DIR, or a folder of image files. ladder and leaderboard "
-        "show it in addition.",
+        "add a row for it.",
     ),
 ]
 Quick = Annotated[

@@ -28,8 +28,8 @@ class RecordOptions:
 
     Attributes:
         out: keep records and summary in this folder; an interrupted run resumes there.
-        fresh: set what is in --out aside, and start over.
-        render_only: show and write again what is in --out, finished or not, and measure nothing.
+        fresh: move the earlier run in --out aside, and start over.
+        render_only: print and write the results of --out again, finished or not, without measuring.
     """
 
     out: Path

@@ -327,7 +327,7 @@ def evaluate(
         labels: (N,) classes, a tensor, array or list; none where images is the name of a data set.
         attacks: "pgd:steps=20,eot=5,surrogate=soft", or a suite such as "adaptive-v1"; several in a list.
             "surrogate=none" ignores the defense; "precision=bf16" is faster, also as a suite's only setting.
-            Without any, natural accuracy alone.
+            Without any, only clean accuracy.
         defense: "swrd:size=3,codes=25", "package.module:function" or a function or module for a preprocessor
             of your own, a Defense, "none" for the bare classifier, or several in a list. Without it, what is
             given is measured: a defended model with its defense, a classifier whose file names the defense
@@ -335,7 +335,7 @@ def evaluate(
         norm: norm of the attacks' budget: "linf", "l2" or "l1".
         eps: budget of the attacks on pixels in [0, 1] (default: 8/255 for linf, 0.5 for l2, 12 for l1).
         samples: random passes of the defense behind each result.
-        selection: other samples, which choose each image's strongest attack (default: as many again).
+        selection: extra samples that choose each image's strongest attack (default: as many as samples).
         seed: seed of every sample of defenses and attacks.
         batch: images per forward pass of an attack.
         batch_norm: statistics of the classifier's batch norms behind the defenses: "running" (the

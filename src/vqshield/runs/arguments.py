@@ -76,7 +76,7 @@ def target_from(
         classes = len(target.images.classes)
         if classes != len(held.classes):
             raise InvalidInputError(
-                f"classifier {target.name!r} tells {classes} classes apart, {images!r} has "
+                f"classifier {target.name!r} has {classes} classes, {images!r} has "
                 f"{len(held.classes)}; give a classifier of that data set"
             )
         return target

@@ -142,7 +142,7 @@ def class_names(classifier: str, count: int, file: Path | None = None) -> tuple[
         names = [line for line in lines if line]
         if len(names) != count:
             raise InvalidInputError(
-                f"{file} has {len(names)} names, one per line; the classifier tells {count} classes apart"
+                f"{file} has {len(names)} names, one per line; the classifier has {count} classes"
             )
         return tuple(names)
     usual = "imagenet" if classifier.startswith(IMAGENET) else ""

@@ -67,7 +67,7 @@ def reproduce(
         bool, typer.Option("--dry-run", help="Only show the cells and about how long they take.")
     ] = False,
 ) -> None:
-    """Measure tables and plots of the paper again.
+    """Reproduce tables and plots of the paper.
 
     Writes records, and a report in HTML, Markdown, LaTeX, PNG and SVG.
     """
