@@ -171,7 +171,7 @@ def _forms(chance: random.Random) -> Iterator[Hostile]:
         "2,000 fields": b"".join(part(b"x", f'form-data; name="{n}"') for n in range(2000)) + file + end,
         "no name": part(b"x", "form-data") + end, "no disposition": b"--x\r\n\r\nx\r\n" + end,
         "path as name": part(picture(), 'form-data; name="file"; filename="../../../etc/passwd"') + end,
-        "absolute path": part(b"x", 'form-data; name="file"; filename="/root/.ssh/id"') + end,
+        "absolute path": part(b"x", 'form-data; name="file"; filename="/etc/ssh/id"') + end,
         "NUL in name": part(b"x", 'form-data; name="file\0"; filename="a\0.png"') + end,
         "long name": part(b"x", f'form-data; name="file"; filename="{"a" * 100_000}"') + end,
         "many headers": part(b"x", 'form-data; name="file"; filename="a"',

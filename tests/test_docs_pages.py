@@ -108,6 +108,28 @@ def missing(text: str) -> str | None:
     return None
 
 
+TASKS = {
+    "protect a pretrained model": "pretrained",
+    "choose a defense": "choose-a-defense",
+    "use my own data": "your-data",
+    "evaluate my own defense": "your-defense",
+    "get a certificate and deploy its vote": "certify",
+    "understand a failed audit": "failed-audit",
+    "use several processes or machines": "scale-out",
+    "export and serve a model": "export-and-serve",
+    "fail a build that is worse": "gate",
+    "reproduce the paper": "reproduce",
+}
+"""What users come for, and the page that answers it."""
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_task_is_a_click_away_and_short(task: str) -> None:
+    page = DOCS / f"{TASKS[task]}.md"
+    assert f"](docs/{page.name})" in (ROOT / "README.md").read_text(), "one click from the README"
+    assert words(page) <= 900
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.stem)
 def test_what_a_page_prints_as_code_runs(page: Path, workplace: Path) -> None:
