@@ -205,7 +205,7 @@ class Load:
                 self.in_flight.add(number)
                 try:
                     writer.write(self._requests[number % len(self._requests)])
-                    status, _ = await _response(reader)
+                    status, _, last = await _response(reader)
                 except (OSError, asyncio.IncompleteReadError):
                     self.seen.lost.add(number)
                     await asyncio.sleep(BACK_OFF)
@@ -215,17 +215,19 @@ class Load:
                 self.seen.seconds.append(time.perf_counter() - began)
                 self.seen.statuses[status] += 1
                 self.seen.serving.add(connection)
+                if last:
+                    break
                 await asyncio.sleep(0)  # lets the end of the connection arrive, if it came with the answer
             writer.close()
 
 
-async def _response(reader: asyncio.StreamReader) -> tuple[str, bytes]:
-    """Read one: its status and its content."""
+async def _response(reader: asyncio.StreamReader) -> tuple[str, bytes, bool]:
+    """Read one: its status, its content, and whether it is the connection's last."""
     head = await reader.readuntil(b"\r\n\r\n")
     length = re.search(rb"(?i)content-length: (\d+)", head)
     assert length is not None
     content = await reader.readexactly(int(length[1]))
-    return head.split(b" ", 2)[1].decode(), content
+    return head.split(b" ", 2)[1].decode(), content, b"connection: close" in head.lower()
 
 
 class Server:

@@ -200,18 +200,26 @@ def test_the_time_limit_does_not_end_a_request_that_has_arrived() -> None:
         assert b'"index":3' in running.result()
 
 
+@pytest.mark.parametrize("arrived", [False, True])
 def test_a_request_that_is_on_its_way_when_the_server_stops_is_answered(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, arrived: bool
 ) -> None:
     monkeypatch.setattr(protocol, "LINGER", 60)
-    with listening(Brightness()) as connect, connect() as kept:
+    model, request = Brightness(), upload(grey(3)).replace(b"Connection: close\r\n", b"")
+    with listening(model) as connect, connect() as kept:
         until_ready(connect)
         kept.sendall(READY + b"\r\n")
         assert kept.recv(65536).startswith(b"HTTP/1.1 200 OK")
+        model.hold()
+        if arrived:
+            kept.sendall(request)
+            assert model.entered.wait(60)
         for connection in list(connect.server.server_state.connections):
             connection.loop.call_soon_threadsafe(connection.shutdown)
-        answer = exchange(kept, upload(grey(3)).replace(b"Connection: close\r\n", b""))
-        assert b'"index":3' in answer, "and then the connection is closed"
+        connection.loop.call_soon_threadsafe(model.go_on.set)
+        answer = exchange(kept, b"" if arrived else request)
+        assert b'"index":3' in answer
+        assert b"connection: close" in answer, "the client knows that no other request is answered"
 
 
 def test_a_connection_without_a_request_is_closed_when_the_server_stops() -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import h11
+from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 LINGER = 0.5  # seconds that a kept connection has for a request that is on its way when the server stops
@@ -41,8 +42,8 @@ class TimedProtocol(H11Protocol):
 
     def handle_events(self) -> None:
         super().handle_events()
-        if self.stopping and self.cycle is not None:
-            self.cycle.keep_alive = False
+        if self.stopping:
+            self._answer_last()
         self._watch()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -52,10 +53,15 @@ class TimedProtocol(H11Protocol):
     def shutdown(self) -> None:
         """Close the connection after the request under way, or after one that was sent already."""
         self.stopping = True
-        if self.cycle is None or self.cycle.response_complete:
-            self.loop.call_later(LINGER, self._close_if_idle)
-        else:
-            super().shutdown()
+        self._answer_last()
+        self.loop.call_later(LINGER, self._close_if_idle)
+
+    def _answer_last(self) -> None:
+        """Say in the answer under way that the connection ends with it, so that no other request is sent."""
+        if self.cycle is not None and not self.cycle.response_started:
+            self.cycle.keep_alive = False
+            scope = self.cycle.scope
+            scope["headers"] = [*scope["headers"], CLOSE_HEADER]  # uvicorn repeats it in the answer
 
     def _close_if_idle(self) -> None:
         if not self.transport.is_closing() and (self.cycle is None or self.cycle.response_complete):
