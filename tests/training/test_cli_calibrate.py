@@ -1,6 +1,7 @@
 """`vqshield calibrate`, and --calibrate of the commands that evaluate, on the bundled classifier."""
 
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -32,11 +33,9 @@ def test_weights_and_a_card_are_written_and_the_choice_is_explained(folder, tmp_
     done = run("calibrate", "--data", str(folder), "--defense", SHIELD, "--out", str(tmp_path))
     assert done.exit_code == 0, done.output
     assert "24 images; same class as the bare classifier on held-back images" in done.stdout
-    assert "load as small-cifar10-calibrated.safetensors" in done.stdout
-    assert load_classifier(tmp_path / "small-cifar10-calibrated.safetensors")(sample(2).floats()).shape == (
-        2,
-        10,
-    )
+    printed = re.search(r"^load as (.+)$", done.stdout, re.M)[1]  # from the folder that the command ran in
+    assert printed == str(tmp_path / "small-cifar10-calibrated.safetensors")
+    assert load_classifier(printed)(sample(2).floats()).shape == (2, 10)
     card = run(
         "calibrate", "--data", "cifar10-sample", "--split", "test", "--limit", "8", "--method", "paired",
         "--defense", SHIELD, "--out", str(tmp_path), "--name", "mine", "--json",

@@ -55,6 +55,7 @@ def calibrate(values: Values, as_json: AsJson = False) -> None:
         warnings.simplefilter("ignore")  # the summary says it
         calibrated = values.call(run_calibration, progress=progress)
     assert calibrated.card_file is not None
+    assert calibrated.weights is not None
     card = parse_json(calibrated.card_file.read_bytes(), calibrated.card_file)
     if as_json:
         show_json(card)
@@ -72,7 +73,8 @@ def calibrate(values: Values, as_json: AsJson = False) -> None:
         *(unchanged if facts.method == GIVEN else []),
         f"weights {printable(calibrated.weights)}",
         f"card    {printable(calibrated.card_file)}",
-        f"load as {printable(str(card['load']))}",
+        f"load as {printable(str(card['load']).removesuffix(calibrated.weights.name))}"
+        f"{printable(calibrated.weights)}",
     )
 
 

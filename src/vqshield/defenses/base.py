@@ -254,8 +254,8 @@ class Defense(nn.Module, ABC):
             InvalidInputError: no certificate is known for it.
         """
         raise InvalidInputError(
-            f"no certificate is known for {type(self).__name__}; a defense that one covers says how in "
-            "certificate_terms"
+            f"no certificate is known for {type(self).__name__}; use certificate 'draws' for error bounds on "
+            "given images, or state the defense's noise in certificate_terms"
         )
 
     def check(self, images: Tensor) -> None:
