@@ -12,9 +12,9 @@ from vqshield.classifiers import bundled_as_trained, small_cifar10
 from vqshield.cli.application import app
 from vqshield.core.errors import InvalidInputError
 from vqshield.data import sample
-from vqshield.evaluation.study import Evaluation
 from vqshield.runs.target import Target
 from vqshield_paper.batch_statistics import BATCH, BatchEvaluation, BatchStatistics, check_batch_norm
+from vqshield_paper.shared_images import SharedEvaluation
 
 IMAGES = sample(12).floats()
 
@@ -50,7 +50,7 @@ def test_fast_gradients_of_batch_statistics_are_of_the_batch():
 
 
 def study(batch_norm, **changes):
-    kind = BatchEvaluation if batch_norm.startswith(BATCH) else Evaluation
+    kind = BatchEvaluation if batch_norm.startswith(BATCH) else SharedEvaluation
     return kind(
         target=Target(limit=12), defenses=("prd:codes=5",), runs=2, batch=6, batch_norm=batch_norm,
         attacks=("pgd:steps=1,surrogate=none", "pgd:steps=1"), **changes,

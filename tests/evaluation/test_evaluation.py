@@ -210,17 +210,6 @@ def test_an_attack_that_ignores_the_defense_is_counted_once(study: Evaluation) -
     assert evaluation.work == sum(map(evaluation.cost, evaluation.cells[:9])) * 5 / 2, "of every chunk"
 
 
-def test_cells_that_need_the_same_attack_say_so(study: Evaluation, tmp_path: Path) -> None:
-    alone = replace(study, defenses=(PRD, RANDDISC, "none"))
-    sharing = replace(alone, shared=tmp_path)
-    needed = {(cell.defense, cell.attack, cell.images.start): sharing.needs(cell) for cell in sharing.cells}
-    assert {cell: need for cell, need in needed.items() if need is not None} == {
-        **{(name, IGNORANT, start): (IGNORANT, start) for name in alone.defenses for start in (0, 2, 4)},
-        **{("none", STE, start): (STE, start) for start in (0, 2, 4)},
-    }
-    assert {alone.needs(cell) for cell in alone.cells} == {None}, "no folder to find it in"
-
-
 def test_cells_cover_every_image_once(study: Evaluation) -> None:
     manifest = replace(study, attacks=(), batch=3).manifest
     seven = replace(manifest, data=replace(manifest.data, images=7))

@@ -9,11 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
-from vqshield.attacks.threats import Threat
 from vqshield.core.errors import InvalidInputError
-from vqshield.core.seeds import derived_seed
 from vqshield.evaluation.records import EvaluationManifest, EvaluationRecord
 from vqshield.evaluation.study import Evaluation, EvaluationCell
 from vqshield.runs.executors import Executor, LocalExecutor
@@ -118,49 +115,6 @@ class Elsewhere(Evaluation):
 
     head: int
     manifest = ElsewhereManifest()
-
-
-def attack_seed(defense: str, attack: str, start: int) -> int:
-    """The seed by which the log of `Counted` knows an attack; on the bare classifier: of "none"."""
-    return derived_seed(STUDY.seed, defense, attack, start, "attack")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Counted(Evaluation):
-    """Writes down the seed of every attack that is made.
-
-    The first on a bare classifier takes until the second chunk is begun, as `pipe` tells it: by then all the
-    cells of the first chunk that could make it again have had their chance.
-    """
-
-    log: Path
-    pipe: Path
-
-    def measure(
-        self, cell: EvaluationCell, progress: CellProgress = no_cell_progress
-    ) -> list[EvaluationRecord]:
-        if second_chunk(cell):
-            self.pipe.write_text("begun")
-        return Evaluation.measure(self, cell, progress)
-
-    def made(self, seed: int) -> None:
-        with self.log.open("a") as file:
-            file.write(f"{seed}\n")
-        if seed == attack_seed("none", IGNORANT, 0) and self.log.read_text().count(f"{seed}\n") == 1:
-            self.pipe.read_text()
-
-    def _threat(self, name: str, *, seed: int) -> Threat:
-        return CountedThreat(**asked(Evaluation._threat(self, name, seed=seed)), study=self, seed=seed)
-
-
-@dataclass(frozen=True, kw_only=True)
-class CountedThreat(Threat):
-    study: Counted
-    seed: int
-
-    def __call__(self, *given: object) -> Tensor:
-        self.study.made(self.seed)
-        return Threat.__call__(self, *given)
 
 
 def mistake() -> None:

@@ -99,14 +99,6 @@ class Squares(Study[SquaresManifest, Number, Square]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parities(Squares):
-    """Those of even numbers need the same, and those of odd ones; 0 needs nothing."""
-
-    def needs(self, cell: Number) -> str | None:
-        return ("even", "odd")[cell.image % 2] if cell.image else None
-
-
-@dataclass(frozen=True, kw_only=True)
 class LongerElsewhere(Squares):
     """Comes to one square more in any other process."""
 

@@ -1,23 +1,19 @@
-"""Adversarial images of the bare classifier: found once, stored exactly, and found again where damaged."""
+"""Attacks on the bare classifier: found once for all defenses, and kept for the chunk that is worked on."""
 
-import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from vqshield.attacks import PGD, ball
 from vqshield.attacks.threats import Threat
-from vqshield.certification.study import Certification
 from vqshield.core.display_names import NONE
 from vqshield.evaluation.study import Evaluation
-from vqshield.runs.adversarial import AdversarialStore, _write
+from vqshield.runs.adversarial import AdversarialStore
 from vqshield.runs.executors import LocalExecutor
-from vqshield.runs.target import ClassifierId, Target
+from vqshield.runs.target import Target
 
 DEFENSES = ("prd:codes=4", "randdisc:codes=3", "swrd:codes=4")
 IGNORANT, STE = "pgd:steps=2,surrogate=none", "pgd:steps=2"
@@ -39,10 +35,6 @@ def study() -> Evaluation:
     return Evaluation(target=target, defenses=DEFENSES, attacks=(IGNORANT,), eps=0.1, runs=3, batch=2)
 
 
-def first(study: Evaluation, count: int) -> Evaluation:
-    return replace(study, target=replace(study.target, limit=count))
-
-
 @pytest.fixture
 def attacks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The seeds of all attacks that were run."""
@@ -57,7 +49,7 @@ def attacks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seeds
 
 
-def records(study: Evaluation | Certification, folder: Path) -> bytes:
+def records(study: Evaluation, folder: Path) -> bytes:
     LocalExecutor().run(study, folder)
     return (folder / "records.jsonl").read_bytes()
 
@@ -81,23 +73,16 @@ def find(monkeypatch: pytest.MonkeyPatch) -> Finder:
     return finder
 
 
-def store(
-    folder: Path | None, *, classifier: str = "c", source: str | None = None, machine: str = "2"
-) -> AdversarialStore:
-    of = ClassifierId(name="layer", sha256=classifier, source=source)
-    return AdversarialStore(classifier=of, machine={"torch": machine}, folder=folder)
-
-
 def ask(
     store: AdversarialStore,
     *,
     images: Tensor = NATURAL,
     labels: Tensor = LABELS,
     attack: PGD = ATTACK,
-    seed: int = 7,
+    surrogate: str = NONE,
 ) -> Tensor:
-    threat = Threat(name="pgd", level="ignorant", attack=attack, surrogate=NONE)
-    return store.bare(threat, nn.Identity(), images, labels, seed=seed)
+    threat = Threat(name="pgd", level="ignorant", attack=attack, surrogate=surrogate)
+    return store.bare(threat, nn.Identity(), images, labels)
 
 
 def moved(by: float = 0.05) -> Tensor:
@@ -119,75 +104,20 @@ def test_an_attack_through_the_defense_runs_for_each(
 
 
 def test_records_do_not_depend_on_the_store(
-    study: Evaluation, tmp_path: Path, attacks: list[int], monkeypatch: pytest.MonkeyPatch
+    study: Evaluation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def found(_: AdversarialStore, threat: Threat, *given: object, seed: int) -> Tensor:
-        model, images, labels = given
-        return replace(threat, surrogate=NONE)(model, None, images, labels)
-
     both = replace(study, attacks=(STE, IGNORANT))
-    sharing = replace(both, shared=tmp_path / "shared")
-    plain, first = records(both, tmp_path / "plain"), records(sharing, tmp_path / "first")
-    attacks.clear()
-    second = records(replace(sharing), tmp_path / "second")
-    assert len(attacks) == 3 * 3, "those through a defense alone"
+    plain = records(both, tmp_path / "plain")
+
+    def found(_: AdversarialStore, threat: Threat, model: nn.Module, *given: Tensor) -> Tensor:
+        return replace(threat, surrogate=NONE)(model, None, *given)
+
     monkeypatch.setattr(AdversarialStore, "bare", found)
-    assert plain == first == second == records(replace(both), tmp_path / "without")
-
-
-def test_another_study_with_other_defenses_uses_the_same_images(
-    study: Evaluation, tmp_path: Path, attacks: list[int]
-) -> None:
-    sharing = replace(study, shared=tmp_path / "shared")
-    records(replace(sharing, defenses=DEFENSES[:1]), tmp_path / "a")
-    attacks.clear()
-    records(replace(sharing, defenses=DEFENSES[1:]), tmp_path / "b")
-    assert attacks == []
-    records(replace(sharing, seed=1), tmp_path / "c")
-    assert len(attacks) == 3, "another seed is another attack"
-
-
-def test_more_or_fewer_images_share_the_chunks_that_are_the_same(
-    study: Evaluation, tmp_path: Path, attacks: list[int]
-) -> None:
-    sharing = replace(study, shared=tmp_path / "shared")
-    records(first(sharing, 3), tmp_path / "fewer")  # chunks of 2 and 1 images, not of 2, 2 and 1
-    before = attacks.copy()
-    attacks.clear()
-    shared = records(sharing, tmp_path / "all")
-    assert len(attacks) == 2, "the first chunk is known"
-    assert before[0] not in attacks
-    assert before[1] == attacks[0], "the same seed, but more images"
-    assert records(study, tmp_path / "alone") == shared
-
-
-def test_certifications_share_the_chunks_that_are_the_same(
-    study: Evaluation, tmp_path: Path, attacks: list[int]
-) -> None:
-    certification = Certification(
-        target=replace(study.target, limit=2), defense=DEFENSES[0], certificate="draws", attack=IGNORANT,
-        eps=(0.05, 0.2), draws=5, batch=32, shared=tmp_path / "shared",
-    )  # fmt: skip
-    records(certification, tmp_path / "fewer")
-    assert len(attacks) == 2, "budgets"
-    records(replace(certification, target=study.target), tmp_path / "all")
-    assert len(attacks) == len(set(attacks)) == 2 * 3, "two chunks more"
-    attacks.clear()
-    other = replace(certification, target=study.target, defense="gaussian:sigma=0.1")
-    shared = records(other, tmp_path / "b")
-    assert attacks == [], "another defense, the same images"
-    assert records(replace(other, shared=None), tmp_path / "alone") == shared
-
-
-def test_images_come_back_bit_by_bit(tmp_path: Path, find: Finder) -> None:
-    for _ in range(2):
-        assert torch.equal(ask(store(tmp_path)), find.found)
-    assert find.asked == 1
-    assert [path.suffix for path in tmp_path.iterdir()] == [".safetensors"], "nothing half-written beside it"
+    assert plain == records(replace(both), tmp_path / "without")
 
 
 def test_memory_holds_the_chunk_that_is_worked_on(find: Finder) -> None:
-    kept, find.found = store(None), NATURAL
+    kept, find.found = AdversarialStore(), NATURAL
     for images in (NATURAL, NATURAL.clone(), NATURAL.flip(0), NATURAL):
         ask(kept, images=images)
     assert find.asked == 3
@@ -199,88 +129,22 @@ def test_memory_holds_the_chunk_that_is_worked_on(find: Finder) -> None:
         {"attack": replace(ATTACK, steps=3)},
         {"attack": replace(ATTACK, ball=ball("linf", 0.2))},
         {"attack": replace(ATTACK, ball=ball("l2", 0.1))},
-        {"seed": 8},
+        {"attack": replace(ATTACK, seed=8)},
         {"images": NATURAL.flip(0)},
         {"images": NATURAL.view(2, 3, 2, 8)},
         {"labels": LABELS.flip(0)},
     ],
 )
-def test_another_question_is_another_file(tmp_path: Path, find: Finder, change: dict) -> None:
+def test_another_question_is_another_attack(find: Finder, change: dict) -> None:
+    kept = AdversarialStore()
     for question in ({}, change):
         find.found = question.get("images", NATURAL).clone()
-        ask(store(tmp_path), **question)
-    assert find.asked == len(list(tmp_path.iterdir())) == 2
-
-
-@pytest.mark.parametrize("change", [{"classifier": "another"}, {"source": "another"}, {"machine": "3"}])
-def test_another_classifier_or_machine_is_another_file(tmp_path: Path, find: Finder, change: dict) -> None:
-    ask(store(tmp_path))
-    ask(store(tmp_path, **change))
+        ask(kept, **question)
     assert find.asked == 2
 
 
-def test_an_attack_of_other_sources_is_run_again(
-    tmp_path: Path, find: Finder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ask(store(tmp_path))
-    monkeypatch.setattr("vqshield.runs.adversarial.sources_digest", lambda: "edited")
-    ask(store(tmp_path))
-    assert find.asked == 2
-
-
-def rewritten(path: Path, images: Tensor) -> None:
-    """A file whose checksum is right, but whose images are no attack's."""
-    _write(path, images)
-
-
-def flipped(path: Path) -> None:
-    tensors = load_file(path)
-    tensors["images"].view(torch.int32)[0, 0, 0, 0] ^= 1  # far too small to leave the ball
-    save_file(tensors, path)
-
-
-def outside() -> Tensor:
-    found = moved()
-    found[1, 2, 3, 3] = NATURAL[1, 2, 3, 3] + 0.2
-    return found
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda path: os.truncate(path, path.stat().st_size - 5),
-        lambda path: os.truncate(path, 3),
-        lambda path: path.write_bytes(b""),
-        lambda path: path.write_bytes(b"no safetensors at all"),
-        lambda path: save_file({"pictures": NATURAL}, path),
-        lambda path: save_file({"images": moved()}, path),
-        flipped,
-        lambda path: rewritten(path, moved()[:1]),
-        lambda path: rewritten(path, moved().double()),
-        lambda path: rewritten(path, outside()),
-        lambda path: rewritten(path, moved() * torch.nan),
-    ],
-    ids=[
-        "truncated", "a stump", "empty", "text", "other tensors", "no checksum", "a flipped bit",
-        "fewer images", "other type", "outside the ball", "not a number",
-    ],
-)  # fmt: skip
-def test_a_damaged_file_is_replaced(tmp_path: Path, find: Finder, damage: Callable[[Path], None]) -> None:
-    ask(store(tmp_path))
-    (path,) = tmp_path.iterdir()
-    whole = path.read_bytes()
-    damage(path)
-    assert path.read_bytes() != whole
-    assert torch.equal(ask(store(tmp_path)), find.found)
-    assert find.asked == 2
-    assert path.read_bytes() == whole
-
-
-def test_images_outside_the_pixels_range_are_not_taken(tmp_path: Path, find: Finder) -> None:
-    natural = torch.full_like(NATURAL, 0.99)
-    find.found = natural.clone()
-    ask(store(tmp_path), images=natural)
-    (path,) = tmp_path.iterdir()
-    rewritten(path, natural + 0.05)
-    ask(store(tmp_path), images=natural)
-    assert find.asked == 2
+def test_what_an_attacker_would_put_in_place_of_the_defense_does_not_count(find: Finder) -> None:
+    kept = AdversarialStore()
+    for surrogate in (NONE, "ste", NONE):
+        assert torch.equal(ask(kept, surrogate=surrogate), find.found)
+    assert find.asked == 1

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from square_studies import MACHINE, THREADS, Parities, Squares
+from square_studies import MACHINE, THREADS, Squares
 from torch import nn
 
 from vqshield.certification.study import Certification
@@ -15,7 +15,7 @@ from vqshield.core.serialization import to_plain
 from vqshield.data import sample
 from vqshield.evaluation.study import Evaluation
 from vqshield.runs.executors import Executor, LocalExecutor, executor, list_executors
-from vqshield.runs.executors.pool import PoolExecutor, Request, finders
+from vqshield.runs.executors.pool import PoolExecutor, Request
 from vqshield.runs.executors.processes import ProcessesExecutor
 from vqshield.runs.executors.ray import Cluster, RayExecutor
 from vqshield.runs.study import Study, measure, no_progress
@@ -24,18 +24,11 @@ from vqshield.runs.target import Target
 TWO = ProcessesExecutor(workers=2)
 
 
-@pytest.mark.parametrize(
-    ("by", "kind"),
-    [
-        (LocalExecutor(), Squares),
-        (LocalExecutor(), Parities),
-        pytest.param(TWO, Parities, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("by", [LocalExecutor(), pytest.param(TWO, marks=pytest.mark.slow)])
 @pytest.mark.usefixtures("quick_workers")
-def test_cells_are_measured_in_order_and_told(tmp_path: Path, by: Executor, kind: type[Squares]) -> None:
+def test_cells_are_measured_in_order_and_told(tmp_path: Path, by: Executor) -> None:
     told: list[tuple[str, int, int]] = []
-    values = kind(count=7).run(tmp_path / "out", by, lambda *said: told.append(said))
+    values = Squares(count=7).run(tmp_path / "out", by, lambda *said: told.append(said))
     assert values == [number**2 for number in range(7)]
     assert told == [(f"number {number}", 10 * number + 10, 70) for number in range(7)]
     assert len((tmp_path / "out" / "times.jsonl").read_text().splitlines()) == 7
@@ -64,14 +57,6 @@ def test_what_is_measured_is_timed() -> None:
     found = measure(study, study.cells[3])
     assert found.records[0].value == 9
     assert found.seconds >= 0
-
-
-def test_cells_that_need_the_same_wait_for_the_first_of_them() -> None:
-    study = Parities(count=7)
-    assert finders(study, 0) == {3: 1, 4: 2, 5: 1, 6: 2}
-    assert finders(study, 2) == {4: 2, 5: 3, 6: 2}, "what was done before is there"
-    assert finders(study, 7) == {}
-    assert finders(Squares(count=7), 0) == {}, "a study that shares nothing"
 
 
 class SlowPool:
@@ -111,11 +96,9 @@ def measured_by(pool: SlowPool, study: Squares, first: int) -> Iterator[int]:
 def test_whichever_cell_ends_first_the_order_is_that_of_the_cells(
     choose: Callable[[list[int]], int], size: int
 ) -> None:
-    study, pool = Parities(count=100), SlowPool(size, choose)
+    study, pool = Squares(count=100), SlowPool(size, choose)
     assert list(measured_by(pool, study, 1)) == list(range(1, 100))
     assert sorted(pool.started) == sorted(pool.finished) == list(range(1, 100)), "each once"
-    for number, finder in finders(study, 1).items():
-        assert pool.finished.index(finder) < pool.finished.index(number)
     assert pool.most == size
 
 

@@ -16,13 +16,8 @@ from pathlib import Path
 import pytest
 from ray_studies import (
     CELLS_A_CHUNK,
-    IGNORANT,
     IMAGES,
-    STE,
     STUDY,
-    Counted,
-    asked,
-    attack_seed,
     here,
     one_thread,
     run,
@@ -33,7 +28,6 @@ from square_studies import (
     Hanging,
     LongerElsewhere,
     Meeting,
-    Parities,
     Raising,
     Squares,
     stubborn,
@@ -55,24 +49,16 @@ def nobody_is_left() -> Iterator[None]:
     assert multiprocessing.active_children() == []
 
 
-def test_records_and_manifest_are_those_of_one_process_and_attacks_are_made_once(
-    here: Path, tmp_path: Path, quick_workers: None
-) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    given = asked(replace(STUDY, shared=tmp_path / "shared"))
-    study = Counted(**given, log=tmp_path / "log", pipe=tmp_path / "pipe")
+@pytest.mark.usefixtures("quick_workers")
+def test_records_and_manifest_are_those_of_one_process(here: Path, tmp_path: Path) -> None:
     seen: list[int] = []
-    found = run(study, tmp_path / "out", ProcessesExecutor(workers=2), lambda _, done, __: seen.append(done))
+    found = run(STUDY, tmp_path / "out", ProcessesExecutor(workers=2), lambda _, done, __: seen.append(done))
     assert found == (here / "records.jsonl").read_bytes()
     manifests = [json.loads((folder / "manifest.json").read_text()) for folder in (here, tmp_path / "out")]
     assert manifests[0] == manifests[1]
     assert seen == sorted(set(seen))
     assert len(seen) == IMAGES * CELLS_A_CHUNK
     assert len((tmp_path / "out" / "times.jsonl").read_text().splitlines()) == IMAGES * CELLS_A_CHUNK
-    made = Counter(map(int, (tmp_path / "log").read_text().split()))
-    ignorant = [attack_seed("none", IGNORANT, start) for start in range(IMAGES)]
-    aware = [attack_seed(name, STE, start) for name in STUDY.defenses for start in range(IMAGES)]
-    assert made == Counter([*ignorant, *aware])
 
 
 @pytest.mark.usefixtures("quick_workers")
@@ -121,11 +107,9 @@ def test_no_more_workers_than_cells_are_left(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("quick_workers")
 def test_a_worker_that_is_killed_takes_no_record_with_it(tmp_path: Path) -> None:
-    study = Parities(log=tmp_path / "log", trap=Death(tmp_path / "marker"), count=5)
+    study = Squares(log=tmp_path / "log", trap=Death(tmp_path / "marker"), count=5)
     assert study.run(tmp_path / "out", replace(TWO, retries=1)) == [0, 1, 4, 9, 16]
-    begun = study.begun()
-    assert Counter(begun) == {0: 1, 1: 1, 2: 2, 3: 1, 4: 1}
-    assert begun.index(4) > begun.index(2, begun.index(2) + 1), "its finder first"
+    assert Counter(study.begun()) == {0: 1, 1: 1, 2: 2, 3: 1, 4: 1}
 
 
 @pytest.mark.parametrize(("trap", "how"), [(Death(), "signal SIGKILL"), (Death(code=3), "exit code 3")])

@@ -1,4 +1,4 @@
-"""The queue of cells: each once, finders first, never too far ahead."""
+"""The queue of cells: each once, in their order, never too far ahead."""
 
 import pytest
 from hypothesis import given
@@ -21,15 +21,13 @@ def test_whatever_ends_first_every_cell_is_begun_and_none_too_early(
     first: int, count: int, workers: int, ahead: int, chance
 ) -> None:
     numbers = range(first, first + count)
-    finder = {each: chance.choice(numbers[:place]) for place, each in enumerate(numbers) if place % 3 == 2}
-    queue, running, finished, losses = CellQueue(numbers, finder, ahead=ahead), list[int](), set[int](), 5
+    queue, running, finished, losses = CellQueue(numbers, ahead=ahead), list[int](), set[int](), 5
     for turn in numbers:
         while turn not in finished:
             while (each := queue.take(workers)) is not None:
                 assert len(running) < workers
                 assert each not in running
                 assert each not in finished
-                assert each not in finder or finder[each] in finished
                 assert turn <= each < turn + ahead * workers
                 running.append(each)
             assert running, "the run would stand still"
@@ -45,17 +43,23 @@ def test_whatever_ends_first_every_cell_is_begun_and_none_too_early(
     assert finished == set(numbers)
 
 
-def test_those_that_wait_leave_their_place_to_others() -> None:
-    queue = CellQueue(range(6), {1: 0, 2: 0}, ahead=1)
-    assert [queue.take(4) for _ in range(3)] == [0, 3, None], "4 is too far ahead"
+def test_a_lost_cell_is_the_next_one_again() -> None:
+    queue = CellQueue(range(6), ahead=2)
+    assert [queue.take(2) for _ in range(3)] == [0, 1, None]
+    queue.end(1, MEASURED)
+    assert queue.take(2) == 2
+    queue.end(0, None)
+    queue.end(2, MEASURED)
+    assert [queue.take(2) for _ in range(3)] == [0, 3, None]
+    queue.end(3, MEASURED)
+    assert queue.take(2) is None, "4 is too far ahead"
     queue.end(0, MEASURED)
-    assert [queue.take(4) for _ in range(3)] == [1, 2, None]
     queue.give(0)
-    assert queue.take(4) == 4
+    assert queue.take(2) == 4
 
 
 def test_no_more_cells_run_at_once_than_there_are_workers() -> None:
-    queue = CellQueue(range(6), {})
+    queue = CellQueue(range(6))
     assert [queue.take(2) for _ in range(3)] == [0, 1, None]
     assert queue.take(3) == 2, "there is one more now"
     queue.end(0, MEASURED)
@@ -64,7 +68,7 @@ def test_no_more_cells_run_at_once_than_there_are_workers() -> None:
 
 @pytest.mark.parametrize("order", [(3, 5), (5, 3)])
 def test_nothing_is_begun_behind_an_error(order: tuple[int, int]) -> None:
-    queue = CellQueue(range(9), {}, ahead=9)
+    queue = CellQueue(range(9), ahead=9)
     assert [queue.take(9) for _ in range(6)] == list(range(6))
     queue.end(2, None)
     for number in order:

@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,16 +10,12 @@ import pytest
 import torch
 from ray_studies import (
     CELLS_A_CHUNK,
-    IGNORANT,
     IMAGES,
     OPTIONS,
-    STE,
     STUDY,
-    Counted,
     Elsewhere,
     Trapped,
     asked,
-    attack_seed,
     by_value,
     death,
     here,
@@ -62,18 +57,9 @@ def test_records_and_manifest_are_those_of_one_process(two_cpus: None, here: Pat
     assert len((tmp_path / "times.jsonl").read_text().splitlines()) == IMAGES * CELLS_A_CHUNK
     assert ray.is_initialized(), "what was connected stays so"
 
-    study = Certification(
-        target=STUDY.target,
-        defense="prd:iterations=2",
-        n0=5,
-        n=20,
-        draws=10,
-        batch=32,
-        shared=tmp_path / "shared",
-    )
+    study = Certification(target=STUDY.target, defense="prd:iterations=2", n0=5, n=20, draws=10, batch=32)
     certified = [run(study, tmp_path / type(by).__name__, by) for by in (RayExecutor(), LocalExecutor())]
     assert certified[0] == certified[1] != b""
-    assert len(list((tmp_path / "shared").iterdir())) == IMAGES // 2, "found by one, used by the other"
 
 
 def test_the_device_is_that_of_the_tasks(two_cpus: None, by_value: None, here: Path, tmp_path: Path) -> None:
@@ -86,19 +72,6 @@ def test_the_device_is_that_of_the_tasks(two_cpus: None, by_value: None, here: P
     manifests[0]["machine"]["device"] = "a GPU"
     assert manifests[1] == manifests[0]
     assert run(study, tmp_path / "out", RayExecutor(gpus=None)) == found, "resumed"
-
-
-def test_an_attack_that_ignores_the_defense_is_made_once(
-    two_cpus: None, by_value: None, here: Path, tmp_path: Path
-) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    given = asked(replace(STUDY, shared=tmp_path / "shared"))
-    study = Counted(**given, log=tmp_path / "log", pipe=tmp_path / "pipe")
-    assert run(study, tmp_path / "out", RayExecutor()) == (here / "records.jsonl").read_bytes()
-    made = Counter(map(int, (tmp_path / "log").read_text().split()))
-    ignorant = [attack_seed("none", IGNORANT, start) for start in range(IMAGES)]
-    aware = [attack_seed(name, STE, start) for name in STUDY.defenses for start in range(IMAGES)]
-    assert made == Counter([*ignorant, *aware])
 
 
 def test_a_run_that_was_stopped_continues_with_another_executor(

@@ -2,7 +2,6 @@
 
 import pickle
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,6 @@ STUDIES: dict[str, Study[Any, Any, Any]] = {
     "worked example": WorkedExample(numbers=Numbers(draws=50)),
 }
 every_study = pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES)
-sharing = pytest.mark.parametrize("study", [each for each in STUDIES.values() if hasattr(each, "shared")])
 
 
 @every_study
@@ -103,22 +101,3 @@ def test_progress_inside_a_cell_does_not_pass_its_cost() -> None:
         for number, first in enumerate((0, 10))
         for doing, done in (("counting", 5), ("counting", 10), (f"number {number}", 10))
     ]
-
-
-@sharing
-def test_the_shared_folder_is_used_and_holds_in_every_folder(
-    study: Study[Any, Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    shared = replace(study, shared=Path("shared"))
-    assert shared.shared == tmp_path / "shared", "another process may stand in another folder"
-    assert list(run_study(shared, None).records) == list(run_study(study, None).records)
-    assert list((tmp_path / "shared").iterdir()) != []
-
-
-@sharing
-def test_a_study_with_another_shared_folder_is_another_one(
-    study: Study[Any, Any, Any], tmp_path: Path
-) -> None:
-    """Workers keep the last study that they were given: it must not be taken for this one."""
-    assert replace(study, shared=tmp_path) != study

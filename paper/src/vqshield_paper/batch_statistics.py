@@ -16,10 +16,10 @@ from torch.nn import functional as F
 import vqshield_paper
 from vqshield.core import checks
 from vqshield.core.settings import parse_spec, refuse_unknown
-from vqshield.evaluation.study import Evaluation
-from vqshield.runs.adversarial import AdversarialStore
 from vqshield.runs.batch_norm import BATCH_NORMS, RUNNING, parse_batch_norm, with_norms
+from vqshield.runs.target import ClassifierId
 from vqshield.training.calibration import batch_norms, check_norms
+from vqshield_paper.shared_images import SharedEvaluation
 
 BATCH = "batch"
 SAME: Final = "same"
@@ -95,7 +95,7 @@ class BatchSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchEvaluation(Evaluation):
+class BatchEvaluation(SharedEvaluation):
     """An evaluation with batch_norm="batch:size=100"; also in front of the bare classifier."""
 
     package = vqshield_paper.__name__
@@ -113,13 +113,12 @@ class BatchEvaluation(Evaluation):
     def attacked_classifier(self, defense: str) -> nn.Module:
         return self.target.model if self.settings.attack == RUNNING else self._batch_statistics
 
-    @cached_property
-    def store(self) -> AdversarialStore:
-        manifest = self.manifest
-        attacked = manifest.classifier
+    @property
+    def attacked_id(self) -> ClassifierId:
+        attacked = super().attacked_id
         if self.settings.attack == SAME:  # its images are those of another classifier
             attacked = replace(attacked, sha256=f"{attacked.sha256}, {self.batch_norm}")
-        return AdversarialStore(classifier=attacked, machine=manifest.machine, folder=self.shared)
+        return attacked
 
     @cached_property
     def _batch_statistics(self) -> BatchStatistics:

@@ -203,9 +203,7 @@ class Gallery(TargetStudy[GalleryManifest, GalleryCell, PictureRecord]):
     def _attacked(self, cell: GalleryCell, clean: Tensor, labels: Tensor) -> Tensor:
         images = self._floats(clean)
         seed = derived_seed(self.seed, self.attack, f"eps={self.eps}", cell.image)
-        found = self.store.bare(
-            self._threat(seed=seed), self.target.model, images, labels.to(images.device), seed=seed
-        )
+        found = self._threat(seed=seed)(self.target.model, None, images, labels.to(images.device))
         return moved_bytes(clean, found, self.ball)
 
     @torch.no_grad()

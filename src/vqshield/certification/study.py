@@ -294,7 +294,7 @@ class Certification(CertificateStudy[CertificationManifest, CertificateRecord]):
         model = self.target.model
         if self._threat(eps, seed=0).surrogate == NONE:  # the same attack, whatever the defense
             seed = self.seed_for(replace(cell, defense=NONE), "attack")
-            return self.store.bare(self._threat(eps, seed=seed), model, images, labels, seed=seed)
+            return self.store.bare(self._threat(eps, seed=seed), model, images, labels)
         chosen = self._threat(eps, seed=self.seed_for(cell, "attack"))
         defense = self.create(seed=self.seed_for(cell, "attacked draws")).to(images.device)
         return chosen(model, defense, images, labels)

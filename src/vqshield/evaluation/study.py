@@ -203,12 +203,6 @@ class Evaluation(AttackStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
                     draws += self._efforts[attack]
         return draws * len(cell.images)
 
-    def needs(self, cell: EvaluationCell) -> tuple[str, int] | None:
-        """The attack and the chunk, where its images are kept in a folder for other defenses."""
-        if self.shared is None or cell.attack == NONE or not self._is_bare(cell):
-            return None
-        return cell.attack, cell.images.start
-
     @cached_property
     def _behind(self) -> dict[str, nn.Module]:
         return {}
@@ -255,7 +249,7 @@ class Evaluation(AttackStudy[EvaluationManifest, EvaluationCell, EvaluationRecor
             if self.manifest.classifier.random and threat.eot > 1:
                 model = EOT(model, draws=threat.eot, average=threat.average)
             with torch_seeded(seed):
-                return self.store.bare(threat, model, images, labels, seed=seed)
+                return self.store.bare(threat, model, images, labels)
         seed = self.seed_of(cell, "attack")
         threat, model = self._threat(cell.attack, seed=seed), self.attacked_classifier(cell.defense)
         defense = defense_from(cell.defense, seed=self.seed_of(cell, "attacked draws"))

@@ -7,7 +7,7 @@ records are the same, and they are written in the order of the cells.
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
@@ -123,10 +123,6 @@ class Study(ABC, Generic[AnyManifest, AnyCell, AnyRecord]):
     def title(self, cell: AnyCell) -> str:
         """What a progress bar shows while a cell is measured."""
 
-    def needs(self, cell: AnyCell) -> Hashable | None:
-        """What a cell finds and keeps for others: equal for cells that need the same; None: nothing."""
-        return None
-
     @property
     def module(self) -> nn.Module | None:
         """The measured model, which is in evaluation mode meanwhile."""
@@ -210,15 +206,9 @@ AnyTargetManifest = TypeVar("AnyTargetManifest", bound=TargetManifest)
 
 @dataclass(frozen=True, kw_only=True)
 class TargetStudy(Study[AnyTargetManifest, AnyCell, AnyRecord]):
-    """A study of a classifier and images.
-
-    Attributes:
-        target: the classifier and the images.
-        shared: a folder that keeps images found against the bare classifier for other runs and processes.
-    """
+    """A study of its `target`: a classifier and images."""
 
     target: Target = field(default_factory=Target)
-    shared: Path | None = None
     package: ClassVar[str] = vqshield.__name__  # whose code measures
     takes_remote: ClassVar[bool] = False  # whether it measures a classifier behind HTTP
 
@@ -228,8 +218,6 @@ class TargetStudy(Study[AnyTargetManifest, AnyCell, AnyRecord]):
                 f"classifier {self.target.name} is behind HTTP, and {type(self).__name__} needs the network "
                 "itself; evaluate and ladder take it"
             )
-        if self.shared is not None:  # other processes may have another current directory
-            object.__setattr__(self, "shared", Path(self.shared).absolute())
 
     @property
     def specs(self) -> tuple[str, ...]:
@@ -282,9 +270,7 @@ class TargetStudy(Study[AnyTargetManifest, AnyCell, AnyRecord]):
     @cached_property
     def store(self) -> AdversarialStore:
         """The images that attacks on the bare classifier have found."""
-        manifest = self.manifest
-        folder = None if self.target.is_remote else self.shared  # it may answer differently tomorrow
-        return AdversarialStore(classifier=manifest.classifier, machine=manifest.machine, folder=folder)
+        return AdversarialStore()
 
 
 @contextmanager

@@ -25,8 +25,9 @@ from vqshield.defenses import Quantizer
 from vqshield.runs.arguments import defense_from, refuse_twice
 from vqshield.runs.manifests import NO_THREAT, DefenseId, SourceId, TargetManifest, ThreatId
 from vqshield.runs.records import Key, Record
-from vqshield.runs.study import CellProgress, Recorded, TargetStudy, no_cell_progress
+from vqshield.runs.study import CellProgress, Recorded, no_cell_progress
 from vqshield_paper.kl.measurement import DivergenceSettings, Measurement, Proved, measure
+from vqshield_paper.shared_images import SharingStudy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +130,7 @@ class KLCell:
 
 
 @dataclass(frozen=True, kw_only=True)
-class KLStudy(TargetStudy[KLManifest, KLCell, KLRecord]):
+class KLStudy(SharingStudy[KLManifest, KLCell, KLRecord]):
     """How far the codebooks of an attacked image are from those of the image: a record for every budget.
 
     The defaults are the paper's on CIFAR-10.
@@ -220,10 +221,6 @@ class KLStudy(TargetStudy[KLManifest, KLCell, KLRecord]):
         """How many codebooks are drawn: of x, of x again and of every x'."""
         return (2 + len(cell.eps)) * self.divergence.codebooks
 
-    def needs(self, cell: KLCell) -> str | None:
-        """The attack, where the images that it found are kept in a folder for all."""
-        return self.attack if self._bare and self.shared is not None else None
-
     def title(self, cell: KLCell) -> str:
         return f"{cell.defense}, image {cell.image}"
 
@@ -259,7 +256,7 @@ class KLStudy(TargetStudy[KLManifest, KLCell, KLRecord]):
         chosen = self._threat(eps, seed=seed)
         images, labels = self.target.part(slice(0, self.manifest.images))
         if self._bare:
-            return self.store.bare(chosen, self.target.model, images, labels, seed=seed)
+            return self.store.bare(chosen, self.target.model, images, labels)
         defense = self._create(name, seed=derived_seed(seed, name, "attacked draws")).to(self.target.place)
         return chosen(self.target.model, defense, images, labels)
 

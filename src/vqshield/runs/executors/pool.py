@@ -7,7 +7,7 @@ it is what the run started with.
 import json
 from abc import abstractmethod
 from bisect import insort
-from collections.abc import Generator, Hashable, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -60,7 +60,7 @@ class PoolExecutor(Executor):
 
     def measured(self, study: AnyStudy, first: int, progress: Progress) -> Generator[Measured, None, None]:
         numbers = range(first, len(study.cells))
-        queue = CellQueue(numbers, finders(study, first))
+        queue = CellQueue(numbers)
         results: dict[int, Measured | Exception] = {}
         with self.pool(Request(study=study, identity=_identity(study))) as pool:
             for number in numbers:
@@ -81,26 +81,22 @@ class PoolExecutor(Executor):
 
 
 class CellQueue:
-    """Which cell starts next: the first one that waits for no other and is not too far ahead.
+    """Which cell starts next: the first one that waits, unless it is too far ahead.
 
-    finder: for each cell that uses what another one finds, the number of that one.
     ahead: how far ahead of the first unreturned cell others may start, per cell that runs.
     """
 
-    def __init__(self, numbers: range, finder: Mapping[int, int], *, ahead: int = AHEAD) -> None:
-        self._waiting, self._unfinished, self._running = list(numbers), set(numbers), 0
-        self._finder, self._ahead = finder, ahead
+    def __init__(self, numbers: range, *, ahead: int = AHEAD) -> None:
+        self._waiting, self._running, self._ahead = list(numbers), 0, ahead
         self._first, self._stop = numbers.start, numbers.stop
 
     def take(self, size: int) -> int | None:
         """The next cell, where up to `size` may run at once; None: none can start now."""
-        for place, number in enumerate(self._waiting if self._running < size else ()):
-            if number >= min(self._stop, self._first + self._ahead * size):
-                break
-            if self._finder.get(number) not in self._unfinished:
-                self._running += 1
-                return self._waiting.pop(place)
-        return None
+        end = min(self._stop, self._first + self._ahead * size)
+        if self._running >= size or not self._waiting or self._waiting[0] >= end:
+            return None
+        self._running += 1
+        return self._waiting.pop(0)
 
     def end(self, number: int, result: Result) -> None:
         """A cell has ended: lost cells wait again, and no cell after an error is started."""
@@ -109,23 +105,10 @@ class CellQueue:
             insort(self._waiting, number)
         elif isinstance(result, Exception):
             self._stop = min(self._stop, number)
-        else:
-            self._unfinished.discard(number)
 
     def give(self, number: int) -> None:
         """The cell and all before it have been returned: as many more may start."""
         self._first = number + 1
-
-
-def finders(study: AnyStudy, first: int) -> dict[int, int]:
-    """For every cell from number `first` on that needs what an earlier one finds, the number of that one."""
-    waiting: dict[int, int] = {}
-    finder: dict[Hashable, int] = {}
-    for number in range(first, len(study.cells)):
-        needed = study.needs(study.cells[number])
-        if needed is not None and finder.setdefault(needed, number) != number:
-            waiting[number] = finder[needed]
-    return waiting
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,6 +22,7 @@ from vqshield_paper.reproduction.parts.base import (
     quantity,
 )
 from vqshield_paper.reproduction.published import PublishedValue
+from vqshield_paper.shared_images import SharedEvaluation
 
 PROTOCOL, ADAPTIVE = "protocol", "adaptive"
 """The two studies: the paper's attacks on all images, and ours on some."""
@@ -145,7 +146,7 @@ class AccuracyPart(Part):
         self, options: Options, target: Target, attacks: tuple[str, ...], *, protocol: bool
     ) -> Evaluation:
         own_batches = options.batch_norm.partition(":")[0] == BATCH
-        kind = BatchEvaluation if own_batches else Evaluation
+        kind = BatchEvaluation if own_batches else SharedEvaluation
         batch = BatchSettings.of(options.batch_norm).size if own_batches else _CHUNKS[options.on_gpu]
         defenses = dict.fromkeys(text for _, text in self.settled if protocol or text != NONE)
         return kind(

@@ -17,6 +17,7 @@ from vqshield_paper.kl.study import KLStudy, KLSummary
 from vqshield_paper.reproduction.model import Column, PartSummary, Row, Unit, Value
 from vqshield_paper.reproduction.parts.base import Options, Part, is_begun, paper_value, quantity
 from vqshield_paper.reproduction.published import PublishedValue
+from vqshield_paper.shared_images import SharedCertification
 
 _DRAWS_AT_ONCE = {True: 8000, False: 500}
 """By whether there is a GPU."""
@@ -141,7 +142,7 @@ class CertifiedPart(BudgetPart):
     def studies(self, options: Options, target: Target) -> dict[str, Certification]:
         """One for each defense."""
         return {
-            _folder(text): Certification(
+            _folder(text): SharedCertification(
                 target=replace(target, limit=options.images(self.count)),
                 defense=text,
                 certificate="draws",
