@@ -10,7 +10,7 @@ PACKAGE = ROOT / "src" / "vqshield"
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 TREE = TEXT.partition("<!-- begin tree -->")[2].partition("<!-- end tree -->")[0]
 BUDGETS = {name: int(lines) for name, lines in re.findall(r"^  (\S+?)/? +(\d+)", TREE, re.MULTILINE)}
-TOTAL = 30_300
+TOTAL = 30_150
 STEPS = 10
 """A walk through the code has fewer."""
 
