@@ -12,7 +12,7 @@ def test_without_gradio_the_command_says_what_to_install(monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "gradio", None)  # an import of it now fails as if it were not there
     found = CliRunner().invoke(app, ["app", "--no-browser"])
     assert found.exit_code == 2
-    assert "pip install ./app -c constraints.txt" in found.output
+    assert 'pip install "./app" -c constraints.txt' in found.output
 
 
 def test_it_listens_on_this_machine_alone_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,16 +161,18 @@ def test_the_values_are_the_quantized_ones_and_a_model_finds_its_codebook_once(
     defense = vq.SWRD(seed=SEED)
     model = vq.Defended(torch.nn.Flatten(), defense, surrogate="soft")
     expected = defense(images, streams=streams).flatten(1)
-    asked: list[str] = []
-    for name in ("codebook", "shield", "quantize"):
-        method = getattr(Native, name)
-        monkeypatch.setattr(
-            Native, name, lambda self, *rest, m=method, n=name: asked.append(n) or m(self, *rest)
-        )
+    asked: list[tuple[str, bool]] = []  # what the kernel is called for, and whether with centres
+    run = Native.run
+
+    def noted(self, wanted, padded, recipe, draw, *given, **options):
+        asked.append((wanted, bool(given)))
+        return run(self, wanted, padded, recipe, draw, *given, **options)
+
+    monkeypatch.setattr(Native, "run", noted)
     found = model(images.clone().requires_grad_(), streams=streams)
     assert torch.equal(found.detach(), expected)
     found.sum().backward()
-    assert asked == ["codebook", "quantize"]
+    assert asked == [("centres", False), ("images", True)]
 
 
 def test_a_defense_with_hooks_is_called_as_ever() -> None:

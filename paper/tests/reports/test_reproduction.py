@@ -494,7 +494,7 @@ def test_markdown_shows_text_as_it_is(text):
                     ]
                 )
             ),
-            "http://x/y.* of 'cat' is not inside the summary",
+            "image='http://x/y': expected a data URI",
         ),
     ],
 )
