@@ -151,7 +151,7 @@ def test_class_names_come_from_a_file_the_card_or_the_data_set(tmp_path: Path) -
     names = tmp_path / "names.txt"
     names.write_text("Katze\n\nHund\n")
     assert class_names(str(weights), 2, names) == ("Katze", "Hund")
-    with pytest.raises(InvalidInputError, match=r"names.txt has 2 names, one per line; .* tells 3 classes"):
+    with pytest.raises(InvalidInputError, match=r"names.txt has 2 names, one per line; .* has 3 classes"):
         class_names(str(weights), 3, names)
 
 
