@@ -7,70 +7,38 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from bare_attacks import (
+    ATTACK,
+    DEFENSES,
+    IGNORANT,
+    LABELS,
+    NATURAL,
+    STE,
+    Finder,
+    count_attacks,
+    one_layer,
+    records,
+)
 from vqshield.attacks import PGD, ball
 from vqshield.attacks.threats import Threat
 from vqshield.core.display_names import NONE
 from vqshield.evaluation.study import Evaluation
 from vqshield.runs.adversarial import AdversarialStore
-from vqshield.runs.executors import LocalExecutor
-from vqshield.runs.target import Target
-
-DEFENSES = ("prd:codes=4", "randdisc:codes=3", "swrd:codes=4")
-IGNORANT, STE = "pgd:steps=2,surrogate=none", "pgd:steps=2"
-NATURAL = torch.rand(2, 3, 4, 4, generator=torch.Generator().manual_seed(0))
-LABELS = torch.tensor([0, 2])
-ATTACK = PGD(ball=ball("linf", 0.1), steps=2)
 
 
 @pytest.fixture(scope="module")
 def study() -> Evaluation:
-    """Five images of three classes, and a network of one layer."""
-    source = torch.Generator().manual_seed(0)
-    images = torch.randint(0, 256, (5, 3, 8, 8), dtype=torch.uint8, generator=source).float() / 255
-    layer = nn.Linear(3 * 8 * 8, 3)
-    layer.weight.data = torch.randn(layer.weight.shape, generator=source)
-    layer.bias.data.zero_()
-    model = nn.Sequential(nn.Flatten(), layer)
-    target = Target.in_memory(model, images, model(images).argmax(1))
-    return Evaluation(target=target, defenses=DEFENSES, attacks=(IGNORANT,), eps=0.1, runs=3, batch=2)
+    return Evaluation(target=one_layer(), defenses=DEFENSES, attacks=(IGNORANT,), eps=0.1, runs=3, batch=2)
 
 
 @pytest.fixture
 def attacks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The seeds of all attacks that were run."""
-    seeds: list[int] = []
-    original = PGD.run
-
-    def counted(self: PGD, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
-        seeds.append(self.seed)
-        return original(self, model, images, labels)
-
-    monkeypatch.setattr(PGD, "run", counted)
-    return seeds
-
-
-def records(study: Evaluation, folder: Path) -> bytes:
-    LocalExecutor().run(study, folder)
-    return (folder / "records.jsonl").read_bytes()
-
-
-class Finder:
-    """Stands for what an attack finds, and counts how often it is asked."""
-
-    def __init__(self, found: Tensor) -> None:
-        self.found, self.asked = found, 0
+    return count_attacks(monkeypatch)
 
 
 @pytest.fixture
 def find(monkeypatch: pytest.MonkeyPatch) -> Finder:
-    finder = Finder(moved())
-
-    def run(self: PGD, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
-        finder.asked += 1
-        return finder.found
-
-    monkeypatch.setattr(PGD, "run", run)
-    return finder
+    return Finder(monkeypatch)
 
 
 def ask(
@@ -83,10 +51,6 @@ def ask(
 ) -> Tensor:
     threat = Threat(name="pgd", level="ignorant", attack=attack, surrogate=surrogate)
     return store.bare(threat, nn.Identity(), images, labels)
-
-
-def moved(by: float = 0.05) -> Tensor:
-    return (NATURAL + by * torch.rand(NATURAL.shape, generator=torch.Generator().manual_seed(1))).clamp(0, 1)
 
 
 def test_an_attack_that_ignores_the_defense_runs_once_for_all_defenses(
