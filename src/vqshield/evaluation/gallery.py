@@ -55,12 +55,14 @@ def keep_gallery(
     The attack is the single one that leaves the main defense least accuracy. The images are the first of
     different classes that the defended classifier gets right without an attack.
     """
+    if (out / FILE).is_file():
+        return
     summary = EvaluationSummary.of(recorded)
     rows = [summary.row(summary.main, threat.name) for threat in study.manifest.threats]
     row = min(filter(None, rows), key=lambda row: row.mean, default=None)
     chunk = study.cells[0].images
     images, labels = study.target.part(chunk)
-    if row is None or (out / FILE).is_file() or images.shape[1] not in _COLOURS:
+    if row is None or images.shape[1] not in _COLOURS:
         return
     clean = [each for each in recorded.records if (each.defense, each.attack) == (summary.main, NONE)]
     clean = [record for record in clean if record.image in chunk]
